@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,7 +15,9 @@ from benchmarks.goals import judge
 from benchmarks.groups import GROUPS
 from benchmarks.loading import load
 from benchmarks.machine import facts
+from benchmarks.markdown import markdown
 from benchmarks.options import parse
+from benchmarks.peers.groups import PEER_GROUPS
 from benchmarks.report import document, goal_table, group_table, to_json
 from benchmarks.schedule import measure
 
@@ -32,28 +35,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark; the results go to stdout and to the directory, progress to stderr."""
     options = parse(arguments)
     with open_databases(options.directory, durable=options.durable) as databases:
-        head = {
+        head: dict[str, object] = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "options": asdict(options),
             "machine": facts(databases),
-            "document_bytes": load(databases, options.documents),
         }
+        if not set(options.only) <= set(PEER_GROUPS):
+            head["document_bytes"] = load(databases, options.documents)
         measured = dict(_measured(databases, options))
     goals = list(judge({name: samples for name, (_, samples) in measured.items()}))
     results = options.directory / "results.json"
     results.write_text(to_json(document(head, measured, goals)), encoding="utf-8")
+    tables = results.with_suffix(".md")
+    tables.write_text(markdown(measured, goals), encoding="utf-8")
     console = Console(width=None if sys.stdout.isatty() else 130)
     for group, samples in measured.values():
         console.print(group_table(group, samples), "")
     console.print(goal_table(goals))
-    console.print(f"Written to {results}.")
+    console.print(f"Written to {results} and {tables}.")
 
 
 def _measured(databases: BenchmarkDatabases, options: Options) -> list[tuple[str, tuple[Group, Samples]]]:
     results = []
-    for name in options.only:
+    end = monotonic() + 60 * options.minutes
+    for number, name in enumerate(options.only):
+        # An equal share of the time that is left, filling the tables included.
+        until = monotonic() + (end - monotonic()) / (len(options.only) - number)
         with GROUPS[name](databases, options) as group:
-            results.append((name, (group, measure(group, options.runs, _say))))
+            samples = measure(group, options.runs, _say, until - monotonic())
+        results.append((name, (group, samples)))
     return results
 
 

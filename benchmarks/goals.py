@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.groups import FIRST, RAW_SCAN, ROOFLINE, SCRIPT
+from benchmarks.peers.groups import BATCH, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,7 +48,24 @@ TENTH: Final = "copy, a tenth there"
 EQUAL: Final = "verify, equal"
 UNEQUAL: Final = "verify, ten differences"
 SECOND: Final = "second copy, identical"
-QUEUE: Final = "postgres-claims"
+CLAIMED: Final = (("MongoDB", "mongo-claims", "pymongo"), ("PostgreSQL", "postgres-claims", "psycopg"))
+FORMS: Final = (("one", "one job"), (f"{BATCH}", f"{BATCH} jobs"))
+
+
+def claim_goals() -> Iterator[Goal]:
+    """Yield the goals of claims, with one worker and with several."""
+    for workers in WORKERS:
+        told = "" if workers == 1 else f", {workers} workers"
+        for title, group, bare in CLAIMED:
+            for form, jobs in FORMS:
+                text = f"{title} lease of {jobs}, of bare {bare}{told}"
+                yield Goal(text, group, f"lease, {form}, {workers}", f"bare, {form}, {workers}", 0.75)
+        for (form, jobs), wanted in zip(FORMS, (3.0, 20.0), strict=True):
+            text = f"PostgreSQL lease of {jobs}, of procrastinate{told}"
+            rival = f"procrastinate, one, {workers}"
+            yield Goal(text, "postgres-claims", f"lease, {form}, {workers}", rival, wanted)
+
+
 GOALS: Final = (
     Goal("idempotent copy, of the two-connection COPY", "copy", TENTH, ROOFLINE, 0.45),
     Goal("idempotent copy, of the typical script", "copy", TENTH, SCRIPT, 2.5),
@@ -61,12 +79,7 @@ GOALS: Final = (
     Goal("MongoDB upsert, of bare pymongo", "mongo", "upsert", "bare upsert", 0.80),
     Goal("PostgreSQL get, of bare psycopg", "postgres", "get", "bare get", 0.80),
     Goal("PostgreSQL upsert, of bare psycopg", "postgres", "upsert", "bare upsert", 0.80),
-    Goal("MongoDB lease of one job, of bare pymongo", "mongo-claims", "lease, one", "bare, one", 0.75),
-    Goal("MongoDB lease of 100 jobs, of bare pymongo", "mongo-claims", "lease, 100", "bare, 100", 0.75),
-    Goal("PostgreSQL lease of one job, of bare psycopg", QUEUE, "lease, one", "bare, one", 0.75),
-    Goal("PostgreSQL lease of 100 jobs, of bare psycopg", QUEUE, "lease, 100", "bare, 100", 0.75),
-    Goal("PostgreSQL lease of one job, of procrastinate", QUEUE, "lease, one", "procrastinate, one", 3.0),
-    Goal("PostgreSQL lease of 100 jobs, of procrastinate", QUEUE, "lease, 100", "procrastinate, one", 20.0),
+    *claim_goals(),
 )
 
 
@@ -74,7 +87,7 @@ def judge(measured: Mapping[str, Samples]) -> Iterator[GoalResult]:
     """Return every goal whose group was measured, with what it is compared with."""
     for goal in GOALS:
         samples = measured.get(goal.group)
-        if samples is not None and goal.reference in samples.by_case:
+        if samples is not None and {goal.case, goal.reference} <= samples.by_case.keys():
             yield GoalResult(goal.text, samples.ratio(goal.case, goal.reference).middle, goal.wanted)
     peaks = [samples.peak(case) for samples in measured.values() for case in samples.by_case]
     known = [peak for peak in peaks if peak is not None]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg_pool import ConnectionPool
 
 from benchmarks import mongo_limits, postgres_limits
-from benchmarks.claims import mongo_claims, postgres_claims
 from benchmarks.cli_cases import CliCases, Differences
-from benchmarks.locks import mongo_locks, postgres_locks
 from benchmarks.mongo_singles import BareMongo
+from benchmarks.peers.groups import PEER_GROUPS
 from benchmarks.postgres_singles import BarePostgres
 from benchmarks.schedule import Case, Group
 from benchmarks.script import typical_script
@@ -164,8 +163,5 @@ GROUPS: Final = {
     "return": returning,
     "mongo": mongo_singles,
     "postgres": postgres_singles,
-    "mongo-claims": mongo_claims,
-    "postgres-claims": postgres_claims,
-    "locks-mongo": mongo_locks,
-    "locks-postgres": postgres_locks,
+    **PEER_GROUPS,
 }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.groups import GROUPS
+from benchmarks.peers.groups import PEER_GROUPS, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +26,9 @@ class Options:
     operations: int
     jobs: int
     only: tuple[str, ...]
+    workers: tuple[int, ...]
+    seconds: float
+    minutes: float
     directory: Path
     durable: bool
     profile: bool
@@ -38,8 +43,16 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     add("--operations", type=int, default=2_000, help="single operations per case and round (%(default)s)")
     add("--jobs", type=int, default=2, help="--jobs of the command line (%(default)s)")
     add("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), help="groups to measure (all)")
+    add("--peers", action="store_true", help="only what stands beside other libraries; loads no documents")
+    add("--workers", type=int, nargs="+", default=WORKERS, help="worker processes of these groups (1 4 16)")
+    add("--seconds", type=float, default=0.4, help="of a slice of these groups, at most (%(default)s)")
+    add(
+        "--minutes", type=float, default=inf, help="for all groups; no round is begun after it (no limit)"
+    )
     add("--directory", type=Path, default=Path(".bench"), help="servers and results (%(default)s)")
     add("--durable", action="store_true", help="start PostgreSQL with fsync and synchronous_commit")
     add("--profile", action="store_true", help="also write what the threads of each candidate do; slows it")
     given = vars(parser.parse_args(arguments))
-    return Options(**{**given, "only": tuple(given["only"])})
+    if given.pop("peers"):
+        given["only"] = [name for name in given["only"] if name in PEER_GROUPS]
+    return Options(**{**given, "only": tuple(given["only"]), "workers": tuple(given["workers"])})

@@ -21,7 +21,7 @@ def group_table(group: Group, samples: Samples) -> Table:
     """Return medians with their smallest and largest value, and the ratios of the candidates."""
     table = Table(title=group.title, title_justify="left", pad_edge=False)
     table.add_column("case")
-    for name in (f"{group.unit}/s", "least", "most", "peak MB", "wait ms (1 in 20)"):
+    for name in (f"{group.unit}/s", "least", "most", "peak MB", "wait ms (1 in 20)", "CPU µs"):
         table.add_column(name, justify="right")
     table.add_column("of a reference, round by round: median (least to most)")
     for case in group.cases:
@@ -31,7 +31,10 @@ def group_table(group: Group, samples: Samples) -> Table:
         shares = "\n".join(_share(samples, case, name) for name in case.against)
         waits = samples.waits(case.name)
         shown = "" if waits is None else f"{waits[0]:.1f} ({waits[1]:.1f})"
-        table.add_row(case.name, *numbers, "" if peak is None else f"{peak:.0f}", shown, shares)
+        used = samples.processor(case.name)
+        processor = "" if used is None else f"{used[0]:,.0f} + {used[1]:,.0f}"
+        memory = "" if peak is None else f"{peak:.0f}"
+        table.add_row(case.name, *numbers, memory, shown, processor, shares)
     return table
 
 
@@ -82,6 +85,7 @@ def _case(case: Case, samples: Samples) -> dict[str, object]:
         "per_second_with_start": None if whole is None else whole.document(),
         "peak_mb": samples.peak(case.name),
         "wait_ms": samples.waits(case.name),
+        "processor_us": samples.processor(case.name),
         "of": {name: samples.ratio(case.name, name).document() for name in case.against},
         "samples": [asdict(sample) for sample in samples.by_case[case.name]],
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from statistics import median
+from math import inf
+from statistics import median, quantiles
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ class Sample:
         peak_bytes: largest resident memory of the process and its children, for candidates.
         wait_seconds, long_wait_seconds: how long a unit was waited for, the median and what one in twenty
             exceeds, where units are waited for.
+        client_seconds, server_seconds: processor time of all workers and of the server, where it was read.
     """
 
     units: int
@@ -33,6 +36,8 @@ class Sample:
     peak_bytes: int | None = None
     wait_seconds: float | None = None
     long_wait_seconds: float | None = None
+    client_seconds: float | None = None
+    server_seconds: float | None = None
 
     @property
     def rate(self) -> float:
@@ -73,20 +78,25 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The middle and the ends of some values."""
+    """The middle and the ends of some values, and the ends of their middle half."""
 
     middle: float
     least: float
     most: float
+    lower: float
+    upper: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         """Return the spread of at least one value."""
-        return cls(median(values), min(values), max(values))
+        ordered = sorted(values)
+        lower, _, upper = quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else 3 * ordered
+        return cls(median(ordered), ordered[0], ordered[-1], lower, upper)
 
     def document(self) -> dict[str, float]:
         """Return the spread for the results file."""
-        return {"median": self.middle, "min": self.least, "max": self.most}
+        ends = {"min": self.least, "max": self.most}
+        return {"median": self.middle, **ends, "lower_quartile": self.lower, "upper_quartile": self.upper}
 
 
 @dataclass(slots=True)
@@ -117,6 +127,17 @@ class Samples:
         ]
         return (median(wait for wait, _ in found), median(long for _, long in found)) if found else None
 
+    def processor(self, case: str) -> tuple[float, float] | None:
+        """Return the medians of the processor time of client and server per unit, in microseconds."""
+        found = [
+            (1e6 * sample.client_seconds / sample.units, 1e6 * sample.server_seconds / sample.units)
+            for sample in self.by_case[case]
+            if sample.client_seconds is not None and sample.server_seconds is not None
+        ]
+        if not found:
+            return None
+        return median(client for client, _ in found), median(server for _, server in found)
+
     def peak(self, case: str) -> float | None:
         """Return the largest peak memory of a case in megabytes (10^6 bytes)."""
         peaks = [sample.peak_bytes for sample in self.by_case[case] if sample.peak_bytes is not None]
@@ -128,13 +149,22 @@ class Samples:
         return Spread.of(whole) if whole else None
 
 
-def measure(group: Group, runs: int, say: Callable[[str], None]) -> Samples:
-    """Run every case once per round, one after the other, so that noise meets all of them alike."""
+def measure(group: Group, runs: int, say: Callable[[str], None], seconds: float = inf) -> Samples:
+    """Run every case once per round, one after the other, so that noise meets all of them alike.
+
+    After ``seconds`` no further round is begun, and none that would last beyond them as the first one did.
+    """
     samples = Samples()
+    began = monotonic()
+    first = 0.0
     for number in range(1, runs + 1):
+        if monotonic() - began + first > seconds:
+            say(f"{group.name}: its time is over after {number - 1} of {runs} rounds")
+            break
         for case, sample in _round(group).items():
             samples.add(case, sample)
             say(f"{group.name} {number}/{runs}  {case}: {sample.rate:,.0f} {group.unit}/s")
+        first = first or monotonic() - began
     return samples
 
 

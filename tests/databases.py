@@ -13,6 +13,7 @@ from psycopg import sql
 from pymongo import MongoClient
 
 import twinstore
+from tests.migrated_databases import MigratedDatabases
 from tests.server_supervisor import exclusive, run_id
 from tests.servers import Settings, mongo_config, postgres_config, postgres_url
 from twinstore_mongo.abandoned import try_end_abandoned
@@ -65,17 +66,34 @@ class MongoServer:
         self.client = MongoClient[dict[str, object]](url, appname="twinstore")
         self._waits = Waits(partial(try_end_abandoned, self.client))
         self._prefix = f"twinstore_{run_id(directory)}"
+        self._migrated = MigratedDatabases(self.client, self._name)
 
     @contextmanager
     def database(self) -> Iterator[MongoDatabase]:
         """Name a database that does not exist yet and drop it afterwards."""
-        database = MongoDatabase(self.url, f"{self._prefix}_{uuid4().hex[:12]}")
+        database = self._name()
         try:
             yield database
         finally:
-            # It waits for the transactions of workers that a test has killed.
-            with Watched(self._waits, nullcontext()):
-                self.client.drop_database(database.name)
+            self._drop(database)
+
+    @contextmanager
+    def migrated_database(self) -> Iterator[MongoDatabase]:
+        """Give a database that has every migration applied, and no row; the next test may get the same."""
+        database = self._migrated.take()
+        try:
+            yield database
+        finally:
+            if not self._migrated.give_back(database):
+                self._drop(database)
+
+    def _name(self) -> MongoDatabase:
+        return MongoDatabase(self.url, f"{self._prefix}_{uuid4().hex[:12]}")
+
+    def _drop(self, database: MongoDatabase) -> None:
+        # It waits for the transactions of workers that a test has killed.
+        with Watched(self._waits, nullcontext()):
+            self.client.drop_database(database.name)
 
     def drop_leftovers(self) -> None:
         """Drop every database of this run."""

@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 10.0
 # The package of Debian puts it where only root looks.
-PROGRAM: Final = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+# A path, or an empty text for a run without.
+VARIABLE: Final = "TWINSTORE_TEST_PGBOUNCER"
+PROGRAM: Final = shutil.which(
+    os.environ.get(VARIABLE, "pgbouncer"), path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+)
 LEFT_OUT: Final = "pgbouncer is not installed, so nothing was run through a transaction pooler."
 # Few connections of the server, which all clients share, and refusals within seconds instead of minutes.
 OPTIONS: Final[dict[str, object]] = {

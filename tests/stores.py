@@ -40,11 +40,10 @@ def _variables(settings: Settings, path: str = "") -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def fresh_settings(driver: str, request: pytest.FixtureRequest) -> Iterator[Settings]:
-    """Give the settings of an empty store; only that of PostgreSQL has its schema already."""
+    """Give the settings of a store that has its schema and no row."""
     if driver == "memory":
         yield {"Persistence": {"Scheduler": "Memory", "Memory": {"Store": f"test-{uuid4().hex}"}}}
         return
     server = request.getfixturevalue(f"{driver}_server")
-    database = server.database() if driver == "mongo" else server.migrated_database()
-    with database as fresh:
+    with server.migrated_database() as fresh:
         yield kept(fresh.config)

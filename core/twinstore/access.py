@@ -26,6 +26,7 @@ from twinstore.canonical import CanonicalModel, undecodable
 from twinstore.passing import first_readable
 from twinstore.query import Query, holds, key_order, label_of_value
 from twinstore.retrying import repeat
+from twinstore.stepwise import Stepwise
 from twinstore.tenancy import Tenants
 
 if TYPE_CHECKING:
@@ -311,13 +312,15 @@ class AccessDefaults(Access, ABC):
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         marked: list[Row[M]] = []
-        for row in first_readable(self, entity, query):
-            # One step per row: read without locks, each must match once more when it is held.
-            ref = Ref(entity, query.scope, entity.key_of(row.model, row.storage))
-            marking = Marking(entity, query, sets)
-            self.change([ref], marking)
-            if marking.done is not None:
-                marked.append(marking.done)
+        with Stepwise(in_unit=self.binding.in_unit) as steps:
+            for row in first_readable(self, entity, query):
+                # One step per row: read without locks, each must match once more when it is held.
+                ref = Ref(entity, query.scope, entity.key_of(row.model, row.storage))
+                marking = Marking(entity, query, sets)
+                self.change([ref], marking)
+                if marking.done is not None:
+                    marked.append(marking.done)
+                    steps.done()
         return tuple(marked)
 
     @override

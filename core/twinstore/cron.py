@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import islice, pairwise, takewhile
+from itertools import pairwise
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -23,7 +23,7 @@ from croniter import CroniterBadDateError, croniter
 from twinstore.cronrule import HORIZON_YEARS, CronError, CronExpression, parse_rule, validate_cron
 from twinstore.instants import plain_utc
 
-__all__ = ["CronError", "count_fires", "next_fire", "validate_cron", "validate_timezone"]
+__all__ = ["CronError", "next_fire", "passed_and_next", "validate_cron", "validate_timezone"]
 
 MINUTE: Final = timedelta(minutes=1)
 # A day inside datetime's own limits, so that no conversion between UTC and a zone overflows.
@@ -69,17 +69,33 @@ def next_fire(when_cron: str, timezone: str, after: datetime) -> datetime:
     return fire
 
 
-def count_fires(
+def passed_and_next(
     when_cron: str, timezone: str, after: datetime, until: datetime, *, limit: int = 10_000
-) -> int:
-    """Return how many firing instants lie in (``after``, ``until``], counting no further than ``limit``.
+) -> tuple[int, datetime]:
+    """Return how many firing instants lie in (``after``, ``until``], and the first one after ``until``.
+
+    In one walk: a trigger mostly fires before its next instant, and reading an expression costs more than a
+    step.
+
+    Args:
+        when_cron: the expression.
+        timezone: IANA name of the zone whose wall clock the expression means.
+        after: an aware instant.
+        until: one that is not before it.
+        limit: how far to count.
 
     Raises:
-        CronError: an argument is not valid.
+        CronError: as :func:`next_fire` for ``until``.
     """
     rule, zone, end = parse_rule(when_cron), ZoneInfo(validate_timezone(timezone)), _instant(until)
-    due = takewhile(lambda fire: fire <= end, fires(rule, zone, _instant(after)))
-    return sum(1 for _ in islice(due, max(limit, 0)))
+    passed = 0
+    for fire in fires(rule, zone, _instant(after)):
+        if fire > end:
+            return passed, fire
+        if passed == limit:
+            break  # the rest of the walk may be years of minutes
+        passed += 1
+    return passed, next_fire(when_cron, timezone, until)
 
 
 def fires(rule: CronExpression, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:

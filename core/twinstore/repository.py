@@ -17,6 +17,7 @@ from twinstore.failures import required
 from twinstore.paging import Page
 from twinstore.query import expired_query, query_of_key
 from twinstore.scope import instant_argument, model_argument
+from twinstore.stepwise import Stepwise
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 
 if TYPE_CHECKING:
@@ -155,9 +156,15 @@ class Repository:
         query = expired_query(entity, scope, instant_argument(before, "before"), batch_size)
         removed = 0
         # In batches, each a transaction: one over millions of rows would block writers and fill the log.
-        while batch := self._access.remove(entity, query):
-            removed += batch
+        with self._stepwise() as steps:
+            while batch := self._access.remove(entity, query):
+                removed += batch
+                steps.done()
         return removed
+
+    def _stepwise(self) -> Stepwise:
+        """Return the block of a call whose steps stand by themselves."""
+        return Stepwise(in_unit=self._access.binding.in_unit)
 
 
 def models_of(page: Page[Row[A]]) -> Page[A]:

@@ -114,8 +114,6 @@ class BulkWorkspace:
 def workspace_of(server: MongoServer, database: MongoDatabase) -> Iterator[BulkWorkspace]:
     config = {**database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
     with twinstore.add_scheduler_storage(config) as storage:
-        storage.initializer.ensure_migrations()
-        storage.bulk.ledger_initializer.ensure_migrations()
         client: Any = server.client
         yield BulkWorkspace(storage, client[database.name], database)
 
@@ -127,7 +125,7 @@ def workspace(mongo_server: MongoServer, mongo_database: MongoDatabase) -> Itera
 
 @pytest.fixture
 def source(mongo_server: MongoServer) -> Iterator[BulkWorkspace]:
-    with mongo_server.database() as database:
+    with mongo_server.migrated_database() as database:
         yield from workspace_of(mongo_server, database)
 
 

@@ -77,12 +77,12 @@ class TestAddresses:
     def test_a_server_that_is_not_there(
         self,
         command: tuple[str, ...],
-        mongo_database: MongoDatabase,
+        empty_mongo_database: MongoDatabase,
         tmp_path: Path,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         url = f"postgresql://app:{SECRET}@127.0.0.1:1/twin"
-        config = write_config(tmp_path / "s.json", settings(mongo_database.url, url))
+        config = write_config(tmp_path / "s.json", settings(empty_mongo_database.url, url))
         line = refused(invoke(capsys, "--config", config, *command), Exit.FAILED)
         assert "127.0.0.1" in line
 
@@ -123,13 +123,13 @@ class TestAddresses:
 class TestPasswords:
     def test_of_postgresql(
         self,
-        mongo_database: MongoDatabase,
+        empty_mongo_database: MongoDatabase,
         postgres_database: PostgresDatabase,
         tmp_path: Path,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         wrong = postgres_url(postgres_database.app_url, user="nobody_at_all", password=SECRET)
-        config = write_config(tmp_path / "s.json", settings(mongo_database.url, wrong))
+        config = write_config(tmp_path / "s.json", settings(empty_mongo_database.url, wrong))
         for name in ("--debug", "--config"):
             before = (name,) if name == "--debug" else ()
             answer = invoke(capsys, *before, "--config", config, *COPY)
@@ -138,22 +138,22 @@ class TestPasswords:
         refused(answer, Exit.USAGE)
 
     def test_of_mongodb(
-        self, mongo_database: MongoDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, empty_mongo_database: MongoDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        wrong = mongo_database.url.replace("mongodb://", f"mongodb://nobody:{SECRET}@", 1)
+        wrong = empty_mongo_database.url.replace("mongodb://", f"mongodb://nobody:{SECRET}@", 1)
         config = write_config(tmp_path / "s.json", settings(wrong, "postgresql://127.0.0.1:1/x"))
         answer = invoke(capsys, "--config", config, "config", "check")
         refused(answer, Exit.USAGE)
 
 
 def test_a_check_of_the_settings_tries_the_owner_role_too(
-    mongo_database: MongoDatabase,
+    empty_mongo_database: MongoDatabase,
     postgres_database: PostgresDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     wrong = postgres_url(postgres_database.owner_url, user="nobody_at_all", password=SECRET)
-    config = config_for(tmp_path, mongo_database, postgres_database, OwnerConnectionString=wrong)
+    config = config_for(tmp_path, empty_mongo_database, postgres_database, OwnerConnectionString=wrong)
     refused(invoke(capsys, "--config", config, "config", "check", "--backend", "Postgres"), Exit.USAGE)
 
 
@@ -208,25 +208,25 @@ def test_a_standalone_mongod_is_refused_before_anything_is_written(
 
 
 def test_a_superuser_is_no_safe_role(
-    mongo_database: MongoDatabase,
+    empty_mongo_database: MongoDatabase,
     postgres_database: PostgresDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     config = config_for(
-        tmp_path, mongo_database, postgres_database, ConnectionString=postgres_database.superuser_url
+        tmp_path, empty_mongo_database, postgres_database, ConnectionString=postgres_database.superuser_url
     )
     line = refused(invoke(capsys, "--config", config, *COPY), Exit.PREFLIGHT_REFUSED)
     assert "role" in line.lower()
 
 
 def test_verifying_against_an_empty_database_is_refused_with_the_command_that_helps(
-    mongo_database: MongoDatabase,
+    empty_mongo_database: MongoDatabase,
     empty_postgres_database: PostgresDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    config = config_for(tmp_path, mongo_database, empty_postgres_database)
+    config = config_for(tmp_path, empty_mongo_database, empty_postgres_database)
     with open_store("scheduler", "mongo", load_settings(config, environ={})) as source:
         source.storage.initializer.ensure_migrations()
     verify = ("backfill", "verify", *COPY[2:-1])
@@ -235,25 +235,25 @@ def test_verifying_against_an_empty_database_is_refused_with_the_command_that_he
 
 
 def test_a_source_without_any_collection_is_refused_before_anything_is_written(
-    mongo_database: MongoDatabase,
+    empty_mongo_database: MongoDatabase,
     empty_postgres_database: PostgresDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    config = config_for(tmp_path, mongo_database, empty_postgres_database)
+    config = config_for(tmp_path, empty_mongo_database, empty_postgres_database)
     line = refused(invoke(capsys, "--config", config, *COPY), Exit.PREFLIGHT_REFUSED)
-    assert f"{mongo_database.name} has none of schedules, triggers, runs" in line
+    assert f"{empty_mongo_database.name} has none of schedules, triggers, runs" in line
     status = ("migrate", "status", "--module", "scheduler", "--backend", "Postgres")
     assert "pending" in invoke(capsys, "--config", config, *status).out
 
 
 def test_a_dry_run_and_a_plan_need_no_schema_in_the_target_and_make_none(
-    mongo_database: MongoDatabase,
+    empty_mongo_database: MongoDatabase,
     empty_postgres_database: PostgresDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    config = config_for(tmp_path, mongo_database, empty_postgres_database)
+    config = config_for(tmp_path, empty_mongo_database, empty_postgres_database)
     with open_store("scheduler", "mongo", load_settings(config, environ={})) as source:
         source.storage.initializer.ensure_migrations()
         fill(source.storage)
@@ -284,7 +284,7 @@ def test_a_missing_extra_names_the_line_that_installs_it() -> None:
 
 
 def test_a_password_appears_nowhere(
-    mongo_database: MongoDatabase,
+    empty_mongo_database: MongoDatabase,
     postgres_database: PostgresDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -295,7 +295,7 @@ def test_a_password_appears_nowhere(
         if "?" in postgres_database.app_url
         else (f"{postgres_database.app_url}?sslpassword={SECRET}")
     )
-    config = config_for(tmp_path, mongo_database, postgres_database, ConnectionString=url)
+    config = config_for(tmp_path, empty_mongo_database, postgres_database, ConnectionString=url)
     with open_store("scheduler", "mongo", load_settings(config, environ={})) as source:
         source.storage.initializer.ensure_migrations()
         fill(source.storage)

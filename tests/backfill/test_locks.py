@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.backfill.toolkit import Pair, memory_pair, open_store
+from tests.stores import kept
 from twinstore.config import load_settings
 from twinstore.errors import LeaseLostError, UnavailableError
 from twinstore.releasing import copy_counts
@@ -37,7 +38,7 @@ def server_pair(request: pytest.FixtureRequest, directory: Path) -> Iterator[Pai
     """Open two empty databases, in the order that the parameter says."""
     mongo: MongoDatabase = request.getfixturevalue("mongo_database")
     postgres: PostgresDatabase = request.getfixturevalue("postgres_database")
-    configs = {"Mongo": mongo.config, "Postgres": postgres.config}
+    configs = {"Mongo": kept(mongo.config), "Postgres": kept(postgres.config)}
     first, _, second = str(request.param).partition(" to ")
     with (
         open_store("scheduler", first, load_settings(configs[first], environ={})) as source,

@@ -127,11 +127,11 @@ def stripped(foreign: Foreign) -> Foreign:
 
 @pytest.fixture
 def command(
-    foreign: Foreign, mongo_database: MongoDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    foreign: Foreign, empty_mongo_database: MongoDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Command:
     """Return a way to run a command from the foreign database to an empty MongoDB."""
     source = write_config(tmp_path / "source.json", foreign.settings)
-    target = write_config(tmp_path / "target.json", kept(mongo_database.config))
+    target = write_config(tmp_path / "target.json", kept(empty_mongo_database.config))
 
     def run(name: str, *more: object) -> Answer:
         sides = ("--module", "scheduler", "--from", "postgres", "--to", "mongo")
@@ -243,7 +243,7 @@ class TestRights:
         assert command("plan").code == 0
 
     def test_rows_that_a_policy_hides_are_never_copied_in_part(
-        self, stripped: Foreign, command: Command, mongo_database: MongoDatabase
+        self, stripped: Foreign, command: Command, empty_mongo_database: MongoDatabase
     ) -> None:
         stripped.run("ALTER TABLE scheduler.runs ENABLE ROW LEVEL SECURITY")
         stripped.run(
@@ -253,7 +253,9 @@ class TestRights:
             answer = command(name, *more)
             assert answer.code == Exit.PREFLIGHT_REFUSED
             assert f'ALTER ROLE "{stripped.role}" BYPASSRLS' in answer.err
-        with open_store("scheduler", "mongo", load_settings(mongo_database.config, environ={})) as target:
+        with open_store(
+            "scheduler", "mongo", load_settings(empty_mongo_database.config, environ={})
+        ) as target:
             assert sum(rows_of(target.bulk).values()) == 0
         stripped.run("ALTER ROLE {} BYPASSRLS")
         assert command("plan", "--format", "json").json["rows"] == ROWS

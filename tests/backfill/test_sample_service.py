@@ -46,9 +46,9 @@ def output_of_service(settings: Settings) -> str:
 
 
 def test_the_sample_service_prints_the_same_on_both_stores(
-    mongo_database: MongoDatabase, empty_postgres_database: PostgresDatabase
+    empty_mongo_database: MongoDatabase, empty_postgres_database: PostgresDatabase
 ) -> None:
-    stores = kept(mongo_database.config), kept(empty_postgres_database.config)
+    stores = kept(empty_mongo_database.config), kept(empty_postgres_database.config)
     on_mongo, on_postgres = map(output_of_service, stores)
     assert TOKEN.sub(lambda match: match[0] if match[1] == "None" else "next TOKEN", on_mongo) == EXPECTED
     assert on_mongo == on_postgres

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 from tests.backfill.toolkit import AS_OF, MemoryPair, fill, invoke, memory_pair, rows_of, write_config
+from tests.stores import kept
 from twinstore.clock import FixedClock
 from twinstore.errors import ValidationError
 from twinstore.jsontext import format_timestamp
@@ -86,8 +87,8 @@ def config(
     persistence: dict[str, Any] = {}
     for database in (mongo_database, postgres_database):
         persistence |= cast("dict[str, Any]", database.config["Persistence"])
-    settings = {"Persistence": {**persistence, "Scheduler": sides[0]}}
-    return write_config(tmp_path / "settings.json", settings)
+    settings: dict[str, object] = {"Persistence": {**persistence, "Scheduler": sides[0]}}
+    return write_config(tmp_path / "settings.json", kept(settings))
 
 
 @pytest.mark.parametrize("command", [("plan",), ("copy",), ("copy", "--execute"), ("verify",)], ids="".join)

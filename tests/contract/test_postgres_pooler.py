@@ -25,13 +25,17 @@ from twinstore.errors import Outcome, TimeoutExceededError, UnavailableError, Va
 from twinstore.scheduler.module import MODULE
 from twinstore.scope import Scope
 from twinstore.testing.scheduler.builders import make_run, make_schedule
+from twinstore_postgres import exchange
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.datasource import SchedulerDataSource
 from twinstore_postgres.errors import NOWHERE
 from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn, PGresult
 
     from tests.contract.deployments.wire import Line
     from tests.databases import PostgresDatabase, PostgresServer
@@ -176,6 +180,32 @@ def test_nothing_is_prepared_on_the_server(
     url = pooler.url(database.app_url)
     with psycopg.connect(url, autocommit=True, prepare_threshold=None) as client:
         assert client.execute(PREPARED).fetchone() == (0,)
+
+
+def test_a_call_costs_as_many_round_trips_as_past_the_pooler(
+    pooler: Pooler, database: PostgresDatabase, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips: list[object] = []
+    original = exchange.fetched
+
+    def counted(pgconn: PGconn) -> PQGen[list[PGresult]]:
+        trips.append(pgconn)
+        return original(pgconn)
+
+    monkeypatch.setattr(exchange, "fetched", counted)
+
+    def trips_of(call: Callable[[], object]) -> int:
+        trips.clear()
+        call()
+        return len(trips)
+
+    with twinstore.add_scheduler_postgres_storage(pooler.config(database)) as storage:
+        storage.check_ready()
+        assert trips_of(lambda: storage.runs.create(make_run(tenant, tenant))) == 1
+        assert trips_of(lambda: storage.runs.get(tenant, tenant)) == 1
+        assert trips_of(lambda: storage.runs.list(tenant)) == 1
+        # It reads before it writes: begin, lock and read, then write and commit.
+        assert trips_of(lambda: storage.schedules.upsert(make_schedule(tenant, tenant))) == 2
 
 
 def test_a_session_holds_no_connection_of_the_server_between_its_calls(
@@ -334,6 +364,22 @@ def test_how_the_pooler_treats_parameters_and_connections_does_not_matter(
             assert len(storage.runs.list(tenant).items) == 1
             with storage.locks.acquire(tenant, timedelta(seconds=10)):
                 pass
+
+
+def test_a_call_that_waited_in_vain_for_a_connection_of_the_server_has_done_nothing(
+    postgres_server: PostgresServer, database: PostgresDatabase, tenant: str
+) -> None:
+    options = {"default_pool_size": 1, "reserve_pool_size": 0, "query_wait_timeout": 1}
+    with (
+        pooler_before(postgres_server.url, **options) as pooler,
+        twinstore.add_scheduler_postgres_storage(pooler.config(database)) as storage,
+    ):
+        with storage.transaction(tenant) as unit:
+            unit.runs.list(tenant)
+            with pytest.raises(UnavailableError, match="query_wait_timeout") as caught:
+                storage.runs.create(make_run(tenant, tenant))
+        assert caught.value.outcome is Outcome.NOT_APPLIED
+        assert storage.runs.get(tenant, tenant) is None
 
 
 def test_a_store_that_is_only_read_takes_no_write(pooler: Pooler, database: PostgresDatabase) -> None:

@@ -94,6 +94,7 @@ def test_locks_migrations_and_bulk_work_are_refused_without_the_server_itself(
     )
     with twinstore.add_scheduler_postgres_storage(settings) as storage:
         storage.check_ready()
+        assert module_postgres_database.name in storage.bulk.place
         with pytest.raises(ConfigurationError, match=DIRECT):
             use(storage)
     with twinstore.add_scheduler_postgres_storage(pooler.config(module_postgres_database)) as storage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 import hypothesis
@@ -13,6 +13,7 @@ from psycopg import sql
 
 import twinstore
 from tests.differential.sides import Side, memory_side
+from tests.pgbouncer import pooler_before
 from tests.servers import postgres_config, postgres_url
 from twinstore.clock import FixedClock
 from twinstore.scheduler.catalog import SCHEDULER
@@ -25,7 +26,7 @@ from twinstore_memory.store import MemoryDatabase
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.databases import MongoDatabase, MongoServer, PostgresDatabase
+    from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
     from tests.servers import Settings
 
 # Instants that a service stamps must be the same on every side.
@@ -130,11 +131,28 @@ def postgres_rivals(
 
 @pytest.fixture
 def postgres(module_postgres_database: PostgresDatabase) -> Iterator[Side]:
-    """Return the PostgreSQL driver on the shared server; the superuser may delete audit records."""
+    """Return the PostgreSQL driver on the shared server."""
+    with postgres_side(module_postgres_database, module_postgres_database.config) as side:
+        yield side
+
+
+@pytest.fixture
+def pooled(postgres_server: PostgresServer, module_postgres_database: PostgresDatabase) -> Iterator[Side]:
+    """Return the PostgreSQL driver behind a transaction pooler."""
+    with (
+        pooler_before(postgres_server.url) as pooler,
+        postgres_side(module_postgres_database, pooler.config(module_postgres_database)) as side,
+    ):
+        yield side
+
+
+@contextmanager
+def postgres_side(database: PostgresDatabase, config: Settings) -> Iterator[Side]:
+    """Open a database with some settings; the superuser may delete audit records."""
     tables = [sql.Identifier("scheduler", entity.name) for entity in SCHEDULER.entities]
     statement = sql.SQL("; ").join(sql.SQL("DELETE FROM {}").format(table) for table in tables)
     with (
-        closing(psycopg.connect(module_postgres_database.superuser_url, autocommit=True)) as superuser,
-        twinstore.open_storage(module_postgres_database.config, clock=CLOCK) as storage,
+        closing(psycopg.connect(database.superuser_url, autocommit=True)) as superuser,
+        twinstore.open_storage(config, clock=CLOCK) as storage,
     ):
         yield Side("postgres", storage.scheduler, lambda: superuser.execute(statement))

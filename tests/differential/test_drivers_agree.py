@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.differential.machine import run_machine
 
 if TYPE_CHECKING:
@@ -19,3 +21,10 @@ def test_memory_mongo_and_postgres_agree(
     memory: Side, mongo: Side, postgres: Side, bounded_profile: hypothesis.settings
 ) -> None:
     run_machine([memory, mongo, postgres], bounded_profile)
+
+
+@pytest.mark.pgbouncer
+def test_memory_and_postgres_behind_a_pooler_agree(
+    memory: Side, pooled: Side, bounded_profile: hypothesis.settings
+) -> None:
+    run_machine([memory, pooled], bounded_profile)

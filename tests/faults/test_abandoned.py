@@ -46,12 +46,12 @@ PATIENCE_SECONDS: Final = 10
 
 
 @pytest.fixture
-def storage(mongo_database: MongoDatabase) -> Iterator[SchedulerStorage]:
+def storage(empty_mongo_database: MongoDatabase) -> Iterator[SchedulerStorage]:
     """A storage with a run, whose document the transaction of a killed process has changed."""
-    with twinstore.open_storage(mongo_database.config) as opened:
+    with twinstore.open_storage(empty_mongo_database.config) as opened:
         opened.scheduler.initializer.ensure_migrations()
         opened.scheduler.runs.create(make_run(TENANT, "killed"))
-        kill_a_writer(mongo_database)
+        kill_a_writer(empty_mongo_database)
         yield opened.scheduler
 
 
@@ -92,11 +92,11 @@ def test_a_write_outside_of_transactions_goes_on_soon_as_well(storage: Scheduler
 
 
 def test_a_command_that_needs_the_whole_collection_goes_on_soon_as_well(
-    storage: SchedulerStorage, mongo_database: MongoDatabase
+    storage: SchedulerStorage, empty_mongo_database: MongoDatabase
 ) -> None:
     del storage
-    url = SecretStr(mongo_database.url)
-    settings = MongoSettings(connection_string=url, database=mongo_database.name)
+    url = SecretStr(empty_mongo_database.url)
+    settings = MongoSettings(connection_string=url, database=empty_mongo_database.name)
     with SharedResources() as resources:
         store = Connection(settings, resources).store
         with soon(), store.with_index_timeout():

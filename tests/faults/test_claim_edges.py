@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 from pymongo import MongoClient
 
 import twinstore
+from tests.stores import kept
 from twinstore.scheduler.enums import PolicyRunJobStatus, PolicyRunPriority
 from twinstore.scheduler.policy_runs import PolicyRunInputs
 from twinstore.testing.instants import at
@@ -48,7 +49,7 @@ UPDATE scheduler.policy_jobs SET payload = payload || '{"mode": "s3cr3t"}' WHERE
 def storage(request: pytest.FixtureRequest) -> Iterator[SchedulerStorage]:
     """Open a migrated store of its own."""
     database: MongoDatabase | PostgresDatabase = request.getfixturevalue(f"{request.param}_database")
-    with twinstore.open_storage(database.config) as opened:
+    with twinstore.open_storage(kept(database.config)) as opened:
         opened.scheduler.initializer.ensure_migrations()
         yield opened.scheduler
 

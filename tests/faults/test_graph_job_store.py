@@ -67,17 +67,17 @@ def test_postgresql_stores_job_and_event_or_neither(
         )
 
 
-def test_mongodb_stores_job_and_event_or_neither(mongo_database: MongoDatabase) -> None:
+def test_mongodb_stores_job_and_event_or_neither(empty_mongo_database: MongoDatabase) -> None:
     def refuse(database: Any, *, refused: bool) -> None:  # noqa: ANN401  # of pymongo
         validator = {"$expr": False} if refused else {}
         database.command("collMod", "graph_job_events", validator=validator)
 
     with (
-        twinstore.add_scheduler_mongo_storage(mongo_database.config) as storage,
-        MongoClient[dict[str, Any]](mongo_database.url) as client,
+        twinstore.add_scheduler_mongo_storage(empty_mongo_database.config) as storage,
+        MongoClient[dict[str, Any]](empty_mongo_database.url) as client,
     ):
         storage.initializer.ensure_migrations()
-        database = client[mongo_database.name]
+        database = client[empty_mongo_database.name]
         assert_neither(
             storage, lambda: refuse(database, refused=True), lambda: refuse(database, refused=False)
         )

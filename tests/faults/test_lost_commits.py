@@ -51,7 +51,7 @@ class CutsAtCommit(CommandListener):
 
 
 def test_a_commit_that_was_sent_to_a_server_that_is_gone_has_an_unknown_outcome(
-    mongo_server: MongoServer, mongo_database: MongoDatabase
+    mongo_server: MongoServer, empty_mongo_database: MongoDatabase
 ) -> None:
     server = mongo_server.client.address
     assert server is not None
@@ -59,7 +59,7 @@ def test_a_commit_that_was_sent_to_a_server_that_is_gone_has_an_unknown_outcome(
         url = f"mongodb://127.0.0.1:{line.port}/?{OPTIONS}"
         listener = CutsAtCommit(line)
         with MongoClient[dict[str, Any]](url, event_listeners=[listener]) as client:
-            mongo = {"Client": client, "Database": mongo_database.name}
+            mongo = {"Client": client, "Database": empty_mongo_database.name}
             settings = kept({"Persistence": {"Mongo": mongo}})
             with twinstore.add_scheduler_mongo_storage(settings) as storage:
                 storage.initializer.ensure_migrations()

@@ -8,6 +8,7 @@ come out but answers and errors of this library, and afterwards the store holds 
 from __future__ import annotations
 
 import time
+from threading import Event
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -28,6 +29,10 @@ HEALED_SECONDS: Final = 10.0
 # How long to wait for a call that the outage refuses; the client of MongoDB outlasts a short one.
 MET_SECONDS: Final = 1.5
 LONG_ROUNDS: Final = 10
+# The fifth attempt with doubled pauses comes after half a minute.
+LONG_OUTAGE_SECONDS: Final = 20.0
+# Without doubt sooner than the outage was long, also where the machine is busy.
+SOON_SECONDS: Final = 4.0
 
 
 @pytest.fixture(params=["mongo", "postgres"])
@@ -66,3 +71,21 @@ def go_through(happens: Callable[[Callable[[], object]], None], callers: Callers
     met = len(ledger.refused())
     happens(lambda: ledger.await_refusals(met + 1, MET_SECONDS))
     assert ledger.await_answers(callers.kinds, time.monotonic(), HEALED_SECONDS) == []
+
+
+@pytest.mark.long
+def test_calls_go_on_soon_after_an_outage_of_many_seconds(outages: Outages) -> None:
+    """A pool that tried to connect again with growing pauses would need about as long as the outage was."""
+    ledger = Ledger()
+    with twinstore.open_storage(outages.settings) as opened:
+        callers = Callers(opened.scheduler, outages.settings, ledger)
+        callers.prepare()
+        with callers.calling():
+            assert ledger.await_answers(callers.kinds, 0, HEALED_SECONDS) == []
+            whole = "fast" if "fast" in outages.kinds else "all killed"
+            # Nobody sets it: the server stays away for that long.
+            outages.kinds[whole](lambda: Event().wait(LONG_OUTAGE_SECONDS))
+            back = time.monotonic()
+            assert ledger.await_answers({"read", "insert", "unit"}, back, SOON_SECONDS) == []
+        assert ledger.foreign() == []
+        assert ledger.contradictions(Tokens(opened.scheduler, callers.leased).counters) == []

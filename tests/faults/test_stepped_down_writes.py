@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,8 +16,10 @@ import twinstore
 import twinstore_embedded
 from tests.servers import mongo_config
 from tests.stores import kept
+from twinstore.errors import Outcome, TimeoutExceededError
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS
 from twinstore.testing.instants import START
+from twinstore.testing.scheduler.builders import make_impact_set
 from twinstore.testing.scheduler.policy_builders import make_policy_job
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ TENANT: Final = "acme"
 HOUR: Final = timedelta(hours=1)
 # What such a primary answers: it wrote, nobody else has it, and the write may be repeated. Not with the code
 # of a step down, after which the client would look for another primary until it hears of this one again.
-STEPPED_DOWN: Final = {
+STEPPED_DOWN: Final[dict[str, object]] = {
     "failCommands": ["findAndModify"],
     "writeConcernError": {"code": 262, "errmsg": "waiting for the majority took too long"},
     "errorLabels": ["RetryableWriteError"],
@@ -53,14 +55,23 @@ def storage(server: twinstore_embedded.MongoServer) -> Iterator[SchedulerStorage
 
 
 @contextmanager
-def stepping_down(server: twinstore_embedded.MongoServer) -> Iterator[None]:
-    """Answer the next change of one document as a primary that steps down does, after it was applied."""
+def failing(
+    server: twinstore_embedded.MongoServer, mode: dict[str, int], data: dict[str, object]
+) -> Iterator[None]:
+    """Let some commands fail; something in the block must meet it."""
     point = {"configureFailPoint": "failCommand"}
     with MongoClient[dict[str, object]](server.url) as client:
-        armed = client.admin.command({**point, "mode": {"times": 1}, "data": STEPPED_DOWN})
-        yield
-        met = client.admin.command({**point, "mode": "off"})
-    assert met["count"] > armed["count"], "nothing met the primary that stepped down"
+        armed = client.admin.command({**point, "mode": mode, "data": data})
+        try:
+            yield
+        finally:
+            met = client.admin.command({**point, "mode": "off"})
+    assert met["count"] > armed["count"], "nothing failed"
+
+
+def stepping_down(server: twinstore_embedded.MongoServer) -> AbstractContextManager[None]:
+    """Answer the next change of one document as a primary that steps down does, after it was applied."""
+    return failing(server, {"times": 1}, STEPPED_DOWN)
 
 
 def lease_a_job(storage: SchedulerStorage) -> object:
@@ -93,3 +104,28 @@ def test_a_change_that_answers_with_its_document_is_repeated_and_applied_once(
 def test_a_migration_takes_its_lease_all_the_same(server: twinstore_embedded.MongoServer) -> None:
     with twinstore.open_storage(mongo_config(server.url, "new")) as opened, stepping_down(server):
         assert opened.scheduler.initializer.ensure_migrations().applied
+
+
+def purge(storage: SchedulerStorage) -> None:
+    storage.impact_snapshots.purge_generated(START, tenant_id=TENANT, batch_size=1)
+
+
+def purge_in_unit(storage: SchedulerStorage) -> None:
+    with storage.transaction(TENANT) as unit:
+        unit.impact_snapshots.purge_generated(START, tenant_id=TENANT, batch_size=1)
+
+
+def test_a_purge_that_fails_after_its_first_batch_does_not_say_that_nothing_was_removed(
+    server: twinstore_embedded.MongoServer, storage: SchedulerStorage
+) -> None:
+    for name in "abc":
+        storage.impact_snapshots.upsert(TENANT, make_impact_set(snapshot_id=name))
+    exceeded: dict[str, object] = {"failCommands": ["find"], "errorCode": 50}
+    outcomes: list[Outcome] = []
+    # Before anything was read, after one batch, and in a unit, of which nothing is applied before its end.
+    for skipped, call in ((0, purge), (1, purge), (1, purge_in_unit)):
+        with failing(server, {"skip": skipped}, exceeded), pytest.raises(TimeoutExceededError) as caught:
+            call(storage)
+        outcomes.append(caught.value.outcome)
+    assert outcomes == [Outcome.NOT_APPLIED, Outcome.UNKNOWN, Outcome.NOT_APPLIED]
+    assert len(storage.impact_snapshots.list(TENANT)) == 2

@@ -7,9 +7,9 @@ from tests.databases import APP_ROLE, OWNER_ROLE, MongoDatabase, MongoServer, Po
 
 
 def test_mongo_is_a_replica_set_that_can_run_a_transaction(
-    mongo_server: MongoServer, mongo_database: MongoDatabase
+    mongo_server: MongoServer, empty_mongo_database: MongoDatabase
 ) -> None:
-    items = mongo_server.client[mongo_database.name]["items"]
+    items = mongo_server.client[empty_mongo_database.name]["items"]
     with mongo_server.client.start_session() as session, session.start_transaction():
         items.insert_one({"_id": 1}, session=session)
     assert items.count_documents({}) == 1

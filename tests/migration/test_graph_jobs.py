@@ -141,11 +141,13 @@ def test_the_revert_waits_for_migrations_that_run() -> None:
     assert f"pg_advisory_xact_lock({lock_number('scheduler')})" in REVERT
 
 
-def test_the_step_of_mongodb_makes_the_indexes_that_the_queries_need(mongo_database: MongoDatabase) -> None:
-    with twinstore.add_scheduler_mongo_storage(mongo_database.config) as storage:
+def test_the_step_of_mongodb_makes_the_indexes_that_the_queries_need(
+    empty_mongo_database: MongoDatabase,
+) -> None:
+    with twinstore.add_scheduler_mongo_storage(empty_mongo_database.config) as storage:
         assert "014_graph_jobs" in storage.initializer.ensure_migrations().applied
-    with MongoClient[dict[str, Any]](mongo_database.url) as client:
-        database = client[mongo_database.name]
+    with MongoClient[dict[str, Any]](empty_mongo_database.url) as client:
+        database = client[empty_mongo_database.name]
         jobs, events = (database[name].index_information() for name in ("graph_jobs", "graph_job_events"))
     assert jobs["ux__uuid"]["unique"] is True
     assert [key for key, _ in jobs["ix_tenantId__type_createdAt__uuid"]["key"]] == [

@@ -47,14 +47,16 @@ VALIDATOR = {
 
 
 @pytest.fixture
-def database(mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
-    with MongoClient[Document](mongo_database.url) as client:
-        yield client[mongo_database.name]
+def database(empty_mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
+    with MongoClient[Document](empty_mongo_database.url) as client:
+        yield client[empty_mongo_database.name]
 
 
 @pytest.fixture
-def migrate(mongo_database: MongoDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Migrate:
-    config = write_config(tmp_path / "settings.json", mongo_database.config)
+def migrate(
+    empty_mongo_database: MongoDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Migrate:
+    config = write_config(tmp_path / "settings.json", empty_mongo_database.config)
 
     def run(command: str, *more: object) -> Answer:
         return invoke(capsys, "--config", config, "migrate", command, "--module", "scheduler", *more)
@@ -111,7 +113,7 @@ class TestCopy:
     @pytest.fixture
     def copy(
         self,
-        mongo_database: MongoDatabase,
+        empty_mongo_database: MongoDatabase,
         postgres_database: PostgresDatabase,
         tmp_path: Path,
         capsys: pytest.CaptureFixture[str],
@@ -120,7 +122,7 @@ class TestCopy:
         with add_scheduler_postgres_storage(kept(postgres_database.config)) as storage:
             fill(storage)
         source = write_config(tmp_path / "source.json", postgres_database.config)
-        target = write_config(tmp_path / "target.json", mongo_database.config)
+        target = write_config(tmp_path / "target.json", empty_mongo_database.config)
 
         def run(name: str, *more: object) -> Answer:
             sides = ("--module", "scheduler", "--from", "postgres", "--to", "mongo")

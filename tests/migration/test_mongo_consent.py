@@ -32,9 +32,9 @@ RUN_AGE = "ttl_finishedAt"
 
 
 @pytest.fixture
-def database(mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
-    with MongoClient[Document](mongo_database.url, tz_aware=True) as client:
-        yield client[mongo_database.name]
+def database(empty_mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
+    with MongoClient[Document](empty_mongo_database.url, tz_aware=True) as client:
+        yield client[empty_mongo_database.name]
 
 
 @contextmanager
@@ -78,12 +78,12 @@ def validated(database: Database[Document]) -> list[str]:
 
 
 def test_without_consent_only_plain_indexes_are_made(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     plant_runs(database, "acme", 5, days=400)
     database["runs"].insert_many({"_id": f"odd-{number}"} for number in range(3))
     content = list(database["runs"].find())
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         assert storage.initializer.effects() == (ttl(5), validator(3))
         with pytest.raises(ConsentRequiredError) as caught:
             storage.initializer.ensure_migrations()
@@ -107,11 +107,11 @@ def test_without_consent_only_plain_indexes_are_made(
 
 
 def test_a_plan_counts_and_changes_nothing(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     fill_with_pymongo(database)
     before = footprint(database.client, database.name)
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         assert storage.initializer.effects() == (ttl(10), validator(6, "run_summaries"))
     after = footprint(database.client, database.name)
     assert (after.content, after.indexes, after.collections) == (
@@ -123,12 +123,12 @@ def test_a_plan_counts_and_changes_nothing(
 
 
 def test_with_consent_to_each_effect_everything_is_applied(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     plant_runs(database, "acme", 5, days=400)
     database["runs"].insert_one({"_id": "odd"})
     accept = {Consent(EffectKind.TTL, "runs", 5), Consent(EffectKind.VALIDATOR, "runs", 1)}
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         for part in accept:
             with pytest.raises(ConsentRequiredError):
                 storage.initializer.ensure_migrations(accept={part})
@@ -146,7 +146,7 @@ def test_with_consent_to_each_effect_everything_is_applied(
 
 @pytest.mark.parametrize("kind", [EffectKind.TTL, EffectKind.VALIDATOR])
 def test_a_count_that_has_grown_since_it_was_accepted_stops_again(
-    mongo_database: MongoDatabase, database: Database[Document], kind: EffectKind
+    empty_mongo_database: MongoDatabase, database: Database[Document], kind: EffectKind
 ) -> None:
     def plant(tenant: str) -> None:
         if kind is EffectKind.TTL:
@@ -155,7 +155,7 @@ def test_a_count_that_has_grown_since_it_was_accepted_stops_again(
             database["runs"].insert_many({"_id": f"{tenant}-{number}"} for number in range(2))
 
     plant("acme")
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         (effect,) = storage.initializer.effects()
         assert effect.rows == 2
         accept = {Consent(kind, "runs", effect.rows)}
@@ -170,10 +170,10 @@ def test_a_count_that_has_grown_since_it_was_accepted_stops_again(
 
 
 def test_rows_that_come_while_the_indexes_are_built_are_counted_too(
-    mongo_database: MongoDatabase, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+    empty_mongo_database: MongoDatabase, database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant_runs(database, "acme", 2, days=400)
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         accept = {Consent(EffectKind.TTL, "runs", 2)}
         create = Schema.create
 
@@ -190,13 +190,13 @@ def test_rows_that_come_while_the_indexes_are_built_are_counted_too(
 
 
 def test_only_what_is_new_is_counted_when_a_retention_is_shortened(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    with opened(mongo_database, RunRetentionDays=100) as storage:
+    with opened(empty_mongo_database, RunRetentionDays=100) as storage:
         storage.initializer.ensure_migrations()
     for count, days in ((1, 120), (2, 80), (4, 40), (8, 5)):
         plant_runs(database, f"t{days}", count, days=days)
-    with opened(mongo_database, RunRetentionDays=30) as storage:
+    with opened(empty_mongo_database, RunRetentionDays=30) as storage:
         # The one that is past the old age is due already, whatever is decided here.
         assert storage.initializer.effects() == (ttl(6),)
         with pytest.raises(ConsentRequiredError, match="remove 6 rows of runs at once"):
@@ -206,20 +206,20 @@ def test_only_what_is_new_is_counted_when_a_retention_is_shortened(
         storage.initializer.ensure_migrations(accept={Consent(EffectKind.TTL, "runs", 6)})
         assert ages(database) == [30 * 86_400]
     for days in (60, 0):
-        with opened(mongo_database, RunRetentionDays=days) as storage:
+        with opened(empty_mongo_database, RunRetentionDays=days) as storage:
             assert storage.initializer.effects() == ()
             storage.initializer.ensure_migrations()
     assert ages(database) == []
 
 
 def test_a_retention_that_is_switched_on_late_is_counted_for_each_collection(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     fill_with_pymongo(database)
-    with opened(mongo_database, RunRetentionDays=0) as storage:
+    with opened(empty_mongo_database, RunRetentionDays=0) as storage:
         accept = {Consent(EffectKind.VALIDATOR, "run_summaries")}
         assert storage.initializer.ensure_migrations(accept=accept).applied == STEPS
-    with opened(mongo_database, ImpactRetentionDays=1, RunRetentionDays=180) as storage:
+    with opened(empty_mongo_database, ImpactRetentionDays=1, RunRetentionDays=180) as storage:
         assert storage.initializer.effects() == (ttl(2, "impact_snapshots"), ttl(10))
         with pytest.raises(ConsentRequiredError) as caught:
             storage.initializer.ensure_migrations(accept={Consent(EffectKind.TTL, "runs", 10)})
@@ -228,12 +228,12 @@ def test_a_retention_that_is_switched_on_late_is_counted_for_each_collection(
 
 
 def test_more_refused_rows_than_are_counted_need_a_consent_without_a_number(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     rows: list[Document] = [{"_id": str(number)} for number in range(COUNTED_ROWS + 5)]
     database["audit"].insert_many(rows)
     numbered = {Consent(EffectKind.VALIDATOR, "audit", 10**9)}
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         assert storage.initializer.effects() == (validator(COUNTED_ROWS, "audit", more=True),)
         with pytest.raises(
             ConsentRequiredError, match=r"of more than 10,000 rows of audit.*--accept-validator audit`"
@@ -245,37 +245,37 @@ def test_more_refused_rows_than_are_counted_need_a_consent_without_a_number(
 
 
 def test_without_validators_nothing_is_refused_and_nothing_asked(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     database["audit"].insert_one({"_id": "odd"})
-    config: Document = mongo_database.config
+    config: Document = empty_mongo_database.config
     config["Persistence"]["Mongo"]["Validators"] = False
     with twinstore.add_scheduler_storage(config) as storage:
         assert storage.initializer.effects() == ()
         assert storage.initializer.ensure_migrations().applied == STEPS
 
 
-def test_a_consent_that_is_not_needed_has_no_effect(mongo_database: MongoDatabase) -> None:
+def test_a_consent_that_is_not_needed_has_no_effect(empty_mongo_database: MongoDatabase) -> None:
     accept = {Consent(EffectKind.TTL, "runs", 0), Consent(EffectKind.RLS, "runs")}
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         assert storage.initializer.ensure_migrations(accept=accept).applied == STEPS
 
 
 def test_the_error_survives_the_way_to_another_process(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     database["audit"].insert_one({"_id": "odd"})
-    with opened(mongo_database) as storage, pytest.raises(ConsentRequiredError) as caught:
+    with opened(empty_mongo_database) as storage, pytest.raises(ConsentRequiredError) as caught:
         storage.initializer.ensure_migrations()
     for copied in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):  # noqa: S301  # our own bytes
         assert (copied.message, copied.effects) == (caught.value.message, caught.value.effects)
 
 
 def test_a_collation_of_its_own_is_named_because_tenants_are_not_told_apart(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     database.create_collection("runs", collation={"locale": "en", "strength": 2})
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         storage.initializer.ensure_migrations()
         assert storage.initializer.ensure_migrations().changes == ()
         (problem,) = storage.initializer.verify()

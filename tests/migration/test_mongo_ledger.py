@@ -42,14 +42,14 @@ HOUR: Final = timedelta(hours=1)
 
 
 @pytest.fixture
-def database(mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
-    with MongoClient[Document](mongo_database.url, tz_aware=True) as client:
-        yield client[mongo_database.name]
+def database(empty_mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
+    with MongoClient[Document](empty_mongo_database.url, tz_aware=True) as client:
+        yield client[empty_mongo_database.name]
 
 
 @pytest.fixture
-def storage(mongo_database: MongoDatabase) -> Iterator[SchedulerStorage]:
-    with opened(mongo_database) as storage:
+def storage(empty_mongo_database: MongoDatabase) -> Iterator[SchedulerStorage]:
+    with opened(empty_mongo_database) as storage:
         yield storage
 
 
@@ -117,10 +117,10 @@ def test_the_collections_stand_beside_those_of_the_module(
 
 
 def test_what_is_carried_over_is_stored_as_this_version_stores_it(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    restore_mongo(mongo_database)
-    with opened(mongo_database) as storage:
+    restore_mongo(empty_mongo_database)
+    with opened(empty_mongo_database) as storage:
         storage.bulk.ledger_initializer.ensure_migrations()
     sources = {item["name"]: item["documents"] for item in mongo_collections()}
     for entity, old in zip((JOBS, RANGES), OLD, strict=True):

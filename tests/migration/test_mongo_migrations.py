@@ -64,9 +64,9 @@ WANTED = {
 
 
 @pytest.fixture
-def database(mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
-    with MongoClient[Document](mongo_database.url, tz_aware=True) as client:
-        yield client[mongo_database.name]
+def database(empty_mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
+    with MongoClient[Document](empty_mongo_database.url, tz_aware=True) as client:
+        yield client[empty_mongo_database.name]
 
 
 @contextmanager
@@ -87,9 +87,9 @@ def index(database: Database[Document], collection: str, name: str) -> Document:
 
 
 def test_the_first_call_applies_every_step_and_the_second_does_nothing(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         first = storage.initializer.ensure_migrations()
         ledger = list(database["_migrations"].find().sort("_id"))
         second = storage.initializer.ensure_migrations()
@@ -99,9 +99,9 @@ def test_the_first_call_applies_every_step_and_the_second_does_nothing(
 
 
 def test_the_collections_have_exactly_the_wanted_indexes(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         storage.initializer.ensure_migrations()
     assert {name: set(database[name].index_information()) for name in WANTED} == WANTED
     names = index(database, "schedules", "ux_tenantId_name")
@@ -112,9 +112,9 @@ def test_the_collections_have_exactly_the_wanted_indexes(
 
 
 def test_the_ledger_has_checksum_and_author(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         storage.initializer.ensure_migrations()
         states = storage.initializer.status()
     row = database["_migrations"].find_one({"_id": "scheduler:001_scheduler_baseline"})
@@ -157,8 +157,10 @@ def test_a_lease_whose_owner_died_expires_by_the_clock_of_the_server(database: D
             dead.check()
 
 
-def test_a_changed_step_stops_everything(mongo_database: MongoDatabase, database: Database[Document]) -> None:
-    with opened(mongo_database) as storage:
+def test_a_changed_step_stops_everything(
+    empty_mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(empty_mongo_database) as storage:
         storage.initializer.ensure_migrations()
         database["_migrations"].update_one({"migration_name": STEPS[0]}, {"$set": {"checksum": "sha256:0"}})
         with pytest.raises(MigrationChecksumError, match=STEPS[0]):
@@ -169,9 +171,9 @@ def test_a_changed_step_stops_everything(mongo_database: MongoDatabase, database
 
 
 def test_a_step_that_is_not_shipped_stops_everything(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         storage.initializer.ensure_migrations()
         row = {
             "migration_name": "900_future",
@@ -186,16 +188,16 @@ def test_a_step_that_is_not_shipped_stops_everything(
 
 
 def test_the_ledger_of_another_module_is_left_alone(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     database["_migrations"].insert_one({"_id": "tracking:001_baseline", "migration_name": "001_baseline"})
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         assert storage.initializer.ensure_migrations().applied == STEPS
         storage.check_ready()
 
 
-def test_a_pending_step_is_named_before_first_use(mongo_database: MongoDatabase) -> None:
-    with opened(mongo_database) as storage:
+def test_a_pending_step_is_named_before_first_use(empty_mongo_database: MongoDatabase) -> None:
+    with opened(empty_mongo_database) as storage:
         with pytest.raises(MigrationError, match="001_scheduler_baseline, 010_backfill_ledger"):
             storage.check_ready()
         assert {item.state for item in storage.initializer.status()} == {MigrationState.PENDING}
@@ -203,11 +205,11 @@ def test_a_pending_step_is_named_before_first_use(mongo_database: MongoDatabase)
 
 
 def test_duplicates_under_a_unique_index_are_listed_before_later_indexes_are_built(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     rows = [{"tenantId": "t", "name": f"n{number:03}"} for number in range(120) for _ in range(2)]
     database["schedules"].insert_many(rows)
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         with pytest.raises(MigrationError, match="t / n000") as caught:
             storage.initializer.ensure_migrations()
         assert caught.value.message.count(" / n") == 100
@@ -219,23 +221,23 @@ def test_duplicates_under_a_unique_index_are_listed_before_later_indexes_are_bui
 
 
 def test_soft_deleted_schedules_are_no_duplicates(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     rows: list[Document] = [{"tenantId": "t", "name": "n", "deletedAt": number} for number in range(3)]
     database["schedules"].insert_many([*rows, {"tenantId": "t", "name": "n"}])
     accept = {Consent(EffectKind.VALIDATOR, "schedules")}
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         assert storage.initializer.ensure_migrations(accept=accept).applied == STEPS
 
 
 def test_retention_is_switched_on_changed_and_off_again(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     def age() -> object:
         return index(database, "impact_snapshots", "ix_generatedAt").get("expireAfterSeconds")
 
     for days, seconds in ((0, None), (2, 172_800), (1, 86_400), (0, None)):
-        with opened(mongo_database, ImpactRetentionDays=days) as storage:
+        with opened(empty_mongo_database, ImpactRetentionDays=days) as storage:
             report = storage.initializer.ensure_migrations()
             assert age() == seconds
             assert bool(report.changes) == (report.already_applied == STEPS)
@@ -243,9 +245,9 @@ def test_retention_is_switched_on_changed_and_off_again(
 
 
 def test_what_was_changed_by_hand_is_named_and_brought_in_line(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         storage.initializer.ensure_migrations()
         database["runs"].drop_index("ix_state_createdAt__id")
         database["audit"].drop_index("ix_tenantId_occurredAt__id")
@@ -261,9 +263,9 @@ def test_what_was_changed_by_hand_is_named_and_brought_in_line(
 
 
 def test_an_unknown_index_is_reported_and_kept(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         storage.initializer.ensure_migrations()
         database["runs"].create_index([("retryOf", 1)], name="mine")
         assert storage.initializer.ensure_migrations().unknown == ("runs.mine",)
@@ -272,28 +274,28 @@ def test_an_unknown_index_is_reported_and_kept(
 
 
 def test_an_equal_index_under_another_name_will_do(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     database["schedules"].create_index([("whenCron", 1)], name="whenCron_1")
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         assert storage.initializer.ensure_migrations().applied == STEPS
         assert storage.initializer.verify() == ()
     assert "ix_whenCron" not in database["schedules"].index_information()
 
 
 def test_another_index_in_the_way_is_named(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     database["schedules"].create_index([("tenantId", 1), ("name", 1)], name="mine", unique=True, sparse=True)
     database["runs"].create_index([("finishedAt", 1)], name="mine", expireAfterSeconds=5)
-    with opened(mongo_database) as storage, pytest.raises(MigrationError, match="ttl_finishedAt"):
+    with opened(empty_mongo_database) as storage, pytest.raises(MigrationError, match="ttl_finishedAt"):
         storage.initializer.ensure_migrations()
 
 
 def test_the_validators_refuse_what_no_model_has(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         storage.initializer.ensure_migrations()
     for document in ({"_id": "x"}, {"_id": 5}):
         for collection in WANTED:
@@ -303,9 +305,9 @@ def test_the_validators_refuse_what_no_model_has(
 
 
 def test_the_validators_admit_what_the_library_writes(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    with opened(mongo_database, RunRetentionDays=0) as storage:
+    with opened(empty_mongo_database, RunRetentionDays=0) as storage:
         storage.initializer.ensure_migrations()
         storage.schedules.upsert(rich_schedule("t", "s-1"))
         storage.audit.append(rich_audit_record("t", "a-1"))
@@ -344,12 +346,12 @@ def plain(value: Any) -> Any:  # noqa: ANN401  # any part of a wire form
     ids=["collection", "unique index"],
 )
 def test_a_storage_is_not_ready_while_rows_could_be_stored_that_the_schema_forbids(
-    mongo_database: MongoDatabase,
+    empty_mongo_database: MongoDatabase,
     database: Database[Document],
     undo: Callable[[Database[Document]], object],
     problem: str,
 ) -> None:
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         storage.initializer.ensure_migrations()
         database["audit"].drop_index("ix_tenantId_occurredAt__id")
         storage.check_ready()
@@ -361,9 +363,9 @@ def test_a_storage_is_not_ready_while_rows_could_be_stored_that_the_schema_forbi
 
 
 def test_a_document_that_the_validator_refuses_is_a_validation_error(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         storage.initializer.ensure_migrations()
         database.command("collMod", "audit", validator={"impossible": 1})
         with pytest.raises(ValidationError, match="validator"):
@@ -371,9 +373,9 @@ def test_a_document_that_the_validator_refuses_is_a_validation_error(
 
 
 def test_without_validators_the_collections_have_none(
-    mongo_database: MongoDatabase, database: Database[Document]
+    empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    config: Document = mongo_database.config
+    config: Document = empty_mongo_database.config
     config["Persistence"]["Mongo"]["Validators"] = False
     with twinstore.add_scheduler_storage(config) as storage:
         storage.initializer.ensure_migrations()
@@ -382,9 +384,9 @@ def test_without_validators_the_collections_have_none(
 
 
 def test_the_script_for_administrators_holds_every_index_and_ledger_row(
-    mongo_database: MongoDatabase,
+    empty_mongo_database: MongoDatabase,
 ) -> None:
-    with opened(mongo_database) as storage:
+    with opened(empty_mongo_database) as storage:
         script = storage.initializer.export()
     for collection, names in WANTED.items():
         assert f'db.createCollection("{collection}"' in script
@@ -394,8 +396,10 @@ def test_the_script_for_administrators_holds_every_index_and_ledger_row(
     assert '"expireAfterSeconds": 15552000' in script
 
 
-def test_a_step_of_the_release_category_waits_for_the_administrator(mongo_database: MongoDatabase) -> None:
-    with opened(mongo_database) as storage:
+def test_a_step_of_the_release_category_waits_for_the_administrator(
+    empty_mongo_database: MongoDatabase,
+) -> None:
+    with opened(empty_mongo_database) as storage:
         first = initializer(storage)
         late = replace(first.steps[1], name="100_later")
         widened = replace(first, steps=(*first.steps, late))

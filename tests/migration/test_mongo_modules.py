@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def database(mongo_database: MongoDatabase) -> Iterator[Database[dict[str, Any]]]:
-    with MongoClient[dict[str, Any]](mongo_database.url) as client:
-        yield client[mongo_database.name]
+def database(empty_mongo_database: MongoDatabase) -> Iterator[Database[dict[str, Any]]]:
+    with MongoClient[dict[str, Any]](empty_mongo_database.url) as client:
+        yield client[empty_mongo_database.name]
 
 
 @pytest.fixture
-def scheduler(mongo_database: MongoDatabase) -> Iterator[SchedulerStorage]:
-    with twinstore.add_scheduler_storage(mongo_database.config) as storage:
+def scheduler(empty_mongo_database: MongoDatabase) -> Iterator[SchedulerStorage]:
+    with twinstore.add_scheduler_storage(empty_mongo_database.config) as storage:
         yield storage
 
 

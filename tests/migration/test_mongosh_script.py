@@ -104,14 +104,14 @@ class Shell:
 
 
 @pytest.fixture
-def database(mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
-    with MongoClient[Document](mongo_database.url, tz_aware=True) as client:
-        yield client[mongo_database.name]
+def database(empty_mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
+    with MongoClient[Document](empty_mongo_database.url, tz_aware=True) as client:
+        yield client[empty_mongo_database.name]
 
 
 @pytest.fixture
-def script(mongo_database: MongoDatabase) -> str:
-    with twinstore.add_scheduler_storage(mongo_database.config) as storage:
+def script(empty_mongo_database: MongoDatabase) -> str:
+    with twinstore.add_scheduler_storage(empty_mongo_database.config) as storage:
         return storage.initializer.export()
 
 
@@ -121,16 +121,16 @@ def differences(database: MongoDatabase) -> tuple[str, ...]:
 
 
 def test_the_script_makes_the_wanted_schema_and_may_be_repeated(
-    mongo_database: MongoDatabase, database: Database[Document], script: str, tmp_path: Path
+    empty_mongo_database: MongoDatabase, database: Database[Document], script: str, tmp_path: Path
 ) -> None:
     for _ in range(2):
         assert Shell(database).run(script, tmp_path / "script.js") == ""
-        assert differences(mongo_database) == ()
+        assert differences(empty_mongo_database) == ()
     assert database["_migrations"].count_documents({}) == len(MONGO_STEPS)
 
 
 def test_the_script_asks_before_the_server_removes_or_refuses_documents(
-    mongo_database: MongoDatabase, database: Database[Document], script: str, tmp_path: Path
+    empty_mongo_database: MongoDatabase, database: Database[Document], script: str, tmp_path: Path
 ) -> None:
     fill_with_pymongo(database)
     refused = Shell(database).run(script, tmp_path / "script.js")
@@ -149,11 +149,14 @@ def test_the_script_asks_before_the_server_removes_or_refuses_documents(
     agreed = script.replace(empty, runs.replace("9", "10"))
     assert Shell(database).run(agreed, tmp_path / "script.js") == ""
     assert database["runs"].index_information()["ttl_finishedAt"]["expireAfterSeconds"] == 15_552_000
-    assert [line for line in differences(mongo_database) if "runs.theirs" not in line] == []
+    assert [line for line in differences(empty_mongo_database) if "runs.theirs" not in line] == []
 
 
 def test_the_script_carries_the_ledger_over_as_the_migration_does(
-    mongo_database: MongoDatabase, mongo_server: MongoServer, database: Database[Document], tmp_path: Path
+    empty_mongo_database: MongoDatabase,
+    mongo_server: MongoServer,
+    database: Database[Document],
+    tmp_path: Path,
 ) -> None:
     def ledger_of(found: Database[Document]) -> dict[str, list[Document]]:
         names = [entity.collection for entity in LEDGER.entities]
@@ -164,8 +167,8 @@ def test_the_script_carries_the_ledger_over_as_the_migration_does(
         with twinstore.add_scheduler_storage(other.config) as storage:
             storage.bulk.ledger_initializer.ensure_migrations()
         wanted = ledger_of(database.client[other.name])
-    restore_mongo(mongo_database)
-    with twinstore.add_scheduler_storage(mongo_database.config) as storage:
+    restore_mongo(empty_mongo_database)
+    with twinstore.add_scheduler_storage(empty_mongo_database.config) as storage:
         initializer = storage.bulk.ledger_initializer
         for _ in range(2):
             assert Shell(database).run(initializer.export(), tmp_path / "script.js") == ""
@@ -179,9 +182,9 @@ def test_the_script_carries_the_ledger_over_as_the_migration_does(
 
 
 def test_an_index_of_the_script_compares_by_code_point_in_a_collection_that_does_not(
-    mongo_database: MongoDatabase, database: Database[Document], script: str, tmp_path: Path
+    empty_mongo_database: MongoDatabase, database: Database[Document], script: str, tmp_path: Path
 ) -> None:
     database.create_collection("runs", collation={"locale": "en", "strength": 2})
     assert Shell(database).run(script, tmp_path / "script.js") == ""
-    (problem,) = differences(mongo_database)
+    (problem,) = differences(empty_mongo_database)
     assert problem.startswith("The collection runs compares texts by a collation of its own (en)")

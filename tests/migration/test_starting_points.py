@@ -254,13 +254,13 @@ class TestMongo:
                 server.stop()
 
     def test_a_step_waits_for_rows_that_are_doubled_and_then_goes_on(
-        self, mongo_database: MongoDatabase
+        self, empty_mongo_database: MongoDatabase
     ) -> None:
         with (
-            MongoClient[Document](mongo_database.url) as client,
-            twinstore.add_scheduler_storage(mongo_database.config) as storage,
+            MongoClient[Document](empty_mongo_database.url) as client,
+            twinstore.add_scheduler_storage(empty_mongo_database.config) as storage,
         ):
-            events = client[mongo_database.name]["graph_job_events"]
+            events = client[empty_mongo_database.name]["graph_job_events"]
             events.insert_many(
                 [{"_id": str(number), "_seq": number // 2, "secret": 1} for number in range(4)]
             )

@@ -26,7 +26,7 @@ from twinstore.observing import Call, CallOutcome, Counters, LockWait, Observer,
 from twinstore.observing.counters import METRICS, OPERATION_BUCKETS
 from twinstore.observing.notifier import PRESENT, Notifier
 from twinstore.observing.observer import Observers
-from twinstore.observing.proxies import observed, observed_session
+from twinstore.observing.proxies import observed, observed_class, observed_session
 from twinstore.scheduler import Run, RunRepository
 from twinstore.scheduler.repositories import Runs
 from twinstore.scheduler.repositories.locks import Locks
@@ -95,6 +95,7 @@ def test_where_nobody_observes_sessions_have_the_parts_themselves() -> None:
             assert found == [type(part) for part in parts_of(storage.unbound)]
             assert {kind.__module__.split(".")[1] for kind in found} == {"scheduler"}
             assert not any(hasattr(part, "twinstore_part") for part in parts_of(unit))
+        assert storage.runs is storage.unbound.runs
         assert type(storage.initializer).__mro__[0].__module__.startswith("twinstore_memory")
 
 
@@ -200,6 +201,45 @@ def test_a_method_that_calls_another_one_of_its_object_is_one_call() -> None:
     watch = Watch()
     assert observed(SlottedShelf("a"), notifier(watch)).first() == "a"
     assert watch.names == ["books.first"]
+
+
+class Fussy:
+    """A repository whose arguments have the names of everything that stands before it."""
+
+    def lend(self, *, name: str, call: str) -> str:
+        return f"{name} {call}"
+
+
+def test_arguments_may_have_any_name() -> None:
+    part = observed(Fussy(), notifier(Watch()))
+    assert part.lend(name="a", call="b") == "a b"
+
+
+class Sealed:
+    """A repository that admits no class below it."""
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("no subclasses")
+
+    def get(self) -> int:
+        return 1
+
+
+class Listed(list[int]):
+    """A repository that is a list."""
+
+    def get(self) -> int:
+        return self[0]
+
+
+@pytest.mark.parametrize("part", [Sealed(), Listed([1])], ids=["sealed", "listed"])
+def test_what_cannot_be_observed_works_as_ever_and_is_named_once(
+    part: Sealed | Listed, caplog: pytest.LogCaptureFixture
+) -> None:
+    observed_class.cache_clear()
+    assert observed(part, notifier(Watch())) is observed(part, notifier(Watch())) is part
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert type(part).__name__ in caplog.text
 
 
 def test_a_part_has_no_attribute_that_its_class_has_not() -> None:

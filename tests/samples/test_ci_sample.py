@@ -24,9 +24,9 @@ PIPELINE: Final = Path(__file__).parents[2] / "samples" / "ci" / "pipeline.sh"
 
 
 @pytest.fixture
-def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
+def config(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
     """Return settings of a filled source and an empty scratch database."""
-    settings = merged_settings(mongo_database, postgres_database)
+    settings = merged_settings(empty_mongo_database, postgres_database)
     settings["Persistence"] = {**cast("dict[str, object]", settings["Persistence"]), "Scheduler": "Mongo"}
     path = write_config(tmp_path / "settings.json", settings)
     with open_store("scheduler", "mongo", load_settings(path, environ={})) as store:
@@ -70,10 +70,10 @@ def test_a_green_run_leaves_every_file_and_may_be_repeated(config: Path, tmp_pat
 
 
 def test_a_document_that_cannot_be_moved_leaves_the_proof_open_and_is_named(
-    config: Path, mongo_database: MongoDatabase, tmp_path: Path
+    config: Path, empty_mongo_database: MongoDatabase, tmp_path: Path
 ) -> None:
-    with MongoClient[dict[str, Any]](mongo_database.url) as client:
-        runs = client[mongo_database.name]["runs"]
+    with MongoClient[dict[str, Any]](empty_mongo_database.url) as client:
+        runs = client[empty_mongo_database.name]["runs"]
         found = runs.find_one({"_id": "acme-run-1"})
         assert found is not None
         runs.insert_one({**found, "_id": "bad", "legacy": 1})

@@ -74,16 +74,19 @@ def test_the_kit_of_an_outsiders_module_passes(tmp_path: Path) -> None:
 
 
 def test_rows_move_from_mongodb_through_it_to_postgresql(
-    outsider: Outsider, mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
+    outsider: Outsider,
+    empty_mongo_database: MongoDatabase,
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
 ) -> None:
     persistence: dict[str, object] = {"SQLite": {"Path": str(tmp_path / "data.sqlite")}}
-    for database in (mongo_database, postgres_database):
+    for database in (empty_mongo_database, postgres_database):
         found = database.config["Persistence"]
         assert isinstance(found, dict)
         persistence |= found
     # The rows of these tests are old; the TTL index of MongoDB would remove them some time.
     settings = {"Persistence": persistence, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
-    with twinstore.add_scheduler_mongo_storage(mongo_database.config) as storage:
+    with twinstore.add_scheduler_mongo_storage(empty_mongo_database.config) as storage:
         storage.initializer.ensure_migrations()
         fill(storage)
     config = write_config(tmp_path / "settings.json", settings)

@@ -14,21 +14,25 @@ import pytest
 from tests.backfill.toolkit import fill, invoke, open_store, write_config
 from tests.distributions import LIBRARY, install_distribution
 from twinstore.config import load_settings
+from twinstore.errors import UnavailableError
 from twinstore.paging import Page
 from twinstore.scheduler.checks import SchedulerLists
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore_backfill.smoke import tenants
+from twinstore_backfill.smoke import engine, tenants
 from twinstore_backfill.smoke.engine import SmokeOptions, run_smoke
 from twinstore_backfill.smoke.lists import StoredRows, judged
 from twinstore_backfill.smoke.tenants import SmokeTenant
 from twinstore_backfill.stopping import StopSwitch
+from twinstore_memory.bulk import MemoryBulk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from twinstore.checks import ListedRow, ListQuery
+    from twinstore.catalog import Entity
+    from twinstore.checks import ListedRow, ListQuery, TrialStep
     from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore_backfill.smoke.steps import Finding
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.lists import AnyStorage, ListFinding
 
@@ -206,3 +210,41 @@ def test_people_read_the_verdict_first_then_the_steps_then_what_is_wrong(
     assert any(
         line.startswith("schedule with its trigger: the next instant of the trigger is") for line in lines
     )
+
+
+def test_a_store_that_goes_away_in_the_middle_is_told_as_unreachable_with_what_is_left(
+    store: Store[SchedulerStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = engine.tried
+
+    def tried(step: TrialStep) -> Finding:
+        if step.name == "worker":
+            monkeypatch.setattr(MemoryBulk, "counts", away)
+            away()
+        return real(step)
+
+    def away(*_given: object, **_options: object) -> dict[str, int]:
+        raise UnavailableError("The server does not answer.")
+
+    monkeypatch.setattr(engine, "tried", tried)
+    report = run_smoke(store, SmokeOptions(), StopSwitch())
+    failed = {step.name: " ".join(step.problems) for step in report.steps if step.result == "fail"}
+    assert (report.passed, report.unreachable) == (False, True)
+    assert failed["worker"] == "The server does not answer."
+    assert "the next smoke test removes them" in failed["removed again"]
+
+
+def test_rows_that_name_no_tenant_are_told_and_do_not_keep_the_lists_from_being_looked_at(
+    store: Store[SchedulerStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = MemoryBulk.counts
+
+    def counts(port: MemoryBulk, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
+        found = real(port, entity, tenant_id=tenant_id)
+        return {**found, "": 2} if entity.name == "runs" and tenant_id is None else found
+
+    monkeypatch.setattr(MemoryBulk, "counts", counts)
+    report = run_smoke(store, SmokeOptions(), StopSwitch())
+    by_name = {step.name: step for step in report.steps}
+    assert "2 rows of runs hold no tenant id" in by_name["rows and rests"].problems[0]
+    assert by_name["C5 list order"].result == "pass"

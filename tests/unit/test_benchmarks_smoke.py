@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,25 +14,56 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.groups import GROUPS
 
-SMALL = ("--documents", "120", "--operations", "20", "--runs", "1")
+SMALL = ("--documents", "120", "--operations", "20", "--runs", "1", "--workers", "1", "--seconds", "0.01")
+# At least one of each kind; the full form runs all of them.
+BOUNDED = ("copy", "postgres", "postgres-claims", "postgres-firing", "mongo-lives", "mongo-locks")
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, Any]:
+def groups(*, long_form: bool) -> tuple[str, ...]:
+    return tuple(GROUPS) if long_form else BOUNDED
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
     # Not below the root of pytest: each session of pytest that starts closes that to everybody else, and
     # PostgreSQL runs as an account of its own.
-    with TemporaryDirectory(prefix="twinstore-workspace-") as place:
-        main([*SMALL, "--directory", place])
-        content: dict[str, Any] = json.loads((Path(place) / "results.json").read_text(encoding="utf-8"))
-        return content
+    with TemporaryDirectory(prefix="twinstore-workspace-") as directory:
+        yield Path(directory)
 
 
-def test_every_group_and_case_has_a_sample_per_round(results: dict[str, Any]) -> None:
-    assert list(results["groups"]) == list(GROUPS)
+@pytest.fixture(scope="module")
+def results(place: Path, groups: tuple[str, ...]) -> dict[str, Any]:
+    main([*SMALL, "--directory", str(place), "--only", *groups])
+    content: dict[str, Any] = json.loads((place / "results.json").read_text(encoding="utf-8"))
+    return content
+
+
+def test_groups_and_cases_have_a_sample_per_round(results: dict[str, Any], groups: tuple[str, ...]) -> None:
+    assert list(results["groups"]) == list(groups)
     for group in results["groups"].values():
         for case in group["cases"].values():
             assert len(case["samples"]) == 1
             assert 0 < case["per_second"]["min"] <= case["per_second"]["median"] <= case["per_second"]["max"]
+
+
+def test_the_tables_name_every_way_and_every_goal(results: dict[str, Any], place: Path) -> None:
+    tables = (place / "results.md").read_text(encoding="utf-8")
+    for group in results["groups"].values():
+        assert all(name.removesuffix(", 1") in tables for name in group["cases"])
+    assert all(goal["text"] in tables for goal in results["goals"])
+
+
+@pytest.mark.parametrize("library", ["procrastinate", "apscheduler"])
+def test_another_library_is_measured_where_it_is_installed(results: dict[str, Any], library: str) -> None:
+    cases = results["groups"]["postgres-claims"]["cases"]
+    assert any(name.startswith(library) for name in cases) is (find_spec(library) is not None)
+    assert {"bare, one, 1", "lease, one, 1"} <= set(cases)
+
+
+def test_workers_and_server_tell_their_processor_time(results: dict[str, Any]) -> None:
+    client, _ = results["groups"]["postgres-claims"]["cases"]["lease, one, 1"]["processor_us"]
+    assert client > 0
 
 
 def test_every_goal_is_judged_and_none_asserts(results: dict[str, Any]) -> None:

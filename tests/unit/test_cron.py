@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinstore.cron import CronError, count_fires, next_fire, validate_cron, validate_timezone
+from twinstore.cron import CronError, next_fire, passed_and_next, validate_cron, validate_timezone
 
 MINUTE = timedelta(minutes=1)
 
@@ -440,7 +440,8 @@ def test_the_instants_equal_a_minute_by_minute_walk(expression: Expression, chan
     zone, start = change
     expected = list(oracle(expression, zone, start))
     end = at(start) + WINDOW * MINUTE
-    assert count_fires(expression.text, zone, at(start), end) == len(expected)
+    passed, following = passed_and_next(expression.text, zone, at(start), end)
+    assert (passed, following) == (len(expected), next_fire(expression.text, zone, end))
     instant = at(start)
     for due in expected[:40]:
         instant = next_fire(expression.text, zone, instant)
@@ -465,17 +466,18 @@ def test_any_second_of_the_window_finds_the_same_next_instant(
 
 def test_the_end_of_a_count_belongs_to_it_and_the_start_does_not() -> None:
     start, end = at("2025-01-01T00:00Z"), at("2025-01-01T01:00Z")
-    assert count_fires("*/30 * * * *", "UTC", start, end) == 2
-    assert count_fires("*/30 * * * *", "UTC", start, end - timedelta(milliseconds=1)) == 1
-    assert count_fires("*/30 * * * *", "UTC", start, start) == 0
-    assert count_fires("*/30 * * * *", "UTC", end, start) == 0
+    half = timedelta(minutes=30)
+    assert passed_and_next("*/30 * * * *", "UTC", start, end) == (2, end + half)
+    assert passed_and_next("*/30 * * * *", "UTC", start, end - timedelta(milliseconds=1)) == (1, end)
+    assert passed_and_next("*/30 * * * *", "UTC", start, start) == (0, start + half)
 
 
 def test_a_count_stops_at_its_limit() -> None:
     start, end = at("2000-01-01T00:00Z"), at("2025-01-01T00:00Z")
-    assert count_fires("* * * * *", "Europe/Berlin", start, end) == 10_000
-    assert count_fires("* * * * *", "Europe/Berlin", start, end, limit=7) == 7
-    assert count_fires("* * * * *", "Europe/Berlin", start, end, limit=0) == 0
+    following = end + MINUTE
+    assert passed_and_next("* * * * *", "Europe/Berlin", start, end) == (10_000, following)
+    assert passed_and_next("* * * * *", "Europe/Berlin", start, end, limit=7) == (7, following)
+    assert passed_and_next("* * * * *", "Europe/Berlin", start, end, limit=0) == (0, following)
 
 
 def test_the_end_of_the_calendar_is_a_clear_error() -> None:
@@ -491,7 +493,8 @@ def test_the_end_of_the_calendar_is_a_clear_error() -> None:
 def test_the_years_next_to_the_limits_still_work(zone: str) -> None:
     assert next_fire("* * * * *", zone, at("9999-12-29T23:00Z")) == at("9999-12-29T23:01Z")
     assert next_fire("0 * * * *", zone, at("0001-01-02T00:00Z")) > at("0001-01-02T00:00Z")
-    assert count_fires("0 * * * *", zone, at("9999-12-29T00:00Z"), at("9999-12-30T00:00Z")) == 24
+    start, end = at("9999-12-29T00:00Z"), at("9999-12-30T00:00Z")
+    assert passed_and_next("0 * * * *", zone, start, end - MINUTE) == (23, end)
 
 
 def test_daylight_saving_is_still_known_in_the_last_year() -> None:

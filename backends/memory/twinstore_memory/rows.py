@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from twinstore.access import Row
     from twinstore.catalog import Entity, Key
 
-__all__ = ["DocumentRow", "decode", "encode", "plant", "stored_rows", "table", "unique_value", "write"]
+__all__ = [
+    "DocumentRow",
+    "decode",
+    "encode",
+    "plant",
+    "stored_row",
+    "stored_rows",
+    "table",
+    "unique_value",
+    "write",
+]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -51,3 +61,8 @@ def plant(store: MemoryDatabase, row: DocumentRow) -> None:
 def stored_rows(store: MemoryDatabase, entity: Entity) -> dict[Key, DocumentRow]:
     """Return what is committed, past the repositories."""
     return {row.key: row for row in store.begin().values(table(entity))}
+
+
+def stored_row(store: MemoryDatabase, entity: Entity, key: Key) -> DocumentRow | None:
+    """Return one row that is committed, past the repositories."""
+    return store.begin().get(table(entity), key)

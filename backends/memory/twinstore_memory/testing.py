@@ -47,7 +47,7 @@ class MemoryProbe(ProbeDefaults, RawProbe):
 
     @override
     def read(self, entity: Entity, key: Key) -> StoredRow | None:
-        row = rows.stored_rows(self._store, entity).get(key)
+        row = rows.stored_row(self._store, entity, key)
         return None if row is None else StoredRow(row.document, row.markers)
 
     @override

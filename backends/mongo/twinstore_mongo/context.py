@@ -15,6 +15,7 @@ from twinstore.backend import UnitState, write_refused
 from twinstore.errors import ConcurrencyError, Outcome, UnavailableError
 from twinstore.forks import OwnProcess, ending
 from twinstore.retrying import repeat
+from twinstore.stepwise import Stepwise
 from twinstore_mongo.abandoned import try_end_abandoned
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, loggable, translate
@@ -86,6 +87,23 @@ class RepositoryContext:
         self.check_writable()
         # Nothing of a transaction is applied before its commit.
         return GuardedCall(self, entity, key, Outcome.NOT_APPLIED if self.in_transaction else Outcome.UNKNOWN)
+
+    @contextmanager
+    def following(self) -> Iterator[RepositoryContext]:
+        """Let what is read in the block follow what was written in it before, also on another primary.
+
+        A new primary may not know yet that a majority has a write that its predecessor confirmed, and reads
+        what a majority has. In a session it waits until it knows.
+        """
+        if self.session is not None or not self.store.capabilities.sessions:
+            yield self
+            return
+        with client_session(self.store, causal_consistency=True) as session:
+            yield replace(self, session=session)
+
+    def stepwise(self) -> Stepwise:
+        """Return the block of a call whose steps stand by themselves."""
+        return Stepwise(in_unit=self.in_transaction)
 
     def check_writable(self) -> None:
         """Raise ``ValidationError`` in a unit that was opened for reading, also before a write of nothing."""

@@ -17,6 +17,8 @@ from twinstore_mongo.reading import rows
 from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twinstore.access import Sets
     from twinstore.catalog import Entity
     from twinstore.query import Query
@@ -44,13 +46,26 @@ def mark(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets
     # What is found twice is nobody's, and cannot be marked either.
     while (found := readable_ids(context, entity, query)) != before:
         before = found
-        # Under $and, because the condition of the list may be about _id too.
-        updated = (update(context, codec, {ID: key, "$and": [condition]}, sets) for key in found)
-        marked = tuple(codec.decode(document) for document in updated if document is not None)
+        updated = update_each(context, codec, condition, found, sets)
         # Where others took all of them, the next ones may be free: each round somebody is done.
-        if marked:
-            return marked
+        if updated:
+            return tuple(map(codec.decode, updated))
     return ()
+
+
+def update_each(
+    context: RepositoryContext, codec: Codec[Any], condition: Document, ids: Sequence[object], sets: Sets
+) -> list[Document]:
+    """Set fields of some documents that satisfy a condition; return those that did, as they are then."""
+    updated: list[Document] = []
+    with context.stepwise() as steps:
+        for key in ids:
+            # Under $and, because the condition of the list may be about _id too.
+            document = update(context, codec, {ID: key, "$and": [condition]}, sets)
+            if document is not None:
+                updated.append(document)
+                steps.done()
+    return updated
 
 
 def readable_ids(context: RepositoryContext, entity: Entity, query: Query) -> list[object]:

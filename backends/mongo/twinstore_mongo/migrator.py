@@ -65,6 +65,10 @@ class MigrationPlan:
     pending: tuple[Step, ...]
     schema: Schema
 
+    def at_one_look(self) -> Self:
+        """Return the same for a comparison that changes nothing."""
+        return replace(self, schema=self.schema.at_one_look())
+
 
 @dataclass(frozen=True, slots=True)
 class MongoInitializer(Initializer, RevertsMigrations):
@@ -108,7 +112,7 @@ class MongoInitializer(Initializer, RevertsMigrations):
             accept: the documents that the server may remove or refuse.
         """
         with self._working(writes=True) as store:
-            plan = self._plan(store, release=release)
+            plan = self._plan(store, release=release).at_one_look()
             # Nearly every start finds nothing to do; it then takes no lease and needs no right to write.
             if not plan.pending and not any(plan.schema.differences()):
                 return report(self.module, (), (), plan)
@@ -131,7 +135,7 @@ class MongoInitializer(Initializer, RevertsMigrations):
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
         pending = standing(self.status(), self._remedy)
         with self._working() as store:
-            schema = self._plan(store, release=False, check=False).schema
+            schema = self._plan(store, release=False, check=False).schema.at_one_look()
             acting = set(schema.unknown(harmless=False))
             names = [name for name in schema.unknown() if additions and name not in acting]
             unknown = [f"The index {name} belongs to no migration." for name in names]
@@ -166,7 +170,7 @@ class MongoInitializer(Initializer, RevertsMigrations):
         with self._working() as store:
             plan = self._plan(store, release=False)
             pending = [step.name for step in plan.pending]
-            undone = [] if pending else list(plan.schema.undone())
+            undone = [] if pending else list(plan.schema.at_one_look().undone())
         remedy = f"`twinstore migrate run --module {self.module}`, or call ensure_migrations() at start-up."
         if undone:
             raise MigrationError(

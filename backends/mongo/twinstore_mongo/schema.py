@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pymongo import IndexModel
 from pymongo.errors import CollectionInvalid, OperationFailure
@@ -15,6 +15,7 @@ from twinstore_mongo.effects import expiring, refused
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY
 from twinstore_mongo.index_shape import AGE, acts, is_shorter, shape
 from twinstore_mongo.key_order import SIMPLE
+from twinstore_mongo.look import Look
 from twinstore_mongo.steps import CollectionSpec, IndexSpec
 from twinstore_mongo.validators import is_closed
 from twinstore_mongo.wording import described, kind_problems, validator_problem
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from twinstore.migrations import Effect
     from twinstore.options import ModuleOptions
     from twinstore_mongo.connection import Document, OpenDatabase
+    from twinstore_mongo.look import Existing
 
 __all__ = ["STRICT", "Schema", "SchemaDifference"]
 
@@ -31,8 +33,6 @@ INDEX_CONFLICTS: Final = frozenset({85, 86})  # IndexOptionsConflict, IndexKeySp
 MOST_DUPLICATES: Final = 100  # of which a message lists each
 DEFAULT_ID_INDEX: Final = "_id_"
 ORDINARY: Final = "collection"
-
-Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class Schema:
     Attributes:
         validators: by collection; empty where no validators are wanted.
         plain: also an empty collection gets neither age nor validator, because somebody else writes here.
+        look: what the database has, where nothing is changed meanwhile; default: it is asked each time.
     """
 
     store: OpenDatabase
@@ -69,6 +70,15 @@ class Schema:
     validators: Mapping[str, Document]
     options: ModuleOptions
     plain: bool = False
+    look: Look | None = field(default=None, compare=False, repr=False)
+
+    def at_one_look(self) -> Self:
+        """Return the same for one comparison, which changes nothing and asks for each part once."""
+        return replace(self, look=Look(self.store))
+
+    @property
+    def _look(self) -> Look:
+        return self.look or Look(self.store)
 
     def create(self, collections: tuple[CollectionSpec, ...]) -> None:
         """Create collections with validators, then unique indexes, then the others."""
@@ -145,7 +155,7 @@ class Schema:
 
     def existing(self, collection: str) -> Existing:
         """Return the real indexes of a collection by name."""
-        return self.store.collection(collection).index_information()
+        return self._look.indexes(collection)
 
     def _ordinary(self) -> set[str]:
         """Return the names of the collections that are no views."""
@@ -153,7 +163,7 @@ class Schema:
 
     def _kinds(self) -> dict[str, str]:
         """Return the kinds of collections by name: views too."""
-        return {item["name"]: item.get("type", ORDINARY) for item in self.store.database.list_collections()}
+        return {item["name"]: item.get("type", ORDINARY) for item in self._look.collections}
 
     def find(self, existing: Existing, index: IndexSpec) -> str | None:
         """Return the name of a real index that does what the wanted one should."""
@@ -219,7 +229,7 @@ class Schema:
         Nothing repairs that: the server fixes it when it makes the collection.
         """
         wanted = {collection.name for collection in self.collections}
-        for item in self.store.database.list_collections():
+        for item in self._look.collections:
             if item["name"] in wanted:
                 yield from kind_problems(item)
 
@@ -306,7 +316,7 @@ class Schema:
 
     def _other_validators(self, present: set[str]) -> dict[str, Mapping[str, Any]]:
         """Return the options of the collections with another validator than the wanted one, or with none."""
-        real = {item["name"]: item.get("options", {}) for item in self.store.database.list_collections()}
+        real = {item["name"]: item.get("options", {}) for item in self._look.collections}
         return {
             item.name: real[item.name]
             for item in self.collections

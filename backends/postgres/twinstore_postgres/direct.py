@@ -38,8 +38,10 @@ class Direct:
 
     @property
     def place(self) -> str:
-        """Host and database of bulk work, without anything secret."""
-        return self._bulk().place
+        """Host and database of bulk work, without anything secret; those of the pool where it has none."""
+        settings = self._settings
+        given = not settings.transaction_pooler or settings.direct_connection_string is not None
+        return (self._bulk() if given else self._pooled).place
 
     def guard(self, schema: str) -> None:
         """Check before the next use that row-level security of a schema binds the role."""

@@ -19,11 +19,12 @@ class PostgresSettings(BackendSettings):
 
     Attributes:
         connection_string: libpq URL or keywords of the application role.
-        owner_connection_string: of the role that owns the schemas and runs migrations; default: the
-            application's.
-        lock_connection_string: for locks, past a transaction pooler; default: the application's.
-        direct_connection_string: of the application role, past a transaction pooler: for bulk work, and the
-            default of the owner's and of that for locks; default: the application's.
+        owner_connection_string: of the role that owns the schemas and runs migrations; default:
+            ``direct_connection_string``, else the application's.
+        lock_connection_string: for locks, past a transaction pooler; default: ``direct_connection_string``,
+            else the application's.
+        direct_connection_string: of the application role, past a transaction pooler: for bulk work; default:
+            the application's.
         transaction_pooler: a pooler in transaction mode answers at ``connection_string``: nothing is prepared
             on the server, and every transaction sends its own settings; see "Behind a transaction pooler".
         lock_connections_max: how many connections for locks a storage may have open beside the pool; each

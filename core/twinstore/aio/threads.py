@@ -42,7 +42,7 @@ class CallThreads(Renewable):
         """Work with threads of its own in a forked child; those of the parent do not exist there."""
         self._threads = self._start()
 
-    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of a call made in a worker thread.
 
         A cancelled task stops waiting; the call itself goes on and is bounded by the timeouts of the server.

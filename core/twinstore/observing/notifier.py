@@ -44,7 +44,7 @@ class Notifier:
             found = self._entities[entity] = Notifier(self._observers, self._module, self._driver, entity)
         return found
 
-    def run(self, name: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self, name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a call to the operation of this name and return its answer."""
         operation = self._operation(name)
         endings = self._observers.started(operation)

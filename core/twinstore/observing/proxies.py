@@ -9,6 +9,7 @@ another one of its own object: what is told is what the host calls, once.
 
 from __future__ import annotations
 
+import logging
 from copy import copy
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["observed", "observed_session"]
 
+log = logging.getLogger("twinstore.observing")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -82,7 +84,9 @@ def observed(part: T, notifier: Notifier) -> T:
 def observed_class(kind: type[object]) -> type[Observed] | None:
     """Return the class of the observed parts of a class, ``None`` where there is nothing to observe.
 
-    It derives from that class, so that ``isinstance`` says the same of both.
+    It derives from that class, so that ``isinstance`` says the same of both. A class that admits none below
+    it, or that is a container of Python, is left alone with a warning: a host must not fail because it
+    observes.
     """
     # Values, which may stand beside the parts.
     if issubclass(kind, (BaseModel, Enum)):
@@ -95,16 +99,20 @@ def observed_class(kind: type[object]) -> type[Observed] | None:
     if not methods:
         return None
     body = {"__module__": kind.__module__, "__doc__": kind.__doc__, **methods}
-    return cast(
-        "type[Observed]", new_class(kind.__name__, (Observed, kind), {}, lambda names: names.update(body))
-    )
+    try:
+        found = new_class(kind.__name__, (Observed, kind), {}, lambda names: names.update(body))
+        object.__new__(found)
+    except TypeError as error:
+        log.warning("Calls to %s.%s are not observed: %s.", kind.__module__, kind.__qualname__, error)
+        return None
+    return cast("type[Observed]", found)
 
 
 def observed_method(name: str, method: Callable[..., object]) -> Callable[..., object]:
     """Return the method of an observed part that calls the one of the part and tells of it."""
 
     @wraps(method)
-    def call(self: Observed, *args: object, **kwargs: object) -> object:
+    def call(self: Observed, /, *args: object, **kwargs: object) -> object:
         return self.twinstore_notifier.run(name, getattr(self.twinstore_part, name), *args, **kwargs)
 
     return call

@@ -19,6 +19,8 @@ from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.catalog import (
     AUDIT,
     EXECUTION_LOGS,
+    GRAPH_JOB_EVENTS,
+    GRAPH_JOBS,
     IMPACT_SNAPSHOTS,
     POLICY_JOBS,
     RUN_SUMMARIES,
@@ -34,10 +36,12 @@ from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.tenancy import Tenant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from twinstore.scheduler.audit import AuditRecord
     from twinstore.scheduler.execution_logs import ExecutionLogEntry
+    from twinstore.scheduler.graph_job_events import GraphJobEvent
+    from twinstore.scheduler.graph_jobs import GraphJob
     from twinstore.scheduler.impact_snapshots import ImpactSet
     from twinstore.scheduler.policy_jobs import PolicyRunJob
     from twinstore.scheduler.run_summaries import RunSummary
@@ -77,6 +81,8 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         yield from self._runs_of(tenant, _first_schedules(source, tenant))
         yield from self._records(tenant)
         yield from self._jobs(tenant)
+        yield self._graph_jobs(tenant)
+        yield from (self._events_of(tenant, job) for job in _first_graph_jobs(source, tenant))
         runs = _first_runs(source, tenant)
         yield from self._snapshots_of(tenant, runs)
         yield from (self._log_of(tenant, run) for run in runs)
@@ -204,6 +210,26 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
             stored=StoredList(POLICY_JOBS, queries.policy_jobs(Tenant(tenant), options), policy_job_row),
         )
 
+    def _graph_jobs(self, tenant: str) -> SchedulerList:
+        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+            return paged(side.graph_jobs.list_jobs(tenant, limit=self._page, page_token=token), graph_job_row)
+
+        query = queries.graph_jobs(Tenant(tenant), None, None, self._page, None)
+        stored = StoredList(GRAPH_JOBS, query, graph_job_row)
+        return ListQuery(f"graph jobs of {tenant}", ask, ("graph_jobs",), stored=stored)
+
+    def _events_of(self, tenant: str, job: GraphJob) -> SchedulerList:
+        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+            return paged(
+                side.graph_jobs.list_events(tenant, job.id, limit=self._page, page_token=token), event_row
+            )
+
+        query = queries.graph_job_events(Tenant(tenant), job.uuid, self._page, None)
+        stored = StoredList(GRAPH_JOB_EVENTS, query, event_row)
+        return ListQuery(
+            f"events of graph job {job.id} of {tenant}", ask, ("graph_job_events",), stored=stored
+        )
+
     def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[SchedulerList]:
         for run in runs:
             yield self._snapshots_of_run(tenant, run)
@@ -301,6 +327,16 @@ def policy_job_row(job: PolicyRunJob) -> ListedRow:
     return (job.id, job.status.value)
 
 
+def graph_job_row(job: GraphJob) -> ListedRow:
+    """Identify a graph job and where it stands."""
+    return (job.id, job.status.value)
+
+
+def event_row(event: GraphJobEvent) -> ListedRow:
+    """Identify an event of a graph job."""
+    return (event.event_id,)
+
+
 def _first_schedules(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
     try:
         return tuple(
@@ -314,6 +350,14 @@ def _first_schedules(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
 def _first_runs(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
     try:
         return tuple(item.id for item in source.runs.list(tenant, RunQueryOptions(limit=FILTER_IDS)))
+    except TwinstoreError:
+        # As above.
+        return ()
+
+
+def _first_graph_jobs(source: SchedulerStorage, tenant: str) -> Sequence[GraphJob]:
+    try:
+        return source.graph_jobs.list_jobs(tenant, limit=FILTER_IDS)
     except TwinstoreError:
         # As above.
         return ()

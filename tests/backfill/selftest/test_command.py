@@ -33,10 +33,10 @@ def asked(
 
 @pytest.fixture
 def scratch(
-    mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
+    empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
 ) -> tuple[Path, Settings]:
     """Name two empty databases."""
-    persistence = {**persistence_of(mongo_database.config), **persistence_of(postgres_database.config)}
+    persistence = {**persistence_of(empty_mongo_database.config), **persistence_of(postgres_database.config)}
     settings = {"Persistence": persistence, **KEEP}
     return write_config(tmp_path / "scratch.json", settings), settings
 

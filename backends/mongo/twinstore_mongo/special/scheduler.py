@@ -59,16 +59,18 @@ def complete(  # noqa: PLR0917  # the arguments of the general way
         stored = {key: CODEC.decode(document).model for key, document in found.items()}
         settled = settle(stored, [jobs[place] for place in places], expected, lease_owner, now)
         lost = replace_all(context, scope, found, settled.changed)
+        steps.done()
         answered = zip(places, settled.answers, strict=False)
         answers.update((place, answer) for place, answer in answered if jobs[place].id not in lost)
         if lost:
             raise lost_race(POLICY_JOBS, min(lost), DRIVER)
         settled.outcome()
 
-    if context.in_transaction:
-        once()
-    else:
-        repeat(once)
+    with context.stepwise() as steps:
+        if context.in_transaction:
+            once()
+        else:
+            repeat(once)
     return tuple(answers[place] for place in range(len(jobs)))
 
 
@@ -99,14 +101,15 @@ def replace_all(
         )
         for key, job in changed.items()
     ]
-    with context.writing(POLICY_JOBS):
+    with context.stepwise() as steps, context.following() as causal, causal.writing(POLICY_JOBS):
         collection = context.collection(POLICY_JOBS)
-        result = collection.bulk_write(writes, ordered=False, session=context.session)
+        result = collection.bulk_write(writes, ordered=False, session=causal.session)
+        steps.done()
         if result.matched_count == len(writes):
             return set()
         # The server only counts. What is ours has the version of this batch, or one that followed it.
         own = {"$gte": Int64(version), "$lt": Int64(version + CHANGES_AFTER)}
-        written = collection.find({ID: {"$in": [*changed]}, VERSION: own}, {ID: 1}, session=context.session)
+        written = collection.find({ID: {"$in": [*changed]}, VERSION: own}, {ID: 1}, session=causal.session)
         return set(changed) - {document[ID] for document in written}
 
 

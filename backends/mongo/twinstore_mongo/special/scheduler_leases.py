@@ -83,9 +83,9 @@ def lease_several(
 ) -> list[Document] | None:
     """Lease the first jobs; none of them where rivals were faster, ``None`` where nothing is due."""
     order = CODEC.readings.of(query).order
-    with context.writing(POLICY_JOBS):
+    with context.stepwise() as steps, context.following() as causal, causal.writing(POLICY_JOBS):
         collection = context.collection(POLICY_JOBS)
-        first = collection.find(condition, {ID: 1}, session=context.session).sort(order).limit(query.limit)
+        first = collection.find(condition, {ID: 1}, session=causal.session).sort(order).limit(query.limit)
         chosen = [row[ID] for row in first]
         if not chosen:
             return None
@@ -93,15 +93,16 @@ def lease_several(
         change = {"$set": {**set_by(sets), VERSION: version}, "$inc": added_by(sets)}
         own = merged(({ID: {"$in": chosen}}, condition))
         try:
-            updated = collection.update_many(own, change, session=context.session).modified_count
+            updated = collection.update_many(own, change, session=causal.session).modified_count
         except OperationFailure as error:
             # Those before it have been leased.
-            refused.add(broken(context, error))
+            refused.add(broken(causal, error))
             updated = 1
         if not updated:
             return []
+        steps.done()
         mine = {ID: {"$in": chosen}, VERSION: version}
-        leased = {row[ID]: row for row in collection.find(mine, session=context.session)}
+        leased = {row[ID]: row for row in collection.find(mine, session=causal.session)}
     return [leased[key] for key in chosen if key in leased]
 
 

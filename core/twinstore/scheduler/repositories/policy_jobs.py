@@ -144,8 +144,10 @@ class PolicyJobs(Repository, PolicyJobRepository):
         instant = instant_argument(now, "now")
         self._check_writable()
         freed = 0
-        for key in self._first(query):
-            freed += self._release(scope, key, instant)
+        with self._stepwise() as steps:
+            for key in self._first(query):
+                freed += self._release(scope, key, instant)
+                steps.done()
         return freed
 
     @override
@@ -218,7 +220,12 @@ class PolicyJobs(Repository, PolicyJobRepository):
         now: datetime,
     ) -> tuple[bool, ...]:
         del scope  # each job names its own
-        return tuple(self._held(job, expected, lease_owner, now) for job in jobs)
+        answers: list[bool] = []
+        with self._stepwise() as steps:
+            for job in jobs:
+                answers.append(self._held(job, expected, lease_owner, now))
+                steps.done()
+        return tuple(answers)
 
     def _held(
         self, job: PolicyRunJob, expected: PolicyRunJobStatus, lease_owner: str | None, now: datetime

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twinstore.cron import CronError, count_fires, next_fire
+from twinstore.cron import CronError, next_fire, passed_and_next
 from twinstore.errors import ConflictError, ValidationError
 from twinstore.jsontext import format_timestamp
 from twinstore.scheduler.enums import RunState, RunTrigger
@@ -187,9 +187,10 @@ def fired(  # noqa: PLR0917  # what is stored, and what is to be
         state=RunState.PLANNING,
         created_at=now,
     )
-    # First: it names the schedule where the calendar ends.
-    following = _next_instant(schedule, now)
-    misfires = count_fires(schedule.when_cron, schedule.timezone, due, now)
+    try:
+        misfires, following = passed_and_next(schedule.when_cron, schedule.timezone, due, now)
+    except CronError as error:
+        raise _without_next(schedule, error) from error
     advanced = trigger.evolve(
         when_cron=schedule.when_cron,
         timezone=schedule.timezone,
@@ -207,9 +208,12 @@ def _next_instant(schedule: Schedule, after: datetime) -> datetime:
     try:
         return next_fire(schedule.when_cron, schedule.timezone, after)
     except CronError as error:
-        raise ValidationError(
-            f"Schedule {schedule.id!r} has no next instant: {error}.", entity="schedules", key=schedule.id
-        ) from error
+        raise _without_next(schedule, error) from error
+
+
+def _without_next(schedule: Schedule, error: CronError) -> ValidationError:
+    text = f"Schedule {schedule.id!r} has no next instant: {error}."
+    return ValidationError(text, entity="schedules", key=schedule.id)
 
 
 def _with_next(

@@ -1,0 +1,91 @@
+"""The results as Markdown: a line for each way of doing something, a column for each number of workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from benchmarks.goals import GoalResult
+    from benchmarks.schedule import Group, Samples, Spread
+
+__all__ = ["markdown"]
+
+# Before the number of workers, at the end of the name of a case that was measured with several.
+SEPARATOR: Final = ", "
+
+
+def markdown(measured: Mapping[str, tuple[Group, Samples]], goals: Iterable[GoalResult]) -> str:
+    """Return all tables; figures are medians, in brackets the quartiles."""
+    parts = [
+        "\n".join(by_workers(group, samples) if has_workers(group) else by_case(group, samples))
+        for group, samples in measured.values()
+    ]
+    return "\n\n".join([*parts, "\n".join(goal_lines(goals))]) + "\n"
+
+
+def has_workers(group: Group) -> bool:
+    """Whether every case of a group ends with a number of workers."""
+    return all(case.name.rpartition(SEPARATOR)[2].isdigit() for case in group.cases)
+
+
+def by_workers(group: Group, samples: Samples) -> Iterator[str]:
+    """Yield a table of rates, waits and processor time, and one of ratios."""
+    ways = list(dict.fromkeys(case.name.rpartition(SEPARATOR)[0] for case in group.cases))
+    numbers = list(dict.fromkeys(case.name.rpartition(SEPARATOR)[2] for case in group.cases))
+    yield from [f"**{group.title}**: {group.unit} per second, by the number of workers", ""]
+    yield from head([group.unit, *numbers, f"ms with {numbers[-1]}", f"CPU µs with {numbers[0]}"])
+    for way in ways:
+        rates = [rate_text(samples.rate(f"{way}, {number}")) for number in numbers]
+        waits, used = samples.waits(f"{way}, {numbers[-1]}"), samples.processor(f"{way}, {numbers[0]}")
+        shown = "" if waits is None else f"{waits[0]:.1f} ({waits[1]:.1f})"
+        yield line([way, *rates, shown, "" if used is None else f"{used[0]:,.0f} + {used[1]:,.0f}"])
+    yield ""
+    yield from head(["ratio", *numbers])
+    against = {case.name: case.against for case in group.cases}
+    for way in ways:
+        others = [other.rpartition(SEPARATOR)[0] for other in against[f"{way}, {numbers[0]}"]]
+        for other in others:
+            ratios = [samples.ratio(f"{way}, {number}", f"{other}, {number}") for number in numbers]
+            yield line([f"{way} / {other}", *map(ratio_text, ratios)])
+
+
+def by_case(group: Group, samples: Samples) -> Iterator[str]:
+    """Yield a table with a line for each case."""
+    yield from [f"**{group.title}**: {group.unit} per second", ""]
+    yield from head(["case", "rate", "of"])
+    for case in group.cases:
+        shares = (f"{ratio_text(samples.ratio(case.name, other))} {other}" for other in case.against)
+        yield line([case.name, rate_text(samples.rate(case.name)), "; ".join(shares)])
+
+
+def goal_lines(goals: Iterable[GoalResult]) -> Iterator[str]:
+    """Yield the goals with what was measured."""
+    yield from head(["goal", "measured", "wanted", ""])
+    for goal in goals:
+        digits = 0 if goal.unit == "MB" else 2
+        wanted = f"{'at most' if goal.unit == 'MB' else 'at least'} {goal.wanted:.{digits}f}"
+        verdict = "reached" if goal.reached else "not reached"
+        yield line([goal.text, f"{goal.measured:.{digits}f}", wanted, verdict])
+
+
+def head(names: Sequence[str]) -> Iterator[str]:
+    """Yield the first lines of a table."""
+    yield line(names)
+    yield line(["---"] * len(names))
+
+
+def line(cells: Sequence[str]) -> str:
+    """Return one line of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def rate_text(rate: Spread) -> str:
+    """Return a rate with its quartiles."""
+    return f"{rate.middle:,.0f} ({rate.lower:,.0f} to {rate.upper:,.0f})"
+
+
+def ratio_text(ratio: Spread) -> str:
+    """Return a ratio with its quartiles."""
+    return f"{ratio.middle:.2f} ({ratio.lower:.2f} to {ratio.upper:.2f})"
