@@ -80,6 +80,8 @@ def create_app(
         summary="Schedules, runs and jobs, on MongoDB or PostgreSQL.",
         lifespan=lifespan,
         generate_unique_id_function=operation_id,
+        # What is sent has the form of what is answered: one schema for both.
+        separate_input_output_schemas=False,
     )
     app.add_middleware(RawPaths)
     add_handlers(app)
