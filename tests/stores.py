@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 from uuid import uuid4
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.servers import Settings
 
-__all__ = ["DRIVERS", "fresh_settings", "kept"]
+__all__ = ["DRIVERS", "environment_of", "fresh_settings", "kept"]
 
 DRIVERS: Final = ("memory", "mongo", "postgres")
 
@@ -21,6 +22,20 @@ DRIVERS: Final = ("memory", "mongo", "postgres")
 def kept(settings: Settings) -> Settings:
     """Return settings with which MongoDB never removes a row: what samples finish lies in the past."""
     return {**settings, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """Return the environment of a process that is configured with these settings alone, as a host would."""
+    inherited = {name: value for name, value in os.environ.items() if "__" not in name}
+    return {**inherited, **dict(_variables(settings))}
+
+
+def _variables(settings: Settings, path: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _variables(cast("Settings", value), f"{path}{name}__")
+        else:
+            yield f"{path}{name}", str(value)
 
 
 @contextmanager

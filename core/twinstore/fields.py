@@ -13,7 +13,14 @@ from itertools import islice
 from operator import eq, lt
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
-from pydantic import AfterValidator, JsonValue, PlainSerializer, PlainValidator, StringConstraints
+from pydantic import (
+    AfterValidator,
+    JsonValue,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic.types import Strict
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -23,7 +30,8 @@ from twinstore.jsontext import checked_number, format_timestamp, normalised_obje
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pydantic import GetCoreSchemaHandler
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import ErrorDetails
 
     from twinstore.jsontext import JsonObject
@@ -127,6 +135,13 @@ class WholeNumber:
             custom_error_type="int64",
             custom_error_message=f"Input should be {kind} that fits into {bits} bits",
         )
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return one integer with its bounds; both sides of the union above are the same to a reader."""
+        del core
+        return handler(core_schema.int_schema(ge=self.minimum, le=self.maximum))
 
 
 def integer_from_whole_float(value: object) -> object:
@@ -282,6 +297,13 @@ class SchemaVersion:
         """Return a validator that answers with the current version only."""
         return core_schema.no_info_plain_validator_function(self._check)
 
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the one text that is stored and emitted."""
+        del core, handler
+        return {"type": "string", "const": self.current}
+
     def _check(self, value: object) -> str:
         if value == self.current or value is None or (isinstance(value, str) and not value.strip()):
             return self.current
@@ -336,8 +358,12 @@ TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
 LowerKeyMap = Annotated[dict[Text, Text], AfterValidator(lower_key_map)]
 Number = Annotated[float, Strict(), AfterValidator(checked_number)]
 # JSON of any shape; only normalised, because what it means is known to the caller alone.
-FreeObject = Annotated[dict[str, JsonValue], PlainValidator(free_object)]
-LowerKeyObject = Annotated[dict[str, JsonValue], PlainValidator(lower_key_object)]
+FreeObject = Annotated[
+    dict[str, JsonValue], PlainValidator(free_object, json_schema_input_type=dict[str, JsonValue])
+]
+LowerKeyObject = Annotated[
+    dict[str, JsonValue], PlainValidator(lower_key_object, json_schema_input_type=dict[str, JsonValue])
+]
 Int64 = Annotated[int, WholeNumber()]
 Count = Annotated[int, WholeNumber(minimum=0)]
 PositiveInt = Annotated[int, WholeNumber(minimum=1)]
@@ -349,4 +375,6 @@ Timestamp = Annotated[
     datetime,
     PlainValidator(parse_timestamp),
     PlainSerializer(format_timestamp, return_type=str, when_used="json"),
+    # Both directions: what is read has the form of what is written, with any offset.
+    WithJsonSchema({"type": "string", "format": "date-time"}),
 ]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from tests.stores import kept
+from tests.stores import environment_of, kept
 from twinstore import open_storage
 from twinstore.scheduler import RunQueryOptions, RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.databases import MongoDatabase, PostgresDatabase
     from tests.servers import Settings
 
@@ -34,21 +31,11 @@ audit: 32 records, latest run.completed
 """
 
 
-def variables(settings: Settings, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield settings as environment variables, as a host would set them."""
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from variables(cast("Settings", value), f"{path}{name}__")
-        else:
-            yield f"{path}{name}", str(value)
-
-
 def output_of_service(settings: Settings) -> str:
     """Run the service as a process of its own and return what it prints."""
-    inherited = {name: value for name, value in os.environ.items() if "__" not in name}
     done = subprocess.run(
         [sys.executable, str(SERVICE), "--tenant", TENANT],
-        env={**inherited, **dict(variables(settings))},
+        env=environment_of(settings),
         capture_output=True,
         check=False,
         text=True,

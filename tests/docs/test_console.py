@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -80,11 +81,20 @@ def check_pip(words: Sequence[str]) -> None:
 
 
 def check_python(words: Sequence[str]) -> None:
-    """Check that a script of the repository exists; ``service.py`` stands for the reader's own."""
+    """Check that a script or module of the repository exists; ``service.py`` is the reader's own."""
+    if words[0] == "-m":
+        assert find_spec(words[1]) is not None
+        return
     assert words[0] == "service.py" or (ROOT / words[0]).is_file()
 
 
+def check_folder(words: Sequence[str]) -> None:
+    """Check that a folder of the repository exists."""
+    assert (ROOT / words[0]).is_dir()
+
+
 CHECKS: Final[dict[str, Callable[[Sequence[str]], None]]] = {
+    "cd": check_folder,
     "make": check_make,
     "pip": check_pip,
     "python": check_python,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 from twinstore_backfill.demo.data import RunHistory
 
-__all__ = ["load_everything", "load_samples"]
+__all__ = ["load_everything", "load_samples", "shipped_folder"]
 
 M = TypeVar("M", bound="CanonicalModel")
 T = TypeVar("T")
@@ -50,11 +50,15 @@ UNIT_SIZE: Final = 25
 SNAPSHOT_EVERY: Final = 20
 
 
-def samples_folder() -> Path:
-    """Return the folder of the samples: beside this module in a wheel, at the top of a checkout."""
-    for folder in (Path(__file__).parent / "samples", Path(__file__).parents[4] / "samples" / "api"):
-        if folder.is_dir():
-            return folder / "scheduler"
+def shipped_folder(name: str) -> Path:
+    """Return a folder of samples: beside this module in a wheel, at the top of a checkout.
+
+    Raises:
+        ConfigurationError: it is in neither place.
+    """
+    for folder in (Path(__file__).parent / "samples", Path(__file__).parents[4] / "samples"):
+        if (folder / name).is_dir():
+            return folder / name
     raise ConfigurationError(
         "The samples are missing; install twinstore again or run the demo in a checkout."
     )
@@ -74,7 +78,9 @@ def load_samples(scheduler: SchedulerStorage) -> int:
 
 
 def _sample(name: str, model: type[M]) -> M:
-    return CanonicalJsonSerializer.deserialize(model, (samples_folder() / name).read_bytes())
+    return CanonicalJsonSerializer.deserialize(
+        model, (shipped_folder("api") / "scheduler" / name).read_bytes()
+    )
 
 
 def _store_run(scheduler: SchedulerStorage, run: Run) -> None:

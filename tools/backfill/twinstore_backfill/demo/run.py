@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from twinstore.config import load_settings
-from twinstore.errors import TwinstoreError
 from twinstore.scheduler import RunQueryOptions
 from twinstore.storage import open_storage
 from twinstore_backfill.demo.data import TENANTS
+from twinstore_backfill.demo.failure import DemoFailedError
 from twinstore_backfill.demo.loading import load_everything, load_samples
+from twinstore_backfill.demo.service import missing_libraries, read_over_http, serving, work_over_http
 from twinstore_backfill.selftest.markdown import headline
 
 if TYPE_CHECKING:
@@ -38,12 +39,6 @@ SAMPLE: Final = 20
 FORMATS: Final = ("json", "xml", "md", "html")
 
 RunPage = tuple[tuple[str, ...], str | None]
-
-
-class DemoFailedError(TwinstoreError):
-    """The demo did not reach its proof."""
-
-    code = "demo_failed"
 
 
 def run_demo(folder: Path, *, runs: int = RUNS, sample: int = SAMPLE, corrupted: Sequence[str] = ()) -> int:
@@ -96,6 +91,7 @@ class Demo:
     def run(self) -> int:
         """Go through the steps in order."""
         self._keep_old_runs()
+        over_http = self._serve_first()
         with self._switched("Mongo") as storage:
             with step(
                 self._console, "Write schedules and runs through the service: Persistence:Scheduler = Mongo"
@@ -118,7 +114,38 @@ class Demo:
             self._switched("Postgres") as storage,
         ):
             check_same_pages(storage.scheduler, firsts, seconds)
+        self._serve_on(over_http)
         return self._conclude()
+
+    def _serve_first(self) -> dict[str, bytes]:
+        """Let the service work over HTTP on MongoDB; return what it answers then."""
+        missing = missing_libraries()
+        if missing:
+            self._console.print(
+                f"   The service over HTTP is left out, because {' and '.join(missing)} is missing: "
+                "pip install 'twinstore[service]' brings it.",
+                markup=False,
+            )
+            return {}
+        with (
+            step(self._console, "Serve over HTTP: a schedule fires, a worker executes its job, on MongoDB"),
+            serving(self._settings, "Mongo") as url,
+        ):
+            work_over_http(url, "before-the-switch")
+            return read_over_http(url)
+
+    def _serve_on(self, before: dict[str, bytes]) -> None:
+        """Let the same program go on with the same data on PostgreSQL."""
+        if not before:
+            return
+        with (
+            step(self._console, "Serve over HTTP from PostgreSQL: the same answers, and the work goes on"),
+            serving(self._settings, "Postgres") as url,
+        ):
+            differing = [name for name, answer in read_over_http(url).items() if answer != before[name]]
+            if differing:
+                raise DemoFailedError(f"The service answers otherwise after the switch: {differing}.")
+            work_over_http(url, "after-the-switch")
 
     def _switched(self, backend: str) -> Storage:
         changed = json.loads(self._settings.read_text())

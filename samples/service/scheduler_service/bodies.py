@@ -1,0 +1,125 @@
+"""Bodies that are no model of the library: lists, what workers say of a lease, and errors."""
+
+from __future__ import annotations
+
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import Field, NonNegativeInt
+
+from twinstore.canonical import CanonicalModel
+from twinstore.fields import Actor, Count32, Id, OptionalText
+from twinstore.scheduler import ExecutionLogEntry, PolicyRunStats
+
+__all__ = [
+    "Cancellation",
+    "ClaimRequest",
+    "Completion",
+    "Counts",
+    "Failure",
+    "Health",
+    "Heartbeat",
+    "Held",
+    "Listing",
+    "LogBatch",
+    "Problem",
+    "Release",
+    "Renewal",
+    "WrongField",
+]
+
+M = TypeVar("M", bound=CanonicalModel)
+
+LeaseSeconds = Annotated[float, Field(gt=0, le=3600)]
+
+
+class Listing(CanonicalModel, Generic[M]):
+    """One page of a list. With ``nextPageToken`` the next one is asked for; without it this is the last."""
+
+    items: tuple[M, ...]
+    next_page_token: str | None = None
+
+
+class Counts(CanonicalModel):
+    """How many there are in each status; statuses without any are left out."""
+
+    counts: dict[str, NonNegativeInt]
+
+
+class LogBatch(CanonicalModel):
+    """Entries of one run, in order."""
+
+    items: tuple[ExecutionLogEntry, ...]
+
+
+class Heartbeat(CanonicalModel):
+    """A sign of life; ``currentJobs`` stays as it is where it is left out."""
+
+    current_jobs: Count32 | None = None
+
+
+class ClaimRequest(CanonicalModel):
+    """How many jobs a worker takes at once, and for how long."""
+
+    limit: Annotated[int, Field(ge=1, le=1000)] = 1
+    lease_seconds: LeaseSeconds = 60
+
+
+class Held(CanonicalModel):
+    """Which lease a worker speaks of: its own, of the attempt that the claim told."""
+
+    worker_id: Id
+    attempt: Count32
+
+
+class Renewal(Held):
+    """How long the lease is to last from now on."""
+
+    lease_seconds: LeaseSeconds = 60
+
+
+class Completion(Held):
+    """What came out."""
+
+    stats: PolicyRunStats | None = None
+
+
+class Failure(Held):
+    """Why it failed."""
+
+    error: Actor
+
+
+class Release(Held):
+    """Why it is given back, and how long it is to wait."""
+
+    error: Actor
+    delay_seconds: Annotated[float, Field(ge=0, le=86_400)] = 0
+
+
+class Cancellation(CanonicalModel):
+    """Why a run is to end."""
+
+    reason: OptionalText = None
+
+
+class Health(CanonicalModel):
+    """That all is well."""
+
+    status: str = "ok"
+
+
+class WrongField(CanonicalModel):
+    """One part of a request that is not acceptable, and why."""
+
+    path: str
+    message: str
+
+
+class Problem(CanonicalModel):
+    """What went wrong. ``outcome`` is ``unknown`` where a write may have been done all the same."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    outcome: str | None = None
+    fields: tuple[WrongField, ...] = ()

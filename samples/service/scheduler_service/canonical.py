@@ -1,0 +1,98 @@
+"""JSON as the library reads and writes it: bodies are parsed strictly, answers are the canonical bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from fastapi import HTTPException, Request, Response
+from fastapi.routing import APIRoute
+from typing_extensions import override
+
+from scheduler_service.bodies import Listing
+from twinstore import CanonicalJsonSerializer
+from twinstore.canonical import CanonicalModel
+from twinstore.jsontext import JsonValue, parse_json
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from twinstore import Page
+
+__all__ = ["CanonicalResponse", "CanonicalRoute", "RawPaths", "listing"]
+
+M = TypeVar("M", bound=CanonicalModel)
+# The largest document of the library has 16 MB. A body is parsed on the event loop, where others wait for it.
+MAX_BODY: Final = 4 * 1024 * 1024
+
+
+class CanonicalResponse(Response):
+    """Answers with the canonical bytes of a model; FastAPI alone would write nulls and other instants."""
+
+    media_type = "application/json"
+
+    @override
+    def render(self, content: CanonicalModel) -> bytes:
+        """Return the indented form, which is that of the samples."""
+        return CanonicalJsonSerializer.serialize_pretty(content)
+
+
+def listing(kind: type[Listing[M]], page: Page[M]) -> CanonicalResponse:
+    """Answer with a page."""
+    return CanonicalResponse(kind(items=page.items, next_page_token=page.next_page_token))
+
+
+class CanonicalRequest(Request):
+    """A request whose body is bounded and read as strictly as the library reads JSON."""
+
+    @override
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """Yield the body, up to the limit: a header may tell another length, or none."""
+        size = 0
+        async for chunk in super().stream():
+            size += len(chunk)
+            if size > MAX_BODY:
+                raise HTTPException(413, f"The body has more than {MAX_BODY:,} bytes; send less at once.")
+            yield chunk
+
+    @override
+    async def json(self) -> JsonValue:
+        """Return the value of the body; refuse a key that stands twice, NaN, and other encodings."""
+        try:
+            return parse_json(await self.body())
+        except (ValueError, RecursionError) as error:
+            # Not the text of every error: that of a wrong encoding quotes the body.
+            why = "nested too deeply" if isinstance(error, RecursionError) else "not acceptable"
+            told = "not UTF-8" if isinstance(error, UnicodeError) else f"{why}: {error}"
+            raise HTTPException(400, f"The body is no JSON: {told}.") from error
+
+
+class CanonicalRoute(APIRoute):
+    """A route whose handler gets such a request."""
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of FastAPI behind that request."""
+        handle = super().get_route_handler()
+
+        async def handle_canonical(request: Request) -> Response:
+            return await handle(CanonicalRequest(request.scope, request.receive))
+
+        return handle_canonical
+
+
+class RawPaths:
+    """Routes by the path as it was sent: an id may hold a slash, which is then sent as ``%2F``.
+
+    A decoded path no longer tells it from the slashes between the parts. ``calls.Id`` decodes each part.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Take what answers."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on the request with its raw path."""
+        if scope["type"] == "http" and scope.get("raw_path"):
+            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+        await self._app(scope, receive, send)

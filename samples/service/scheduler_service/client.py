@@ -1,0 +1,139 @@
+"""The calls that a worker makes, over HTTP; what is read and written are the models of the library."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from scheduler_service.bodies import (
+    ClaimRequest,
+    Completion,
+    Failure,
+    Heartbeat,
+    Listing,
+    LogBatch,
+    Problem,
+    Renewal,
+)
+from twinstore import CanonicalJsonSerializer
+from twinstore.canonical import CanonicalModel
+from twinstore.scheduler import ExecutionLogEntry, PolicyRunJob, Run, Worker
+
+__all__ = ["ApiError", "Client"]
+
+M = TypeVar("M", bound=CanonicalModel)
+PATIENCE: Final = 30.0  # seconds in which a call is repeated that may succeed later
+NOT_FOUND: Final = 404
+
+
+class ApiError(Exception):
+    """The service refused a call."""
+
+    def __init__(self, status: int, problem: Problem) -> None:
+        """Take what it said."""
+        super().__init__(f"{status} {problem.code}: {problem.message}")
+        self.status = status
+        self.problem = problem
+
+
+class Client:
+    """The service as one tenant sees it. Safe to use from several threads."""
+
+    def __init__(self, url: str, tenant: str, *, sleep: Callable[[float], object] = time.sleep) -> None:
+        """Take where the service is, and whose calls these are."""
+        self._http = httpx.Client(base_url=f"{url}/tenants/{quote(tenant, safe='')}", timeout=30.0)
+        self._sleep = sleep
+
+    def register(self, worker: Worker) -> Worker:
+        """Register a worker."""
+        return self._call("PUT", f"/workers/{quote(worker.id, safe='')}", worker, Worker)
+
+    def heartbeat(self, worker_id: str, current_jobs: int) -> Worker:
+        """Say that a worker lives."""
+        sign = Heartbeat(current_jobs=current_jobs)
+        return self._call("POST", f"/workers/{quote(worker_id, safe='')}/heartbeat", sign, Worker)
+
+    def move_worker(self, worker_id: str, move: str) -> Worker:
+        """Let a worker ``drain`` or ``stop``."""
+        return self._call("POST", f"/workers/{quote(worker_id, safe='')}/{move}", None, Worker)
+
+    def claim(self, worker_id: str, request: ClaimRequest) -> tuple[PolicyRunJob, ...]:
+        """Claim jobs."""
+        path = f"/workers/{quote(worker_id, safe='')}/claims"
+        return self._call("POST", path, request, Listing[PolicyRunJob]).items
+
+    def renew(self, job: PolicyRunJob, lease_seconds: float) -> PolicyRunJob:
+        """Hold a job for longer."""
+        renewal = Renewal(
+            worker_id=str(job.lease_owner), attempt=job.attempt_count, lease_seconds=lease_seconds
+        )
+        return self._move(job, "renew", renewal)
+
+    def complete(self, job: PolicyRunJob, completion: Completion) -> PolicyRunJob:
+        """Say that a job is done."""
+        return self._move(job, "complete", completion)
+
+    def fail(self, job: PolicyRunJob, error: str) -> PolicyRunJob:
+        """Say that a job failed."""
+        failure = Failure(worker_id=str(job.lease_owner), attempt=job.attempt_count, error=error)
+        return self._move(job, "fail", failure)
+
+    def _move(self, job: PolicyRunJob, move: str, body: CanonicalModel) -> PolicyRunJob:
+        return self._call("POST", f"/policy-jobs/{quote(job.id, safe='')}/{move}", body, PolicyRunJob)
+
+    def run(self, run_id: str) -> Run | None:
+        """Read a run."""
+        try:
+            return self._call("GET", f"/runs/{quote(run_id, safe='')}", None, Run)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    def put_run(self, run: Run) -> Run:
+        """Change a run."""
+        return self._call("PUT", f"/runs/{quote(run.id, safe='')}", run, Run)
+
+    def append(self, entry: ExecutionLogEntry) -> None:
+        """Append to the log of a run."""
+        self._call("POST", f"/runs/{quote(entry.run_id, safe='')}/logs", LogBatch(items=(entry,)), LogBatch)
+
+    def _call(self, method: str, path: str, body: CanonicalModel | None, answer: type[M]) -> M:
+        """Make a call, again where the service says that it may succeed later, or cannot be reached."""
+        content = None if body is None else CanonicalJsonSerializer.serialize(body)
+        end = time.monotonic() + PATIENCE
+        while True:
+            error: Exception
+            pause = 1.0
+            try:
+                response = self._http.request(
+                    method, path, content=content, headers={"Content-Type": "application/json"}
+                )
+            except httpx.TransportError as failure:
+                error = failure
+            else:
+                if response.is_success:
+                    return CanonicalJsonSerializer.deserialize(answer, response.content)
+                problem = CanonicalJsonSerializer.deserialize(Problem, response.content)
+                error = ApiError(response.status_code, problem)
+                if not problem.retryable:
+                    raise error
+                pause = float(response.headers.get("Retry-After", pause))
+            if time.monotonic() + pause > end:
+                raise error
+            self._sleep(pause)
+
+    def __enter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close its connections."""
+        self._http.close()

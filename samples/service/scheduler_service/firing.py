@@ -1,0 +1,122 @@
+"""Fires what is due and returns what was left behind: a program of its own, of which any number may run.
+
+    python -m scheduler_service.firing --every 5
+
+An instant is fired once however many of them run: the trigger is locked while it fires, and the run of an
+instant has one id. They write to the store directly, because they serve all tenants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+from datetime import datetime
+from functools import partial
+from hashlib import sha256
+from threading import Event
+from typing import Final
+
+from twinstore import Clock, SchedulerSession, SchedulerStorage, SystemClock, TwinstoreError, open_storage
+from twinstore.scheduler import (
+    AuditActor,
+    AuditEvent,
+    PolicyRunInputs,
+    PolicyRunMode,
+    PolicyRunRequest,
+    Run,
+    Schedule,
+)
+
+__all__ = ["fire", "fire_due", "run", "tick"]
+
+log = logging.getLogger("scheduler_service.firing")
+
+ACTOR: Final = AuditActor(actor_id="firing", display_name="Firing", kind="service")
+POLICY: Final = "policy-default"
+
+
+def tick(scheduler: SchedulerStorage, now: datetime) -> int:
+    """Do once what has to be done; return how many triggers fired."""
+    fired = fire_due(scheduler, now)
+    # Leases that their workers no longer renew: the jobs are claimed anew.
+    scheduler.policy_jobs.release_expired(now)
+    scheduler.workers.mark_dead(now)
+    return fired
+
+
+def fire_due(scheduler: SchedulerStorage, now: datetime) -> int:
+    """Fire every schedule that is due; one that fails stops no other."""
+    fired = 0
+    for schedule in scheduler.schedules.get_due_schedules(now):
+        try:
+            step = partial(fire, schedule=schedule, now=now)
+            fired += scheduler.transact(step, tenant_id=schedule.tenant_id) is not None
+        except TwinstoreError:
+            log.exception("schedule %s of %s did not fire", schedule.id, schedule.tenant_id)
+    return fired
+
+
+def fire(unit: SchedulerSession, schedule: Schedule, now: datetime) -> Run | None:
+    """Fire a trigger with all that follows, in one unit; ``None`` where another process was faster."""
+    firing = unit.triggers.fire(schedule.tenant_id, schedule.id, now)
+    if firing is None:
+        return None
+    unit.run_summary_service.project(firing.run, now=now)
+    if firing.created:  # otherwise somebody fired this instant before, and it is written down
+        unit.audit_service.write(fired_event(firing.run, now))
+    unit.policy_run_service.enqueue(
+        PolicyRunRequest(
+            tenant_id=schedule.tenant_id,
+            policy_id=schedule.only_if.policy_revision or POLICY,
+            mode=PolicyRunMode.FULL,
+            run_id=firing.run.id,
+            inputs=PolicyRunInputs(),
+        ),
+        now=now,
+    )
+    return firing.run
+
+
+def fired_event(planned: Run, now: datetime) -> AuditEvent:
+    """Return what the audit says of a firing."""
+    return AuditEvent(
+        id=f"audit_{sha256(planned.id.encode()).hexdigest()[:32]}",
+        tenant_id=planned.tenant_id,
+        category="schedule",
+        action="schedule.fired",
+        occurred_at=now,
+        actor=ACTOR,
+        entity_id=planned.schedule_id,
+        schedule_id=planned.schedule_id,
+        run_id=planned.id,
+    )
+
+
+def run(scheduler: SchedulerStorage, clock: Clock, stop: Event, every: float) -> None:
+    """Tick until told to stop; an outage of the store is logged and waited for."""
+    while not stop.is_set():
+        try:
+            tick(scheduler, clock.now())
+        except TwinstoreError as error:
+            log.warning("%s: %s", error.code, error)
+        stop.wait(every)
+
+
+def main(clock: Clock | None = None) -> None:
+    """Fire until SIGTERM or Ctrl-C."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", help="settings file; the environment is read in any case")
+    parser.add_argument("--every", type=float, default=5.0, help="seconds between two looks")
+    options = parser.parse_args()
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    clock = clock or SystemClock()
+    with open_storage(options.config, clock=clock) as storage:
+        storage.scheduler.initializer.ensure_migrations()
+        run(storage.scheduler, clock, stop, options.every)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""What an orchestrator asks: whether the process lives, and whether it can serve."""
+
+from __future__ import annotations
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Request, Response
+
+from scheduler_service.bodies import Health
+from scheduler_service.calls import Service
+from scheduler_service.canonical import CanonicalResponse, CanonicalRoute
+from scheduler_service.problems import answer
+from twinstore import TwinstoreError
+
+router = APIRouter(route_class=CanonicalRoute, tags=["health"])
+
+
+@router.get("/healthz", response_model=Health, summary="Whether the process lives")
+async def healthz() -> Response:
+    """Asks no store: a process that is started anew because its database is down helps nobody."""
+    return CanonicalResponse(Health())
+
+
+@router.get("/readyz", response_model=Health, summary="Whether the store answers and its schema fits")
+async def readyz(request: Request) -> Response:
+    """Answers 503 until it does, whatever the reason."""
+    service: Service = request.app.state.service
+    try:
+        # A thread of its own: those of the calls may all wait for the very store that is asked here.
+        await to_thread.run_sync(service.storage.scheduler.check_ready, limiter=CapacityLimiter(1))
+    except TwinstoreError as error:
+        return answer(error, 503)
+    return CanonicalResponse(Health())
