@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["missing_libraries", "read_over_http", "serving", "work_over_http"]
 
-LIBRARIES: Final = ("fastapi", "httpx", "uvicorn")
+LIBRARIES: Final = ("fastapi", "httpx", "prometheus_client", "uvicorn")
 TENANT: Final = "over-http"
 # What is compared before and after the switch.
 LISTS: Final = ("schedules", "triggers", "runs", "run-summaries", "policy-runs", "audit")
