@@ -59,10 +59,10 @@ def planted(good: Document) -> dict[str, bytes]:
 
 @pytest.fixture
 def pair(
-    mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
+    empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
 ) -> Iterator[Pair]:
     merged: Document = {}
-    for database in (mongo_database, postgres_database):
+    for database in (empty_mongo_database, postgres_database):
         persistence = database.config["Persistence"]
         assert isinstance(persistence, dict)
         merged |= persistence
@@ -73,10 +73,10 @@ def pair(
 
 
 def test_they_go_to_quarantine_with_their_bytes_and_leave_the_proof_open(
-    pair: Pair, mongo_database: MongoDatabase
+    pair: Pair, empty_mongo_database: MongoDatabase
 ) -> None:
-    with MongoClient[Document](mongo_database.url) as client:
-        audit: Any = client[mongo_database.name]["audit"]
+    with MongoClient[Document](empty_mongo_database.url) as client:
+        audit: Any = client[empty_mongo_database.name]["audit"]
         good = audit.find_one({"_id": "acme-audit-1"})
         kinds = planted(good)
         audit.insert_many([RawBSONDocument(raw) for raw in kinds.values()])

@@ -78,8 +78,8 @@ COMPUTED: Final = frozenset({"an instant as text", "the id once more", "a count 
 
 
 @pytest.fixture
-def settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
-    return merged_settings(mongo_database, postgres_database)
+def settings(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
+    return merged_settings(empty_mongo_database, postgres_database)
 
 
 def merged_settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
@@ -181,13 +181,13 @@ def test_every_corruption_of_postgresql_is_named_and_repaired(
 
 
 def test_every_corruption_of_mongodb_is_named_and_repaired(
-    settings: dict[str, object], mongo_database: MongoDatabase, tmp_path: Path
+    settings: dict[str, object], empty_mongo_database: MongoDatabase, tmp_path: Path
 ) -> None:
     with (
         copied(settings, "postgres to mongo", tmp_path) as pair,
-        MongoClient[Documents](mongo_database.url) as client,
+        MongoClient[Documents](empty_mongo_database.url) as client,
     ):
-        database: Database[Documents] = client[mongo_database.name]
+        database: Database[Documents] = client[empty_mongo_database.name]
 
         def plant(name: str, entity: Entity, key: Key) -> None:
             change = {"$set": IN_MONGO[name][1]}

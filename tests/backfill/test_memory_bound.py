@@ -39,9 +39,13 @@ sys.exit(code)
 
 @pytest.fixture
 def config(
-    mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path, *, long_form: bool
+    empty_mongo_database: MongoDatabase,
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    *,
+    long_form: bool,
 ) -> Path:
-    mongo, postgres = mongo_database.config["Persistence"], postgres_database.config["Persistence"]
+    mongo, postgres = empty_mongo_database.config["Persistence"], postgres_database.config["Persistence"]
     assert isinstance(mongo, dict)
     assert isinstance(postgres, dict)
     settings = {"Persistence": {**mongo, **postgres}, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
@@ -50,8 +54,8 @@ def config(
         source.storage.initializer.ensure_migrations()
         source.storage.runs.create(make_run("acme", "run-0"))
     error = make_run("acme", "run-1", state=RunState.ERROR)
-    with MongoClient[dict[str, Any]](mongo_database.url) as client:
-        runs = client[mongo_database.name]["runs"]
+    with MongoClient[dict[str, Any]](empty_mongo_database.url) as client:
+        runs = client[empty_mongo_database.name]["runs"]
         model = {**(runs.find_one() or {}), "state": "error", "finishedAt": error.finished_at}
         for number in range(1, DOCUMENTS["full" if long_form else "bounded"]):
             # Hard to compress, so that nothing makes it small on the way.

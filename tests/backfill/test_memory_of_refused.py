@@ -29,8 +29,8 @@ LARGE: Final = "".join(chr(97 + (place * place) % 26) for place in range(1000)) 
 
 
 @pytest.fixture
-def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
-    mongo, postgres = mongo_database.config["Persistence"], postgres_database.config["Persistence"]
+def config(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
+    mongo, postgres = empty_mongo_database.config["Persistence"], postgres_database.config["Persistence"]
     assert isinstance(mongo, dict)
     assert isinstance(postgres, dict)
     return write_config(tmp_path / "settings.json", {"Persistence": {**mongo, **postgres}})
@@ -48,11 +48,11 @@ def seed(config: Path, backend: str) -> None:
 
 
 def test_refused_documents_of_mongodb_are_never_all_in_memory(
-    config: Path, mongo_database: MongoDatabase, documents: int
+    config: Path, empty_mongo_database: MongoDatabase, documents: int
 ) -> None:
     seed(config, "mongo")
-    with MongoClient[dict[str, Any]](mongo_database.url) as client:
-        audit = client[mongo_database.name]["audit"]
+    with MongoClient[dict[str, Any]](empty_mongo_database.url) as client:
+        audit = client[empty_mongo_database.name]["audit"]
         good = audit.find_one() or {}
         for number in range(documents):
             bad = {**good, "_id": f"b-{number:03}", "action": 5, "message": LARGE}

@@ -23,8 +23,8 @@ VALUE_BYTES: Final = 15
 
 
 @pytest.fixture
-def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
-    mongo, postgres = mongo_database.config["Persistence"], postgres_database.config["Persistence"]
+def config(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
+    mongo, postgres = empty_mongo_database.config["Persistence"], postgres_database.config["Persistence"]
     assert isinstance(mongo, dict)
     assert isinstance(postgres, dict)
     path = write_config(tmp_path / "settings.json", {"Persistence": {**mongo, **postgres}})
@@ -43,9 +43,9 @@ def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, t
     ],
 )
 def test_documents_of_small_values_take_no_more_than_twelve_times_their_bytes(
-    config: Path, mongo_database: MongoDatabase, number: int, size: int
+    config: Path, empty_mongo_database: MongoDatabase, number: int, size: int
 ) -> None:
-    plant(mongo_database, number, size)
+    plant(empty_mongo_database, number, size)
     # Those of one megabyte take nothing beyond what is promised of any.
     ceiling = 150 * MEGABYTE + (12 * size if size > MEGABYTE else 0)
     peaks = {

@@ -105,9 +105,9 @@ def load(port: BulkPort, number: int) -> None:
 
 
 @pytest.fixture
-def both(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
+def both(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
     """Return settings of two servers on which nothing expires."""
-    merged = merged_settings(mongo_database, postgres_database)
+    merged = merged_settings(empty_mongo_database, postgres_database)
     merged["Scheduler"] = {"Storage": {"RunRetentionDays": 0, "ImpactRetentionDays": 0}}
     return merged
 

@@ -91,9 +91,9 @@ BAD: Final[dict[str, tuple[str, Callable[[Document], bytes]]]] = {
 
 
 @pytest.fixture
-def settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
+def settings(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
     merged: Document = {}
-    for database in (mongo_database, postgres_database):
+    for database in (empty_mongo_database, postgres_database):
         persistence = database.config["Persistence"]
         assert isinstance(persistence, dict)
         merged |= persistence
@@ -127,9 +127,9 @@ def stored(collection: Any) -> list[bytes]:  # noqa: ANN401  # of any document c
 
 @pytest.mark.parametrize("kind", BAD)
 def test_it_is_kept_back_whole_and_the_others_are_copied_and_proved(
-    kind: str, pair: Pair, mongo_database: MongoDatabase
+    kind: str, pair: Pair, empty_mongo_database: MongoDatabase
 ) -> None:
-    raw = planted(mongo_database, *BAD[kind])
+    raw = planted(empty_mongo_database, *BAD[kind])
     entity = BAD[kind][0]
     started = process_time()
     dry = pair.copy(execute=False, out=None)
@@ -152,8 +152,8 @@ def test_it_is_kept_back_whole_and_the_others_are_copied_and_proved(
 
 @pytest.mark.parametrize("identity", ["", "   ", "snap\x01", "s" * 257])
 def test_the_service_answers_with_our_error_for_such_a_snapshot(
-    identity: str, pair: Pair, mongo_database: MongoDatabase
+    identity: str, pair: Pair, empty_mongo_database: MongoDatabase
 ) -> None:
-    planted(mongo_database, "impact_snapshots", with_values(_id=identity))
+    planted(empty_mongo_database, "impact_snapshots", with_values(_id=identity))
     with pytest.raises(DocumentDecodeError):
         pair.source.storage.impact_snapshots.list("acme")

@@ -81,15 +81,17 @@ def memory() -> Side:
 
 
 @pytest.fixture
-def mongo_config(mongo_database: MongoDatabase) -> Settings:
+def mongo_config(empty_mongo_database: MongoDatabase) -> Settings:
     """Return the settings of a fresh database; retention is off, or it would remove old runs."""
-    return {**mongo_database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
+    return {**empty_mongo_database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
 
 
 @pytest.fixture
-def mongo(mongo_server: MongoServer, mongo_database: MongoDatabase, mongo_config: Settings) -> Iterator[Side]:
+def mongo(
+    mongo_server: MongoServer, empty_mongo_database: MongoDatabase, mongo_config: Settings
+) -> Iterator[Side]:
     """Return the MongoDB driver on the shared server."""
-    documents = mongo_server.client[mongo_database.name]
+    documents = mongo_server.client[empty_mongo_database.name]
 
     def wipe() -> None:
         for entity in SCHEDULER.entities:

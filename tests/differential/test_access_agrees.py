@@ -35,15 +35,17 @@ def memory_access(name: str, module: ModuleSpec[Access]) -> AccessSide:
 
 
 @pytest.fixture
-def mongo_access(mongo_server: MongoServer, mongo_database: MongoDatabase) -> Iterator[AccessSide]:
+def mongo_access(mongo_server: MongoServer, empty_mongo_database: MongoDatabase) -> Iterator[AccessSide]:
     """Return a side on the shared mongod."""
-    documents = mongo_server.client[mongo_database.name]
+    documents = mongo_server.client[empty_mongo_database.name]
 
     def wipe() -> None:
         for entity in KIT.entities:
             documents[entity.collection].delete_many({})
 
-    settings = MongoSettings(connection_string=SecretStr(mongo_database.url), database=mongo_database.name)
+    settings = MongoSettings(
+        connection_string=SecretStr(empty_mongo_database.url), database=empty_mongo_database.name
+    )
     with module_backend(MODULE, settings) as backend:
         yield AccessSide("mongo", backend, wipe)
 

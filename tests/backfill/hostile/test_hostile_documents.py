@@ -59,5 +59,5 @@ def test_half_a_million_hostile_documents_are_copied_or_kept_back(
 
 def run(mongo: MongoServer, postgres: PostgresServer, directory: Path, *, each: int, seed: int) -> Figures:
     """Return the figures of one batch, on databases of its own."""
-    with mongo.migrated_database() as source, postgres.migrated_database() as target:
+    with mongo.database() as source, postgres.migrated_database() as target:
         return figures_of_documents(source, target, directory, each=each, seed=seed)

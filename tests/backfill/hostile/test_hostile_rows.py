@@ -58,5 +58,5 @@ def test_half_a_million_hostile_rows_are_copied_or_kept_back(
 
 def run(mongo: MongoServer, postgres: PostgresServer, directory: Path, *, each: int, seed: int) -> Figures:
     """Return the figures of one batch, on databases of its own."""
-    with postgres.migrated_database() as source, mongo.migrated_database() as target:
+    with postgres.migrated_database() as source, mongo.database() as target:
         return figures_of_rows(target, source, directory, each=each, seed=seed)

@@ -44,7 +44,7 @@ def places(
     """Fill a source and name two empty databases."""
     directory = tmp_path_factory.mktemp("selftest")
     with (
-        mongo_server.migrated_database() as source,
+        mongo_server.database() as source,
         mongo_server.database() as documents,
         postgres_server.migrated_database() as tables,
     ):

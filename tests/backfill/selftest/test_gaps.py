@@ -39,10 +39,10 @@ STOP = StopSwitch()
 
 @pytest.fixture
 def sides(
-    mongo_database: MongoDatabase, postgres_database: PostgresDatabase
+    empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase
 ) -> Iterator[tuple[ScratchSide, ScratchSide]]:
     """Open two scratch databases, the first with rows in it."""
-    persistence = {**persistence_of(mongo_database.config), **persistence_of(postgres_database.config)}
+    persistence = {**persistence_of(empty_mongo_database.config), **persistence_of(postgres_database.config)}
     settings = load_settings({"Persistence": persistence}, environ={})
     with (
         open_scratch("scheduler", "Mongo", settings) as left,
