@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.databases import APP_ROLE, OWNER_ROLE, PASSWORD
 from tests.servers import postgres_url
 from twinstore_embedded.accounts import account_for
-from twinstore_embedded.ports import HOST, on_free_port
+from twinstore_embedded.ports import HOST, on_free_port, on_port
 from twinstore_embedded.state import wait_until
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ class Pooler:
             return cursor.fetchall() if cursor.description else []
 
     def start(self) -> None:
-        """Start it, on the port of the last time if it had one."""
-        self.port = on_free_port(self.port or None, self._launch)
+        """Start it, on the port of the last time if it had one: its clients look for it there."""
+        self.port = on_port(self.port, self._launch) if self.port else on_free_port(None, self._launch)
 
     def stop(self) -> None:
         """End it at once, with every connection it has."""

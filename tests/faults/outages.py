@@ -96,11 +96,13 @@ class MongoOutages(Outages):
         }
 
     def _step_down(self, meanwhile: Callable[[], object]) -> None:
+        self._set.await_all()
         self._set.step_down()
         meanwhile()
         self._set.primary()
 
     def _lose_primary(self, meanwhile: Callable[[], object]) -> None:
+        self._set.await_all()
         lost = self._set.primary()
         self._set.halt(lost)
         meanwhile()
@@ -109,6 +111,7 @@ class MongoOutages(Outages):
         self._set.resume(lost)
 
     def _lose_all(self, meanwhile: Callable[[], object]) -> None:
+        self._set.await_all()
         numbers = range(len(self._set.ports))
         for number in numbers:
             self._set.halt(number)

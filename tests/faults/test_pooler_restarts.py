@@ -18,6 +18,7 @@ from tests.databases import PostgresServer
 from tests.pgbouncer import pooler_before
 from twinstore.errors import Outcome, UnavailableError
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_embedded.postgres import Shutdown
 from twinstore_embedded.state import wait_until
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from tests.databases import PostgresDatabase
     from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore_embedded.postgres import PostgresServer as Embedded
 
 pytestmark = pytest.mark.pgbouncer
 
@@ -69,14 +71,14 @@ class Caller:
 
 
 @pytest.fixture
-def own_server() -> Iterator[tuple[PostgresServer, Path]]:
+def own_server() -> Iterator[tuple[PostgresServer, Embedded]]:
     """Start a server of this test alone, which may be killed."""
     directory = Path(tempfile.mkdtemp(prefix="twinstore-restarted-"))
     directory.chmod(0o711)
     try:
         running = twinstore_embedded.start_postgres(directory, owned=True)
         server = PostgresServer(running.superuser_url(), directory)
-        yield server, directory
+        yield server, running
         server.admin.close()
     finally:
         twinstore_embedded.stop(directory)
@@ -128,15 +130,15 @@ def test_a_pooler_that_is_restarted_costs_the_calls_in_progress_and_no_others(
         judged(storage, disturbed(storage, pooler.restart))
 
 
-def test_a_server_that_is_restarted_behind_the_pooler_is_found_again(
-    own_server: tuple[PostgresServer, Path],
+def test_a_server_that_crashes_behind_the_pooler_is_found_again(
+    own_server: tuple[PostgresServer, Embedded],
 ) -> None:
-    server, directory = own_server
+    server, running = own_server
 
     def restart() -> None:
         server.admin.close()
-        twinstore_embedded.stop_postgres(directory)
-        twinstore_embedded.start_postgres(directory, owned=True)
+        running.halt(Shutdown.IMMEDIATE)
+        running.resume()
 
     with server.migrated_database() as database, pooler_before(server.url) as pooler:
         with twinstore.add_scheduler_postgres_storage(pooler.config(database)) as storage:

@@ -17,6 +17,7 @@ from scheduler_service import (
     health,
     impact_sets,
     locks,
+    metrics,
     policy_jobs,
     policy_runs,
     runs,
@@ -28,6 +29,7 @@ from scheduler_service.canonical import RawPaths
 from scheduler_service.problems import PROBLEMS, add_handlers, problems
 from twinstore import Clock, SystemClock, open_storage
 from twinstore.config import ConfigSource
+from twinstore.observing import Counters
 from twinstore.scheduler import AuditEvent
 
 __all__ = ["create_app"]
@@ -68,8 +70,10 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         to_thread.current_default_thread_limiter().total_tokens = threads
+        counters = Counters()
+        app.state.metrics = metrics.registry_of(counters)
         # Opened here and not at import: each process of a server that forks has a pool of its own.
-        with open_storage(config, clock=clock) as storage:
+        with open_storage(config, clock=clock, observers=[counters]) as storage:
             await to_thread.run_sync(storage.scheduler.initializer.ensure_migrations)
             app.state.service = Service(storage, clock, stamp)
             yield
@@ -80,10 +84,13 @@ def create_app(
         summary="Schedules, runs and jobs, on MongoDB or PostgreSQL.",
         lifespan=lifespan,
         generate_unique_id_function=operation_id,
+        # What is sent has the form of what is answered: one schema for both.
+        separate_input_output_schemas=False,
     )
     app.add_middleware(RawPaths)
     add_handlers(app)
     app.include_router(health.router, responses=problems(503))
+    app.include_router(metrics.router)
     app.include_router(of_tenants(), responses=PROBLEMS)
     return app
 

@@ -51,6 +51,7 @@ ELECTION_MS = 1000
 HEARTBEAT_MS = 200
 # A new primary takes what it can get from the others at once, and does not wait for those that are gone.
 CATCH_UP_MS = 1000
+FOLLOWING = {"PRIMARY", "SECONDARY"}
 # How long a member that stepped down does not stand again.
 STEPPED_DOWN_SECONDS = 3
 
@@ -101,6 +102,21 @@ class MongoSet:
             return False
         found.append(self.ports.index(address[1] or 0))
         return True
+
+    def await_all(self) -> None:
+        """Wait until every member follows the primary, also those that were resumed a moment ago.
+
+        Raises:
+            UnavailableError: one of them did not for a minute.
+        """
+        self.primary()
+        with closing(self._client()) as client:
+            if not wait_until(lambda: _all_follow(client, len(self.ports)), READY_SECONDS):
+                raise UnavailableError(
+                    f"A member of the replica set in {self.homes[0].parent} does not follow its primary "
+                    f"after {READY_SECONDS:.0f} s; the members keep their logs there.",
+                    outcome=Outcome.NOT_APPLIED,
+                )
 
     def _client(self) -> Client:
         # Short, because it is asked again.
@@ -236,6 +252,14 @@ def _initiate(ports: Sequence[int], election_ms: int) -> None:
             )
         if not is_writable(client) and _lacks_config(client):
             client.admin.command("replSetInitiate", config)
+
+
+def _all_follow(client: Client, number: int) -> bool:
+    try:
+        members = client.admin.command("replSetGetStatus")["members"]
+    except PyMongoError:  # as above
+        return False
+    return sum(member["stateStr"] in FOLLOWING for member in members) == number
 
 
 def _is_up(client: Client) -> bool:

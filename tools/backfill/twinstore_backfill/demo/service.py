@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["missing_libraries", "read_over_http", "serving", "work_over_http"]
 
-LIBRARIES: Final = ("fastapi", "httpx", "uvicorn")
+LIBRARIES: Final = ("fastapi", "httpx", "prometheus_client", "uvicorn")
 TENANT: Final = "over-http"
 # What is compared before and after the switch.
 LISTS: Final = ("schedules", "triggers", "runs", "run-summaries", "policy-runs", "audit")
@@ -59,11 +59,11 @@ def serving(settings: Path, backend: str) -> Generator[str]:
                 process.communicate(timeout=PATIENCE)
 
 
-def _started(backend: str, said: object, module: str, *options: str) -> subprocess.Popen[bytes]:
+def _started(backend: str, said: BinaryIO, module: str, *options: str) -> subprocess.Popen[bytes]:
     # The environment wins over the file, and could send the demo to a server of the user.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("Persistence__")}
     folder = str(shipped_folder("service"))
-    return subprocess.Popen(  # type: ignore[call-overload,no-any-return]  # noqa: S603  # a file and our program
+    return subprocess.Popen(  # noqa: S603  # our own program
         [sys.executable, "-m", module, *options],
         env={**kept, "PYTHONPATH": folder, "Persistence__Scheduler": backend},
         stdout=subprocess.PIPE,
