@@ -108,7 +108,7 @@ class Route(Enum):
     """What stands between this process and the server; the value says what to do about a pooler there."""
 
     ANY = (
-        "A connection pooler answers there. If it is in transaction mode, set "
+        "A connection pooler answers there, in transaction or session mode; set "
         "Persistence:Postgres:TransactionPooler to true, and DirectConnectionString to the server itself."
     )
     POOLER = (
@@ -161,11 +161,19 @@ class Target:
             raise self.explain(error) from error
         adopt(connection)
         if self.route is Route.DIRECT:
-            self._check_direct(connection)
+            self.check_options(connection)
         return connection
 
-    def _check_direct(self, connection: Connection) -> None:
-        """Refuse a connection whose options did not reach the server."""
+    def check_options(self, connection: Connection) -> None:
+        """Refuse a connection of this target whose options did not reach the server, and close it.
+
+        To a pooler that is known none are sent.
+
+        Raises:
+            ConfigurationError: a pooler that nobody told of has dropped them in silence.
+        """
+        if self.route is Route.POOLER:
+            return
         try:
             marked = connection.execute(MARKED, prepare=False).fetchone() == ("on",)
         except psycopg.Error as error:
@@ -174,7 +182,7 @@ class Target:
         if not marked:
             connection.close()
             lost = f"The options of the connection to {self.place} did not reach the server."
-            raise ConfigurationError(f"{lost} {Route.DIRECT.value}", driver=DRIVER)
+            raise ConfigurationError(f"{lost} {self.route.value}", driver=DRIVER)
 
     @property
     def _without_path(self) -> Target:
