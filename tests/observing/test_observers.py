@@ -343,6 +343,27 @@ def test_an_observer_that_fails_breaks_no_call_and_is_logged_once(
     assert "Broken" in lines[0].getMessage()
 
 
+@pytest.mark.parametrize("at_end", [False, True])
+def test_what_observers_have_begun_ends_also_where_another_one_is_interrupted(*, at_end: bool) -> None:
+    class Interrupted(Observer):
+        @override
+        def started(self, operation: Operation) -> Ending:
+            if not at_end:
+                raise KeyboardInterrupt
+            return raised_by
+
+    def raised_by(call: Call) -> None:
+        del call
+        raise KeyboardInterrupt
+
+    first, second = Watch(), Watch()
+    with memory(first, Interrupted(), second) as storage, pytest.raises(KeyboardInterrupt):
+        storage.runs.list("t")
+    assert first.names == ["runs.list"]
+    assert second.names == (["runs.list"] if at_end else [])
+    assert PRESENT.get() is None
+
+
 def test_observers_are_told_in_order_and_at_an_end_in_the_opposite_one() -> None:
     told: list[str] = []
 

@@ -14,7 +14,15 @@ from typing import Final, NamedTuple
 
 from twinstore.errors import TwinstoreError
 
-__all__ = ["Call", "CallOutcome", "LockWait", "Operation", "SystemScopeOpening", "outcome_of"]
+__all__ = [
+    "Call",
+    "CallOutcome",
+    "LockWait",
+    "Operation",
+    "SystemScopeOpening",
+    "call_of",
+    "outcome_of",
+]
 
 
 class CallOutcome(StrEnum):
@@ -123,3 +131,9 @@ def outcome_of(error: BaseException | None) -> CallOutcome:
     code = error.code if isinstance(error, TwinstoreError) else ""
     # A class of somebody else may have a code of its own.
     return FAILURES.get(code, CallOutcome.ERROR)
+
+
+def call_of(operation: Operation, seconds: float, error: BaseException | None) -> Call:
+    """Return the record of a call that has ended, well or with an error."""
+    kind = None if error is None else f"{type(error).__module__}.{type(error).__qualname__}"
+    return Call(*operation, outcome_of(error), seconds, kind)

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from twinstore.observing.events import Call, LockWait, Operation, SystemScopeOpening, outcome_of
+from twinstore.observing.events import LockWait, Operation, SystemScopeOpening, call_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -98,8 +98,7 @@ class Notifier:
         seconds: float,
         error: BaseException | None,
     ) -> None:
-        kind = None if error is None else f"{type(error).__module__}.{type(error).__qualname__}"
-        self._observers.ended(endings, Call(*operation, outcome_of(error), seconds, kind))
+        self._observers.ended(endings, call_of(operation, seconds, error))
 
 
 PRESENT: Final[ContextVar[Notifier | None]] = ContextVar("twinstore_notifier", default=None)

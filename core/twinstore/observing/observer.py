@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from twinstore.forks import ForkSafeLock
+from twinstore.observing.events import call_of
 
 if TYPE_CHECKING:
     from twinstore.observing.events import Call, LockWait, Operation, SystemScopeOpening
@@ -71,6 +72,10 @@ class Observers:
             except Exception:
                 if self._fails_first(observer):
                     log.exception(FAILED, type(observer).__name__)
+            except BaseException as error:
+                # An interrupt, which ends the call before it is made: what has begun for it must end.
+                self.ended(found, call_of(operation, 0.0, error))
+                raise
             else:
                 if ending is not None:
                     found.append((observer, ending))
@@ -79,8 +84,14 @@ class Observers:
     def ended(self, endings: list[tuple[Observer, Ending]], call: Call) -> None:
         """Tell that a call has ended."""
         # The last one first: what it put around the call lies inside what the others did.
-        for observer, ending in reversed(endings):
-            self._tell(observer, ending, call)
+        while endings:
+            observer, ending = endings.pop()
+            try:
+                self._tell(observer, ending, call)
+            except BaseException:
+                # An interrupt; the others have things to end too.
+                self.ended(endings, call)
+                raise
 
     def lock_waited(self, wait: LockWait) -> None:
         """Tell how long a caller waited for a lock."""
