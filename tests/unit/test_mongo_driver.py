@@ -14,7 +14,12 @@ from bson.timestamp import Timestamp
 import twinstore
 from tests.mongomock_client import MongomockClient
 from twinstore.backend import SharedResources
-from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
+from twinstore.errors import (
+    ConfigurationError,
+    TimeoutExceededError,
+    UnsupportedCapabilityError,
+    ValidationError,
+)
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore.testing.datasets import COUNTER, NOTE, Dataset
 from twinstore.testing.entities import COUNTERS, KIT, NOTES, KitOptions
@@ -71,6 +76,23 @@ def test_a_database_must_be_named_somewhere() -> None:
     with (
         twinstore.add_scheduler_mongo_storage(url) as storage,
         pytest.raises(ConfigurationError, match="No MongoDB database"),
+    ):
+        storage.runs.get(TENANT, "r-1")
+
+
+def test_a_server_that_is_away_was_looked_for_as_long_as_the_message_says() -> None:
+    """What the connection string says wins over the settings."""
+    url = {
+        "Persistence": {
+            "Mongo": {
+                "ConnectionString": "mongodb://127.0.0.1:1/db?serverSelectionTimeoutMS=50",
+                "ServerSelectionTimeoutMs": 70,
+            }
+        }
+    }
+    with (
+        twinstore.add_scheduler_mongo_storage(url) as storage,
+        pytest.raises(TimeoutExceededError, match="answered within 50 ms"),
     ):
         storage.runs.get(TENANT, "r-1")
 

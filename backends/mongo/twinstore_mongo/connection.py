@@ -224,7 +224,9 @@ class Connection(Renewable):
         try:
             name = self._database_name()
             client = self._client()
-            where = replace(where, hosts=hosts_of(client, self._url))
+            # What the connection string says wins over the settings.
+            waited = round(1000 * client.options.server_selection_timeout)
+            where = replace(where, hosts=hosts_of(client, self._url), timeout_ms=waited)
             return probed(client, name, where, allow_standalone=self._settings.allow_standalone)
         except CLIENT_ERRORS as error:
             if not isinstance(error, InvalidURI):
