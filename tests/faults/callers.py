@@ -163,6 +163,13 @@ class Callers:
                 thread.join(JOIN_SECONDS)
         assert [thread.name for thread in threads if thread.is_alive()] == []
 
+    def over(self, happens: Callable[[], object]) -> None:
+        """Let a unit be open while something happens: whatever the other calls meet, its commit meets it."""
+        token = f"unit-{next(self._numbers)}"
+        with self.ledger.noted("unit", token), self.storage.transaction(TENANT) as unit:
+            write_parts(unit, token)
+            happens()
+
     # How calls repeat
 
     def _repeat(self, kind: str, action: Callable[[str], object]) -> None:

@@ -69,7 +69,7 @@ def go_through(happens: Callable[[Callable[[], object]], None], callers: Callers
     """Let one thing happen to the server; then each kind of call must succeed again soon."""
     ledger = callers.ledger
     met = len(ledger.refused())
-    happens(lambda: ledger.await_refusals(met + 1, MET_SECONDS))
+    callers.over(lambda: happens(lambda: ledger.await_refusals(met + 1, MET_SECONDS)))
     assert ledger.await_answers(callers.kinds, time.monotonic(), HEALED_SECONDS) == []
 
 
