@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 from fastapi import Depends, Header, Path, Query, Request, Response
 from pydantic import AfterValidator
 
+from scheduler_service.bodies import Lease
 from twinstore import (
     Clock,
     NotFoundError,
@@ -33,6 +34,7 @@ __all__ = [
     "Service",
     "TenantCall",
     "Token",
+    "UnderLease",
     "absent",
     "created",
     "same_id",
@@ -135,6 +137,20 @@ async def tenant_call(
 
 
 Call = Annotated[TenantCall, Depends(tenant_call)]
+
+
+async def lease_of(
+    job_id: Annotated[str | None, Query(alias="leaseJobId")] = None,
+    worker_id: Annotated[str | None, Query(alias="leaseWorkerId")] = None,
+    attempt: Annotated[int | None, Query(alias="leaseAttempt")] = None,
+) -> Lease | None:
+    """Return the lease that a caller names: all of it, or none."""
+    if job_id is None and worker_id is None and attempt is None:
+        return None
+    return Lease.model_validate({"jobId": job_id, "workerId": worker_id, "attempt": attempt})
+
+
+UnderLease = Annotated[Lease | None, Depends(lease_of)]
 
 
 def same_id(in_path: str, in_body: str | None) -> None:
