@@ -21,6 +21,7 @@ from tests.contract.deployments.postgres import address_of, module_on, through
 from tests.contract.deployments.wire import line_to
 from tests.databases import APP_ROLE
 from tests.pgbouncer import pooler_before
+from tests.servers import postgres_url
 from twinstore.errors import Outcome, TimeoutExceededError, UnavailableError, ValidationError
 from twinstore.scheduler.module import MODULE
 from twinstore.scope import Scope
@@ -380,6 +381,20 @@ def test_a_call_that_waited_in_vain_for_a_connection_of_the_server_has_done_noth
                 storage.runs.create(make_run(tenant, tenant))
         assert caught.value.outcome is Outcome.NOT_APPLIED
         assert storage.runs.get(tenant, tenant) is None
+
+
+def test_a_server_away_behind_a_pooler_that_asks_for_passwords_is_no_mistake_in_the_settings(
+    postgres_server: PostgresServer, database: PostgresDatabase
+) -> None:
+    """The pooler takes the password, and only then has no connection of the server to give."""
+    away = postgres_url(postgres_server.url, port="1")
+    with (
+        pooler_before(away, auth_type="scram-sha-256", query_wait_timeout=1) as pooler,
+        twinstore.add_scheduler_postgres_storage(pooler.config(database)) as storage,
+        pytest.raises(UnavailableError) as caught,
+    ):
+        storage.runs.list("t")
+    assert caught.value.outcome is Outcome.NOT_APPLIED
 
 
 def test_a_store_that_is_only_read_takes_no_write(pooler: Pooler, database: PostgresDatabase) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from psycopg.errors import DuplicatePreparedStatement, InvalidSqlStatementName
 from pydantic import SecretStr
 
 import twinstore
@@ -16,6 +18,7 @@ from tests.servers import postgres_url
 from twinstore.errors import ConfigurationError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_postgres.errors import translate
 from twinstore_postgres.planting import planter_of
 from twinstore_postgres.settings import PostgresSettings
 
@@ -54,7 +57,7 @@ def unprepared(pooler: Pooler, database: PostgresDatabase) -> Settings:
 
 
 def lock(storage: SchedulerStorage) -> object:
-    return storage.locks.acquire("key", timedelta(seconds=1))
+    return storage.locks.acquire(str(uuid4()), timedelta(seconds=1))
 
 
 def count(storage: SchedulerStorage) -> object:
@@ -145,32 +148,38 @@ def test_a_refused_parameter_names_the_setting(
         storage.runs.get("t", "r")
 
 
-def test_a_prepared_statement_of_another_client_names_the_setting(
-    silent_pooler: Pooler, module_postgres_database: PostgresDatabase, tenant: str
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_options_that_are_dropped_in_silence_name_the_setting(
+    postgres_server: PostgresServer, module_postgres_database: PostgresDatabase, mode: str
 ) -> None:
-    settings = unprepared(silent_pooler, module_postgres_database)
-    with ExitStack() as stack:
-        first, second = (
-            stack.enter_context(twinstore.add_scheduler_postgres_storage(settings)) for _ in range(2)
-        )
-        first.runs.create(make_run(tenant, tenant))
-        with pytest.raises(ConfigurationError, match=f"DuplicatePreparedStatement.*{SETTING}"):
-            second.runs.get(tenant, tenant)
+    """Without them no statement has a limit, and a lock has no tenant."""
+    with pooler_before(postgres_server.url, pool_mode=mode, ignore_startup_parameters="options") as pooler:
+        for use in (lock, write_run):
+            with (
+                twinstore.add_scheduler_postgres_storage(
+                    unprepared(pooler, module_postgres_database)
+                ) as storage,
+                pytest.raises(ConfigurationError, match=f"did not reach the server.*{SETTING}"),
+            ):
+                use(storage)
+        with twinstore.add_scheduler_postgres_storage(pooler.config(module_postgres_database)) as storage:
+            lock(storage)
+            write_run(storage)
 
 
-def test_a_prepared_statement_that_is_gone_names_the_setting(
-    postgres_server: PostgresServer, module_postgres_database: PostgresDatabase, tenant: str
-) -> None:
-    options = {"ignore_startup_parameters": "options", "server_reset_query_always": 1}
-    with pooler_before(postgres_server.url, **options) as pooler:
-        settings = unprepared(pooler, module_postgres_database)
-        with (
-            twinstore.add_scheduler_postgres_storage(settings) as storage,
-            storage.sessions.open(tenant) as session,
-        ):
-            session.runs.get(tenant, tenant)
-            with pytest.raises(ConfigurationError, match=f"InvalidSqlStatementName.*{SETTING}"):
-                session.runs.get(tenant, tenant)
+def write_run(storage: SchedulerStorage) -> object:
+    tenant = "dropped"
+    storage.runs.create(make_run(tenant, f"{tenant}-{uuid4()}"))
+    return storage.runs.list(tenant)
+
+
+@pytest.mark.parametrize("error", [DuplicatePreparedStatement, InvalidSqlStatementName])
+def test_a_prepared_statement_of_another_client_names_the_setting(error: type[psycopg.Error]) -> None:
+    """As a pooler answers that passes the options on."""
+    translated = translate(error("prepared statement"))
+    assert isinstance(translated, ConfigurationError)
+    assert error.__name__ in translated.message
+    assert SETTING in translated.message
 
 
 def test_options_of_the_connection_string_are_refused(

@@ -126,6 +126,15 @@ class AskedForPassword:
         "FATAL: the database system is shutting down",
         "FATAL: terminating connection due to unexpected postmaster exit",
         "server closed the connection unexpectedly",
+        # Of pgbouncer.
+        "FATAL: no more connections allowed (max_client_conn)",
+        'FATAL: database "things" is disabled',
+        "FATAL: database removed",
+        "FATAL: query_wait_timeout",
+        "FATAL: client_login_timeout (server down)",
+        "FATAL: server login has been failing, try again later (server_login_retry)",
+        "FATAL: pgbouncer cannot connect to server",
+        "FATAL: server conn crashed?",
     ],
 )
 def test_a_full_server_or_one_that_goes_is_no_mistake_in_the_settings(said: str) -> None:
@@ -134,6 +143,15 @@ def test_a_full_server_or_one_that_goes_is_no_mistake_in_the_settings(said: str)
     error = target.explain(failed)
     assert isinstance(error, UnavailableError)
     assert error.outcome is Outcome.NOT_APPLIED
+
+
+def test_what_a_server_said_is_judged_also_where_it_is_not_shown() -> None:
+    secret = SecretStr("postgresql://app:system@db.example/things")
+    target = target_of(secret, PostgresSettings(), purpose="The connection string")
+    said = "FATAL: the database system is starting up"
+    error = target.explain(psycopg.OperationalError(said, pgconn=cast("PGconn", AskedForPassword())))
+    assert isinstance(error, UnavailableError)
+    assert "system" not in error.message
 
 
 def test_something_else_than_a_pool_is_refused() -> None:
@@ -152,7 +170,7 @@ def test_own_options_of_a_connection_string_are_kept() -> None:
     )
     assert "work_mem=8MB" in target.conninfo
     assert "statement_timeout=7" in target.conninfo
-    assert "timezone=UTC" in target.conninfo
+    assert "TimeZone=UTC" in target.conninfo
 
 
 def test_to_a_transaction_pooler_no_option_is_sent() -> None:

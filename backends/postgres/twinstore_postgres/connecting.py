@@ -64,7 +64,13 @@ REFUSALS: Final = {
 # The server takes every parameter that libpq knows, so a pooler has said this.
 REFUSED_PARAMETER: Final = "unsupported startup parameter"
 # Some of these also match 'role "' or 'database "', but are transient.
-TOO_MANY: Final = ("too many connections", "too many clients", "remaining connection slots")
+TOO_MANY: Final = (
+    "too many connections",
+    "too many clients",
+    "remaining connection slots",
+    "max_client_conn",
+    '" is disabled',
+)
 # A server that comes or goes, after it has asked for the password; of libpq, which names no SQLSTATE here.
 NOT_NOW: Final = (
     "the database system is",
@@ -75,6 +81,13 @@ NOT_NOW: Final = (
     "Connection refused",
     "timeout expired",
     "canceling",
+    # Of a pooler, to a client that it knows but has no connection of the server for.
+    "query_wait_timeout",
+    "client_login_timeout",
+    "server login has been failing",
+    "cannot connect to server",
+    "server conn crashed",
+    "database removed",
 )
 
 
@@ -95,7 +108,7 @@ class Route(Enum):
     """What stands between this process and the server; the value says what to do about a pooler there."""
 
     ANY = (
-        "A connection pooler answers there. If it is in transaction mode, set "
+        "A connection pooler answers there, in transaction or session mode; set "
         "Persistence:Postgres:TransactionPooler to true, and DirectConnectionString to the server itself."
     )
     POOLER = (
@@ -148,11 +161,19 @@ class Target:
             raise self.explain(error) from error
         adopt(connection)
         if self.route is Route.DIRECT:
-            self._check_direct(connection)
+            self.check_options(connection)
         return connection
 
-    def _check_direct(self, connection: Connection) -> None:
-        """Refuse a connection whose options did not reach the server."""
+    def check_options(self, connection: Connection) -> None:
+        """Refuse a connection of this target whose options did not reach the server, and close it.
+
+        To a pooler that is known none are sent.
+
+        Raises:
+            ConfigurationError: a pooler that nobody told of has dropped them in silence.
+        """
+        if self.route is Route.POOLER:
+            return
         try:
             marked = connection.execute(MARKED, prepare=False).fetchone() == ("on",)
         except psycopg.Error as error:
@@ -161,7 +182,7 @@ class Target:
         if not marked:
             connection.close()
             lost = f"The options of the connection to {self.place} did not reach the server."
-            raise ConfigurationError(f"{lost} {Route.DIRECT.value}", driver=DRIVER)
+            raise ConfigurationError(f"{lost} {self.route.value}", driver=DRIVER)
 
     @property
     def _without_path(self) -> Target:
@@ -183,9 +204,8 @@ class Target:
         """Return why no connection could be opened."""
         # Of libpq, which repeats the connection string in parts, hence the look for the password.
         text = " ".join(str(error).split())
-        if mentions_secret(text, self.secrets):
-            text = type(error).__name__
-        message = f"PostgreSQL at {self.place} cannot be used: {text.rstrip('.?!')}."
+        shown = type(error).__name__ if mentions_secret(text, self.secrets) else text
+        message = f"PostgreSQL at {self.place} cannot be used: {shown.rstrip('.?!')}."
         full = any(words in text for words in TOO_MANY)
         known = {REFUSED_PARAMETER: self.route.value, **REFUSALS}
         remedy = None if full else next((how for pattern, how in known.items() if pattern in text), None)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from twinstore_postgres.codec import Row
-    from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.connecting import Connection, Target
     from twinstore_postgres.errors import Subject
     from twinstore_postgres.server import ServerConnections
     from twinstore_postgres.settings import PostgresSettings
@@ -74,7 +74,7 @@ class DedicatedConnections(Renewable):
             )
         try:
             target = self._target().with_settings(**{"app.tenant_id": SYSTEM_TENANT, **settings})
-            connection = self._checked(target.connect())
+            connection = self._checked(target)
         except BaseException:
             free.release()
             raise
@@ -101,13 +101,15 @@ class DedicatedConnections(Renewable):
         if self._closed:
             raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
 
-    def _checked(self, connection: Connection) -> Connection:
+    def _checked(self, target: Target) -> Connection:
         """Return a connection whose server is new enough and whose role is safe; the pool checks its own."""
+        connection = target.connect()
         if self._safe:
             return connection
         try:
             with translated(outcome=Outcome.NOT_APPLIED):
                 check_version(connection)
+                target.check_options(connection)
                 self._safe = check_role(connection, self._schema)
         except BaseException:
             connection.close()

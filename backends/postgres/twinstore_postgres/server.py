@@ -195,8 +195,10 @@ class ServerConnections(ConnectionSource, Renewable):
     def _check(self) -> None:
         """Connect once to learn the version and whether the role is safe."""
         with self.target.connect() as connection, translated(outcome=Outcome.NOT_APPLIED):
-            self._version = check_version(connection)
+            version = check_version(connection)
+            self.target.check_options(connection)
             self._guard.check(connection)
+            self._version = version
 
     def _new_pool(self) -> Pool:
         pool: Pool = ConnectionPool(

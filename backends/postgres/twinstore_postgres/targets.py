@@ -14,8 +14,6 @@ from twinstore_postgres.connecting import MARK, Route, Target
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic import SecretStr
 
     from twinstore_postgres.settings import PostgresSettings
@@ -27,9 +25,9 @@ CONNECT_SECONDS: Final = 10
 DEFAULT_PORT: Final = "5432"
 # How values are shown and read, and that policies hide rows instead of failing.
 FORMS: Final = {
-    "timezone": "UTC",
-    "datestyle": "ISO",
-    "intervalstyle": "postgres",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
     "extra_float_digits": "1",
     "bytea_output": "hex",
     "standard_conforming_strings": "on",
@@ -154,9 +152,8 @@ def target_of(
         # An empty text, because libpq would otherwise take what PGOPTIONS says.
         options = ""
     else:
-        mark = {MARK: "on"} if route is Route.DIRECT else {}
         # Of two values of a setting the last one counts, so the user's stand before ours.
-        options = f"{own} {_options(settings.statement_timeout_ms, mark, read_only=read_only)}".strip()
+        options = f"{own} {_options(settings.statement_timeout_ms, read_only=read_only)}".strip()
     return Target(_complete(parts, options), secrets_in(text), route)
 
 
@@ -169,7 +166,7 @@ def options_refused(purpose: str) -> ConfigurationError:
     )
 
 
-def _options(timeout: int, more: Mapping[str, str], *, read_only: bool) -> str:
+def _options(timeout: int, *, read_only: bool) -> str:
     """Return the settings of every connection: one form, a limit on each statement, the isolation of units.
 
     Whatever somebody has set for the database or the role: values are read and written in one form.
@@ -178,8 +175,9 @@ def _options(timeout: int, more: Mapping[str, str], *, read_only: bool) -> str:
         "statement_timeout": str(timeout),
         "default_transaction_isolation": r"read\ committed",
         "default_transaction_read_only": "on" if read_only else "off",
+        MARK: "on",
     }
-    return " ".join(f"-c {name}={value}" for name, value in {**values, **more}.items())
+    return " ".join(f"-c {name}={value}" for name, value in values.items())
 
 
 def _complete(parts: dict[str, str], options: str) -> str:
