@@ -363,11 +363,8 @@ class Marking(Generic[M]):
         return (self.done,)
 
     def _values(self, stored: Row, now: Moment) -> dict[str, object]:
-        values: dict[str, object] = {}
-        for wire, change in self._sets.items():
-            name = self._entity.shapes[wire].name
-            values[name] = changed_value(getattr(stored.model, name), change, now)
-        return values
+        named = ((self._entity.shapes[wire].name, change) for wire, change in self._sets.items())
+        return {name: changed_value(getattr(stored.model, name), change, now) for name, change in named}
 
 
 def changed_value(stored: object, change: object, now: Moment) -> object:

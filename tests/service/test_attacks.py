@@ -77,12 +77,6 @@ def test_a_refused_body_is_not_quoted(api: Api) -> None:
     assert "s3cret" not in json.dumps(problem)
 
 
-def test_a_body_of_another_type_is_refused(api: Api) -> None:
-    plain = {"Content-Type": "text/plain"}
-    answer = api.http.put(f"{ACME}/schedules/sch_minimal", content=json.dumps(SCHEDULE), headers=plain)
-    refused(answer, 400, "validation_error")
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -106,7 +100,7 @@ def test_a_body_of_another_tenant_is_refused(api: Api, method: str, path: str, b
         ("a:b", 400, "validation_error"),
         ("%20", 400, "validation_error"),
         ("a%00b", 400, "validation_error"),
-        ("%FF", 404, "not_found"),
+        ("%FF", 400, "validation_error"),
         ("x" * 129, 400, "validation_error"),
         ("%7B%22$ne%22:null%7D", 400, "validation_error"),
         ("' OR 1=1 --", 404, "not_found"),
@@ -202,6 +196,10 @@ def test_a_page_token_is_good_for_its_own_list_alone(api: Api) -> None:
         ("/graph-jobs/unknown", 404, "not_found"),
         ("/graph-jobs/gbj_xyz", 404, "not_found"),
         ("/nonsense", 404, "not_found"),
+        ("/runs/", 404, "not_found"),
+        ("/runs/%FF", 400, "validation_error"),
+        ("/runs/%ED%A0%80", 400, "validation_error"),
+        ("%FF/runs", 400, "validation_error"),
         ("/schedules/x/deletion", 404, "not_found"),
     ],
 )
@@ -216,10 +214,36 @@ def test_a_method_that_a_path_has_not_is_refused_by_name(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "value"), [("X-Actor", ""), ("X-Actor", "x" * 201), ("X-Request-Id", "x" * 257)]
+    ("header", "value"),
+    [
+        ("Content-Type", "text/plain"),
+        ("Content-Type", "application/x-www-form-urlencoded"),
+        ("Content-Type", ""),
+        ("Content-Encoding", "gzip"),
+    ],
+)
+def test_a_body_that_is_not_sent_as_json_is_refused_by_name(api: Api, header: str, value: str) -> None:
+    headers = {**JSON, header: value}
+    answer = api.http.put(f"{ACME}/schedules/sch_minimal", content=json.dumps(SCHEDULE), headers=headers)
+    assert "application/json" in refused(answer, 415, "not_json")["message"]
+
+
+def test_an_actor_of_any_script_goes_into_the_audit_as_it_is(api: Api) -> None:
+    schedule = {**SCHEDULE, "id": "sch_script", "name": "script"}
+    headers = [(b"Content-Type", b"application/json"), (b"X-Actor", "Jürgen 画".encode())]
+    path = f"{ACME}/schedules/sch_script"
+    assert api.http.put(path, content=json.dumps(schedule), headers=headers).is_success
+    (record,) = api.http.get(f"{ACME}/audit", params={"scheduleId": "sch_script"}).json()["items"]
+    assert record["actor"]["actorId"] == "Jürgen 画"
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [("X-Actor", "\xff"), ("X-Actor", ""), ("X-Actor", "x" * 201), ("X-Request-Id", "x" * 257)],
 )
 def test_a_bad_header_is_refused_by_name(api: Api, header: str, value: str) -> None:
-    answer = api.http.get(f"{ACME}/runs", headers={header: value})
+    headers = [(header.encode(), value.encode("latin-1"))]
+    answer = api.http.get(f"{ACME}/runs", headers=headers)
     refused(answer, 400, "validation_error")
 
 

@@ -5,16 +5,27 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import pytest
+from typing_extensions import override
 
-from twinstore.documents import RowLocks, SqlText, row_of_json
+from twinstore.documents import DocumentRow, DocumentUnit, RowLocks, SqlText, row_of_json
+from twinstore.documents.access import hold
 from twinstore.documents.content import has_text_timestamp
 from twinstore.errors import ConcurrencyError
 from twinstore.paging import SortKey
 from twinstore.query import Equals, OneOf, Query
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.entities import NOTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from twinstore.bulk import KeyRange
+    from twinstore.catalog import Entity, Key
+    from twinstore.tenancy import Tenants
 
 ROWS = [("a", 1), ("b", None), ("c", 2), ("d", 1), ("e", None)]
 
@@ -89,3 +100,52 @@ def test_a_forked_child_forgets_the_claims_of_its_parent() -> None:
     locks.acquire(object(), "row", isolated=True)
     locks.renew()
     locks.acquire(object(), "row", isolated=True)
+
+
+class OvertakenUnit(DocumentUnit):
+    """A unit between whose first and second look another process inserts a row."""
+
+    driver = "Any"
+
+    def __init__(self, row: DocumentRow) -> None:
+        super().__init__()
+        self._looks: list[list[DocumentRow]] = [[], [row], [row]]
+
+    @override
+    def select(self, entity: Entity, query: Query) -> list[DocumentRow]:
+        return self._looks.pop(0)
+
+    @override
+    def hold(self, entity: Entity, key: Key) -> None:
+        """Hold the row against others of this process, which is not where the other one is."""
+
+    @override
+    def now(self) -> datetime:
+        raise NotImplementedError
+
+    @override
+    def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[DocumentRow]:
+        raise NotImplementedError
+
+    @override
+    def write(self, row: DocumentRow) -> None:
+        raise NotImplementedError
+
+    @override
+    def delete(self, entity: Entity, key: Key) -> None:
+        raise NotImplementedError
+
+    @override
+    def commit(self) -> None:
+        raise NotImplementedError
+
+    @override
+    def rollback(self) -> None:
+        raise NotImplementedError
+
+
+def test_a_row_that_another_process_inserts_between_two_looks_is_no_foreign_one() -> None:
+    row = row_of_json(NOTES, '{"id": "a", "tenantId": "acme"}', "{}", "{}")
+    held = hold(OvertakenUnit(row), NOTES, Tenant("acme"), ("a",))
+    assert held.row is row
+    assert not held.taken

@@ -170,7 +170,7 @@ def test_own_options_of_a_connection_string_are_kept() -> None:
     )
     assert "work_mem=8MB" in target.conninfo
     assert "statement_timeout=7" in target.conninfo
-    assert "timezone=UTC" in target.conninfo
+    assert "TimeZone=UTC" in target.conninfo
 
 
 def test_to_a_transaction_pooler_no_option_is_sent() -> None:

@@ -25,9 +25,9 @@ CONNECT_SECONDS: Final = 10
 DEFAULT_PORT: Final = "5432"
 # How values are shown and read, and that policies hide rows instead of failing.
 FORMS: Final = {
-    "timezone": "UTC",
-    "datestyle": "ISO",
-    "intervalstyle": "postgres",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
     "extra_float_digits": "1",
     "bytea_output": "hex",
     "standard_conforming_strings": "on",

@@ -223,8 +223,11 @@ def _held(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key) -> HeldR
     # Before it is read: what is read afterwards cannot change any more.
     unit.hold(entity, key)
     row = unit.get(entity, key, scope)
-    taken = row is None and scope is not ALL_TENANTS and unit.get(entity, key) is not None
-    return HeldRow(key, row, taken)
+    if row is not None or scope is ALL_TENANTS or unit.get(entity, key) is None:
+        return HeldRow(key, row)
+    # Another process may have inserted it between the two looks; foreign is what is not seen even now.
+    row = unit.get(entity, key, scope)
+    return HeldRow(key, row, taken=row is None)
 
 
 def store(unit: DocumentUnit, scope: Tenants, held: HeldRow, row: DocumentRow) -> None:

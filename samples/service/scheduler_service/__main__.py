@@ -8,6 +8,8 @@ import socket
 import uvicorn
 
 from scheduler_service.app import create_app
+from twinstore import ConfigurationError
+from twinstore.config import load_settings
 
 
 def main() -> None:
@@ -17,6 +19,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--config", help="settings file; the environment is read in any case")
     options = parser.parse_args()
+    try:
+        load_settings(options.config)  # said in a line here, and not in the middle of a server that starts
+    except ConfigurationError as error:
+        parser.error(str(error))
     config = uvicorn.Config(create_app(options.config), timeout_graceful_shutdown=30)
     with listening(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]

@@ -84,6 +84,8 @@ def create_app(
         summary="Schedules, runs and jobs, on MongoDB or PostgreSQL.",
         lifespan=lifespan,
         generate_unique_id_function=operation_id,
+        # It would name the host that the caller says, and answer with no error that has a name.
+        redirect_slashes=False,
         # What is sent has the form of what is answered: one schema for both.
         separate_input_output_schemas=False,
     )

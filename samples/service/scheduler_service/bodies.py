@@ -19,6 +19,7 @@ __all__ = [
     "Health",
     "Heartbeat",
     "Held",
+    "Lease",
     "Listing",
     "LogBatch",
     "Problem",
@@ -69,6 +70,12 @@ class Held(CanonicalModel):
 
     worker_id: Id
     attempt: Count32
+
+
+class Lease(Held):
+    """The job under which a worker writes something beside it: its run, or the log of that."""
+
+    job_id: Id
 
 
 class Renewal(Held):

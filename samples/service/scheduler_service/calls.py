@@ -9,8 +9,9 @@ from typing import Annotated, Final, TypeVar
 from urllib.parse import quote, unquote
 
 from fastapi import Depends, Header, Path, Query, Request, Response
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 
+from scheduler_service.bodies import Lease
 from twinstore import (
     Clock,
     NotFoundError,
@@ -33,6 +34,7 @@ __all__ = [
     "Service",
     "TenantCall",
     "Token",
+    "UnderLease",
     "absent",
     "created",
     "same_id",
@@ -41,8 +43,25 @@ __all__ = [
 T = TypeVar("T")
 NO_CONTENT: Final = 204
 
+
+def decoded(part: str) -> str:
+    """Return a part of the path; what is no UTF-8 is refused, so that no two parts become one id."""
+    try:
+        return unquote(part, errors="strict")
+    except UnicodeDecodeError as error:
+        raise ValueError("Path should be percent-encoded UTF-8") from error
+
+
+def as_utf8(value: str) -> str:
+    """Return a header as clients send it today; servers read it as Latin-1."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeDecodeError as error:
+        raise ValueError("Header should be UTF-8") from error
+
+
 # Decoded here, because the path is routed as it was sent; see ``canonical.RawPaths``.
-Id = Annotated[str, Path(description="The id, with `/` sent as `%2F`"), AfterValidator(unquote)]
+Id = Annotated[str, Path(description="The id, with `/` sent as `%2F`"), AfterValidator(decoded)]
 Limit = Annotated[int, Query(ge=1, description="Rows per page; a larger one than the list allows is reduced")]
 Token = Annotated[str | None, Query(alias="pageToken", description="`nextPageToken` of the page before")]
 Instant = Annotated[Timestamp | None, Query()]
@@ -119,9 +138,13 @@ class TenantCall:
 async def tenant_call(
     request: Request,
     tenant_id: Id,
-    x_actor: Annotated[Name, Header(description="Who calls; goes into the audit")] = "anonymous",
+    x_actor: Annotated[
+        Name, BeforeValidator(as_utf8), Header(description="Who calls, in UTF-8; goes into the audit")
+    ] = "anonymous",
     x_request_id: Annotated[
-        OptionalReference, Header(description="Goes into the audit as correlation id")
+        OptionalReference,
+        BeforeValidator(as_utf8),
+        Header(description="In UTF-8; goes into the audit as correlation id"),
     ] = None,
 ) -> TenantCall:
     """Return the call.
@@ -135,6 +158,20 @@ async def tenant_call(
 
 
 Call = Annotated[TenantCall, Depends(tenant_call)]
+
+
+async def lease_of(
+    job_id: Annotated[str | None, Query(alias="leaseJobId")] = None,
+    worker_id: Annotated[str | None, Query(alias="leaseWorkerId")] = None,
+    attempt: Annotated[int | None, Query(alias="leaseAttempt")] = None,
+) -> Lease | None:
+    """Return the lease that a caller names: all of it, or none."""
+    if job_id is None and worker_id is None and attempt is None:
+        return None
+    return Lease.model_validate({"jobId": job_id, "workerId": worker_id, "attempt": attempt})
+
+
+UnderLease = Annotated[Lease | None, Depends(lease_of)]
 
 
 def same_id(in_path: str, in_body: str | None) -> None:

@@ -51,9 +51,17 @@ class CanonicalRequest(Request):
         size = 0
         async for chunk in super().stream():
             size += len(chunk)
+            if chunk and not self._is_json():
+                raise HTTPException(415, "Send the body as it is, with Content-Type: application/json.")
             if size > MAX_BODY:
                 raise HTTPException(413, f"The body has more than {MAX_BODY:,} bytes; send less at once.")
             yield chunk
+
+    def _is_json(self) -> bool:
+        """Say whether the headers tell so; FastAPI would call another body "no valid dictionary"."""
+        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        plain = self.headers.get("content-encoding", "identity").lower() == "identity"
+        return plain and (kind == "application/json" or kind.endswith("+json"))
 
     @override
     async def json(self) -> JsonValue:

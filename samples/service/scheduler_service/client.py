@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 
@@ -16,11 +16,10 @@ from scheduler_service.bodies import (
     Failure,
     Heartbeat,
     Listing,
-    LogBatch,
     Problem,
     Renewal,
 )
-from twinstore import CanonicalJsonSerializer
+from twinstore import CanonicalJsonSerializer, ValidationError
 from twinstore.canonical import CanonicalModel
 from twinstore.scheduler import ExecutionLogEntry, PolicyRunJob, Run, Worker
 
@@ -29,6 +28,7 @@ __all__ = ["ApiError", "Client"]
 M = TypeVar("M", bound=CanonicalModel)
 PATIENCE: Final = 30.0  # seconds in which a call is repeated that may succeed later
 NOT_FOUND: Final = 404
+AWAY: Final = {502, 503, 504}  # what a proxy answers while the service behind it is away
 
 
 class ApiError(Exception):
@@ -95,13 +95,21 @@ class Client:
                 return None
             raise
 
-    def put_run(self, run: Run) -> Run:
-        """Change a run."""
-        return self._call("PUT", f"/runs/{quote(run.id, safe='')}", run, Run)
+    def put_run(self, run: Run, job: PolicyRunJob) -> Run:
+        """Change a run while its job is held."""
+        return self._call("PUT", f"/runs/{quote(run.id, safe='')}{_under(job)}", run, Run)
 
-    def append(self, entry: ExecutionLogEntry) -> None:
-        """Append to the log of a run."""
-        self._call("POST", f"/runs/{quote(entry.run_id, safe='')}/logs", LogBatch(items=(entry,)), LogBatch)
+    def last_sequence(self, run_id: str) -> int:
+        """Return the number of the last entry in the log of a run, or 0."""
+        path, last = f"/runs/{quote(run_id, safe='')}/logs?limit=5000&afterSequence=", 0
+        while items := self._call("GET", f"{path}{last}", None, Listing[ExecutionLogEntry]).items:
+            last = items[-1].sequence or 0
+        return last
+
+    def put_log(self, entry: ExecutionLogEntry, job: PolicyRunJob) -> None:
+        """Append an entry that has a number, which makes a repetition harmless, while its job is held."""
+        path = f"/runs/{quote(entry.run_id, safe='')}/logs/{entry.sequence}{_under(job)}"
+        self._call("PUT", path, entry, ExecutionLogEntry)
 
     def _call(self, method: str, path: str, body: CanonicalModel | None, answer: type[M]) -> M:
         """Make a call, again where the service says that it may succeed later, or cannot be reached."""
@@ -119,7 +127,7 @@ class Client:
             else:
                 if response.is_success:
                     return CanonicalJsonSerializer.deserialize(answer, response.content)
-                problem = CanonicalJsonSerializer.deserialize(Problem, response.content)
+                problem = _problem(response)
                 error = ApiError(response.status_code, problem)
                 if not problem.retryable:
                     raise error
@@ -137,3 +145,18 @@ class Client:
     ) -> None:
         """Close its connections."""
         self._http.close()
+
+
+def _under(job: PolicyRunJob) -> str:
+    """Return the lease under which a worker writes, as a query."""
+    lease = {"leaseJobId": job.id, "leaseWorkerId": job.lease_owner, "leaseAttempt": job.attempt_count}
+    return f"?{urlencode(lease)}"
+
+
+def _problem(response: httpx.Response) -> Problem:
+    """Return what the service said, or what stands between it and here."""
+    try:
+        return CanonicalJsonSerializer.deserialize(Problem, response.content)
+    except ValidationError:
+        away = response.status_code in AWAY
+        return Problem(code="no_answer", message="The answer is not one of the service.", retryable=away)

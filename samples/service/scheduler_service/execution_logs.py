@@ -6,10 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from scheduler_service.bodies import Listing, LogBatch
-from scheduler_service.calls import Call, Id, Limit, TenantCall, absent, same_id
+from scheduler_service.bodies import Lease, Listing, LogBatch
+from scheduler_service.calls import Call, Id, Limit, TenantCall, UnderLease, absent, same_id
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute
-from twinstore import ValidationError
+from scheduler_service.policy_jobs import check_held
+from twinstore import SchedulerSession, ValidationError
 from twinstore.scheduler import ExecutionLogEntry
 
 router = APIRouter(route_class=CanonicalRoute, tags=["execution logs"])
@@ -17,12 +18,21 @@ router = APIRouter(route_class=CanonicalRoute, tags=["execution logs"])
 Sequence = Annotated[int, Path(ge=1)]
 
 
-def append(call: TenantCall, run_id: str, entries: tuple[ExecutionLogEntry, ...]) -> LogBatch:
+def append(
+    call: TenantCall, run_id: str, entries: tuple[ExecutionLogEntry, ...], lease: Lease | None = None
+) -> LogBatch:
     """Store entries of one run of the caller."""
     for entry in entries:
         same_id(run_id, entry.run_id)
         call.owns(entry.tenant_id)
-    return LogBatch(items=call.scheduler.execution_logs.append(entries))
+    if lease is None:
+        return LogBatch(items=call.scheduler.execution_logs.append(entries))
+
+    def store(unit: SchedulerSession) -> LogBatch:
+        check_held(call, unit, lease)
+        return LogBatch(items=unit.execution_logs.append(entries))
+
+    return call.transact(store)
 
 
 @router.post("/runs/{run_id}/logs", response_model=LogBatch, summary="Append to the log of a run")
@@ -36,13 +46,18 @@ def append_logs(call: Call, run_id: Id, batch: LogBatch) -> Response:
     response_model=ExecutionLogEntry,
     summary="Append an entry that has a number",
 )
-def put_log(call: Call, run_id: Id, sequence: Sequence, entry: ExecutionLogEntry) -> Response:
-    """Repeated with the same entry: the same answer. Another entry under the number is refused."""
+def put_log(
+    call: Call, run_id: Id, sequence: Sequence, entry: ExecutionLogEntry, lease: UnderLease
+) -> Response:
+    """Repeated with the same entry: the same answer. Another entry under the number is refused.
+
+    A worker names the lease of its job, and is refused with 409 `lease_lost` once another one may have it.
+    """
     if entry.sequence != sequence:
         raise ValidationError(
             f"The path names sequence {sequence} and the body another one; correct one of them."
         )
-    return CanonicalResponse(append(call, run_id, (entry,)).items[0])
+    return CanonicalResponse(append(call, run_id, (entry,), lease).items[0])
 
 
 @router.get(

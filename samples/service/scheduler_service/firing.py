@@ -18,7 +18,16 @@ from random import shuffle
 from threading import Event
 from typing import Final
 
-from twinstore import Clock, SchedulerSession, SchedulerStorage, SystemClock, TwinstoreError, open_storage
+from twinstore import (
+    Clock,
+    ConfigurationError,
+    SchedulerSession,
+    SchedulerStorage,
+    SystemClock,
+    TwinstoreError,
+    open_storage,
+)
+from twinstore.config import load_settings
 from twinstore.scheduler import (
     AuditActor,
     AuditEvent,
@@ -113,11 +122,15 @@ def main(clock: Clock | None = None) -> None:
     parser.add_argument("--config", help="settings file; the environment is read in any case")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two looks")
     options = parser.parse_args()
+    try:
+        settings = load_settings(options.config)
+    except ConfigurationError as error:
+        parser.error(str(error))
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     clock = clock or SystemClock()
-    with open_storage(options.config, clock=clock) as storage:
+    with open_storage(settings, clock=clock) as storage:
         storage.scheduler.initializer.ensure_migrations()
         run(storage.scheduler, clock, stop, options.every)
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from scheduler_service.bodies import Completion, Counts, Failure, Held, Listing, Release, Renewal
+from scheduler_service.bodies import Completion, Counts, Failure, Held, Lease, Listing, Release, Renewal
 from scheduler_service.calls import NO_CONTENT, Call, Id, Limit, TenantCall, Token, absent, created
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
-from twinstore import ConflictError, SchedulerSession
+from twinstore import ConflictError, LeaseLostError, SchedulerSession
 from twinstore.scheduler import PolicyJobQueryOptions, PolicyRunJob, PolicyRunJobStatus
 
 router = APIRouter(route_class=CanonicalRoute, tags=["policy jobs"])
@@ -122,6 +122,24 @@ def moved(
         return unit.policy_jobs.get_required(call.tenant, job_id)
 
     return call.transact(move)
+
+
+def check_held(call: TenantCall, unit: SchedulerSession, lease: Lease | None) -> None:
+    """Refuse what a worker writes beside its job once it no longer holds that; without a lease admit it.
+
+    The job is written, as it is: a look alone would not stop another worker that claims it meanwhile.
+
+    Raises:
+        LeaseLostError: another worker has it, or may have it, or it has ended.
+    """
+    if lease is None:
+        return
+    job = unit.policy_jobs.get_required(call.tenant, lease.job_id)
+    mine, owner = job.evolve(attempt_count=lease.attempt), lease.worker_id
+    if job.status is not DISPATCHING or not unit.policy_jobs.try_replace(
+        mine, DISPATCHING, lease_owner=owner, now=call.now
+    ):
+        raise LeaseLostError(f"The policy job is {job.status}; write nothing more.", key=job.id)
 
 
 def free_of(status: PolicyRunJobStatus) -> dict[str, object]:

@@ -27,7 +27,7 @@ log = logging.getLogger("scheduler_service")
 RETRY_AFTER: Final = "1"
 NAMED_FIELDS: Final = 10
 SERVER_ERROR: Final = 500
-CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "not_json"}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -38,6 +38,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
         404: "It does not exist for this tenant",
         409: "What is stored is not as expected",
         413: "The body is too large",
+        415: "The body is not sent as JSON",
         500: "The service is set up wrongly, or a stored document cannot be read",
         503: "The store cannot be reached; try again",
         504: "The store did not answer in time; try again",
@@ -48,7 +49,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 # "default" in place of FastAPI's own 422, which is not what a refused request is answered here.
-PROBLEMS: Final = problems(400, 403, 404, 409, 413, 500, 503, 504)
+PROBLEMS: Final = problems(400, 403, 404, 409, 413, 415, 500, 503, 504)
 
 
 def answer(error: TwinstoreError, status: int | None = None) -> CanonicalResponse:

@@ -7,8 +7,20 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from scheduler_service.bodies import Listing
-from scheduler_service.calls import Call, Id, Instant, Limit, TenantCall, Token, absent, created, same_id
+from scheduler_service.calls import (
+    Call,
+    Id,
+    Instant,
+    Limit,
+    TenantCall,
+    Token,
+    UnderLease,
+    absent,
+    created,
+    same_id,
+)
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
+from scheduler_service.policy_jobs import check_held
 from twinstore import SchedulerSession
 from twinstore.scheduler import ImpactSet, Run, RunQueryOptions, RunState
 
@@ -35,13 +47,18 @@ def put_run(
     call: Call,
     run_id: Id,
     run: Run,
+    lease: UnderLease,
     expected_state: Annotated[RunState | None, Query(alias="expectedState")] = None,
 ) -> Response:
-    """The whole run, moved along its states. Repeated with the same run: the same answer."""
+    """The whole run, moved along its states. Repeated with the same run: the same answer.
+
+    A worker names the lease of its job, and is refused with 409 `lease_lost` once another one may have it.
+    """
     same_id(run_id, run.id)
     call.owns(run.tenant_id)
 
     def change(unit: SchedulerSession) -> Run | None:
+        check_held(call, unit, lease)
         before = unit.runs.get(call.tenant, run_id)
         if not unit.runs.update(run, expected_state=expected_state):
             return None

@@ -3,18 +3,21 @@
     python -m scheduler_service.worker --url http://127.0.0.1:8000 --tenant acme
 
 It renews the lease of the job it holds at a third of its length. Where the lease is lost it writes nothing
-more: another worker has the job. Where it is killed, the lease runs out and the job returns to the queue.
+more, neither to the run nor to its log: another worker has the job. Where it is killed, the lease runs out
+and the job returns to the queue. An outage of the service is waited for.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from threading import Event, Thread
 from typing import Final
 from uuid import uuid4
@@ -22,13 +25,17 @@ from uuid import uuid4
 import httpx
 
 from scheduler_service.bodies import ClaimRequest, Completion
-from scheduler_service.client import ApiError, Client
+from scheduler_service.client import NOT_FOUND, ApiError, Client
 from twinstore import Clock, SystemClock
 from twinstore.scheduler import ExecutionLogEntry, PolicyRunJob, PolicyRunStats, Run, RunState, Worker
 
 __all__ = ["JobWorker", "Work", "WorkError", "evaluate", "main"]
 
+log = logging.getLogger("scheduler_service.worker")
+
 CONFLICT: Final = 409
+TAKEN: Final = "conflict"  # a number in a log that somebody else gave to an entry of his
+NOT_OURS: Final = {NOT_FOUND, CONFLICT}
 Say = Callable[[str], None]
 Work = Callable[[PolicyRunJob, Say], PolicyRunStats]
 
@@ -70,24 +77,34 @@ class JobWorker:
 
     def run(self) -> None:
         """Claim and execute until told to stop; end the job at hand first."""
-        self._register()
+        with waiting():
+            self._register()
         while not self.stop.is_set():
-            jobs = self._claimed()
-            for job in jobs:
-                self._execute(job)
-            if not jobs:
-                self.client.heartbeat(self.worker_id, 0)
+            worked = False
+            with waiting():
+                worked = self._turn()
+            if not worked:
                 self.stop.wait(self.pause)
-        self.client.move_worker(self.worker_id, "drain")
-        self.client.move_worker(self.worker_id, "stop")
+        with waiting():
+            self.client.move_worker(self.worker_id, "drain")
+            self.client.move_worker(self.worker_id, "stop")
+
+    def _turn(self) -> bool:
+        """Claim and execute once; return whether there was something to do."""
+        jobs = self._claimed()
+        for job in jobs:
+            self._execute(job)
+        if not jobs:
+            self.client.heartbeat(self.worker_id, 0)
+        return bool(jobs)
 
     def _claimed(self) -> tuple[PolicyRunJob, ...]:
         try:
             return self.client.claim(self.worker_id, ClaimRequest(lease_seconds=self.lease))
         except ApiError as error:
-            if error.status != CONFLICT:
+            if error.status not in NOT_OURS:
                 raise
-            self._register()  # it was silent for so long that it counted as dead
+            self._register()  # it counted as dead after a long silence, or the service was away before
             return ()
 
     def _register(self) -> None:
@@ -105,41 +122,67 @@ class JobWorker:
 
     def _execute(self, job: PolicyRunJob) -> None:
         try:
+            self._conclude(job)
+        except ApiError as error:
+            # The lease is lost, or the job was cancelled or removed: it is no longer ours to say anything of.
+            if error.status not in NOT_OURS:
+                raise
+
+    def _conclude(self, job: PolicyRunJob) -> None:
+        """Do the work and say what came out."""
+        try:
             with self._kept(job):
                 stats = self._worked(job)
+        except WorkError as error:
+            self.client.fail(job, reason(error))
+        else:
             completion = Completion(worker_id=self.worker_id, attempt=job.attempt_count, stats=stats)
             self.client.complete(job, completion)
-        except ApiError as error:
-            # The lease is lost, or the job was cancelled: it is no longer ours to say anything of.
-            if error.status != CONFLICT:
-                raise
-        except WorkError as error:
-            self.client.fail(job, str(error))
 
     def _worked(self, job: PolicyRunJob) -> PolicyRunStats:
         """Do the work, with the run of the job before and after, where it has one."""
         run = self.client.run(job.run_id or "")
         if run is None or run.state.terminal:  # an attempt before ended the run, and not the job
             return self.work(job, lambda _: None)
-        run = self._started(run)
+        run = self._started(run, job)
+        say = self._saying(run, job)
+        say(f"attempt {job.attempt_count} of {self.worker_id}")
+        try:
+            stats = self.work(job, say)
+        except WorkError as error:
+            ended = {"state": RunState.ERROR, "error": reason(error)}
+            self.client.put_run(run.evolve(**ended, finished_at=self.clock.now()), job)
+            raise
+        self.client.put_run(run.evolve(state=RunState.COMPLETED, finished_at=self.clock.now()), job)
+        return stats
+
+    def _started(self, run: Run, job: PolicyRunJob) -> Run:
+        if run.state is RunState.PLANNING:
+            run = self.client.put_run(run.evolve(state=RunState.QUEUED), job)
+        if run.state is RunState.QUEUED:
+            run = self.client.put_run(run.evolve(state=RunState.RUNNING, started_at=self.clock.now()), job)
+        return run
+
+    def _saying(self, run: Run, job: PolicyRunJob) -> Say:
+        """Return what appends to the log of a run.
+
+        Each entry gets its number here, so that a call which is repeated appends it once.
+        """
+        numbers = count(self.client.last_sequence(run.id) + 1)
 
         def say(text: str) -> None:
             now = self.clock.now()
-            self.client.append(
-                ExecutionLogEntry(tenant_id=self.tenant, run_id=run.id, logged_at=now, message=text)
-            )
+            entry = ExecutionLogEntry(tenant_id=self.tenant, run_id=run.id, logged_at=now, message=text)
+            for number in numbers:
+                try:
+                    self.client.put_log(entry.evolve(sequence=number), job)
+                except ApiError as error:
+                    if error.problem.code != TAKEN:
+                        raise
+                else:
+                    break
 
-        say(f"attempt {job.attempt_count} of {self.worker_id}")
-        stats = self.work(job, say)
-        self.client.put_run(run.evolve(state=RunState.COMPLETED, finished_at=self.clock.now()))
-        return stats
-
-    def _started(self, run: Run) -> Run:
-        if run.state is RunState.PLANNING:
-            run = self.client.put_run(run.evolve(state=RunState.QUEUED))
-        if run.state is RunState.QUEUED:
-            run = self.client.put_run(run.evolve(state=RunState.RUNNING, started_at=self.clock.now()))
-        return run
+        return say
 
     @contextmanager
     def _kept(self, job: PolicyRunJob) -> Generator[None]:
@@ -149,9 +192,10 @@ class JobWorker:
         def renew() -> None:
             while not done.wait(self.renew or self.lease / 3):
                 try:
-                    self.client.renew(job, self.lease)
-                    self.client.heartbeat(self.worker_id, 1)
-                except (ApiError, httpx.TransportError):
+                    with waiting():
+                        self.client.renew(job, self.lease)
+                        self.client.heartbeat(self.worker_id, 1)
+                except ApiError:
                     return  # lost; the last call for the job is refused and says so
 
         thread = Thread(target=renew, name="renew", daemon=True)
@@ -161,6 +205,24 @@ class JobWorker:
         finally:
             done.set()
             thread.join()
+
+
+@contextmanager
+def waiting() -> Generator[None]:
+    """Log an outage that lasts longer than the patience of a call; what was being done is done again."""
+    try:
+        yield
+    except httpx.TransportError as error:
+        log.warning("the service cannot be reached: %s", error)
+    except ApiError as error:
+        if not error.problem.retryable:
+            raise
+        log.warning("the service cannot serve: %s", error)
+
+
+def reason(error: WorkError) -> str:
+    """Return why work failed; a job and a run need some text."""
+    return str(error).strip() or type(error).__name__
 
 
 def main(work: Work = evaluate, clock: Clock | None = None) -> None:
