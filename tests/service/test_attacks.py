@@ -285,7 +285,7 @@ def test_a_job_that_nobody_holds_is_moved_by_nobody(api: Api, move: str, cancell
         answer = sent(api, "POST", f"{ACME}/policy-runs/{run}/cancel", {"reason": "no longer wanted"})
     assert answer.is_success, answer.text
     said = {"error": "late"} if move in {"fail", "release"} else {}
-    held = {"workerId": "w1", "attempt": 0, **said}
+    held = {"workerId": "w1", "attempt": 1, **said}
     answer = sent(api, "POST", f"{ACME}/policy-jobs/{job}/{move}", held)
     assert (answer.status_code, answer.json()["code"]) in {
         (409, "invalid_transition"),
