@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.service.serving import JSON
+from twinstore.scheduler import policy_job_id
 
 if TYPE_CHECKING:
     from httpx import Response
@@ -267,10 +268,30 @@ def test_a_worker_cannot_do_what_it_may_not(api: Api) -> None:
     done = [sent(api, "POST", f"{path}/complete", {**mine, "stats": {"components": 1}}) for _ in range(2)]
     assert [answer.status_code for answer in done] == [200, 200]
     assert done[0].content == done[1].content
-    refused(sent(api, "POST", f"{path}/fail", {**mine, "error": "late"}), 409, "invalid_transition")
+    for move, said in (("fail", {"error": "late"}), ("release", {"error": "late"}), ("renew", {})):
+        refused(sent(api, "POST", f"{path}/{move}", {**mine, **said}), 409, "invalid_transition")
     assert sent(api, "POST", f"{ACME}/workers/w1/stop", b"").is_success
     refused(sent(api, "POST", f"{ACME}/workers/w1/claims", {}), 409, "conflict")
     refused(sent(api, "POST", f"{ACME}/workers/w1/heartbeat", {}), 409, "invalid_transition")
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize("move", ["renew", "complete", "fail", "release"])
+def test_a_job_that_nobody_holds_is_moved_by_nobody(api: Api, move: str, cancelled: bool) -> None:  # noqa: FBT001
+    run = f"policy:unheld:{move}:{cancelled}"
+    answer = sent(api, "POST", f"{ACME}/policy-runs", {**REQUEST, "runId": run})
+    job = policy_job_id("acme", run)
+    if cancelled:
+        answer = sent(api, "POST", f"{ACME}/policy-runs/{run}/cancel", {"reason": "no longer wanted"})
+    assert answer.is_success, answer.text
+    said = {"error": "late"} if move in {"fail", "release"} else {}
+    held = {"workerId": "w1", "attempt": 1, **said}
+    answer = sent(api, "POST", f"{ACME}/policy-jobs/{job}/{move}", held)
+    assert (answer.status_code, answer.json()["code"]) in {
+        (409, "invalid_transition"),
+        (409, "lease_lost"),
+    }, answer.text
+    assert api.http.delete(f"{ACME}/policy-jobs/{job}").is_success
 
 
 def test_a_run_moves_along_its_states_alone(api: Api) -> None:

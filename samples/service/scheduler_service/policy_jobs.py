@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from scheduler_service.bodies import Completion, Counts, Failure, Held, Lease, Listing, Release, Renewal
 from scheduler_service.calls import NO_CONTENT, Call, Id, Limit, TenantCall, Token, absent, created
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
-from twinstore import ConflictError, LeaseLostError, SchedulerSession
+from twinstore import ConflictError, InvalidTransitionError, LeaseLostError, SchedulerSession
 from twinstore.scheduler import PolicyJobQueryOptions, PolicyRunJob, PolicyRunJobStatus
 
 router = APIRouter(route_class=CanonicalRoute, tags=["policy jobs"])
@@ -102,12 +102,19 @@ def moved(
     Raises:
         LeaseLostError: another worker has it, or may have it.
         ConflictError: it is no longer dispatched.
+        InvalidTransitionError: it has ended.
     """
 
     def move(unit: SchedulerSession) -> PolicyRunJob:
         job = unit.policy_jobs.get_required(call.tenant, job_id)
         if job.status is status is not DISPATCHING and job.attempt_count == held.attempt:
             return job  # the answer of an earlier call was lost
+        # Asked here, because what such a job holds fits no other status: it could not even be made.
+        if job.status is PENDING:
+            raise LeaseLostError("The policy job is back in the queue; claim it again.", key=job.id)
+        if job.status not in {DISPATCHING, SUBMITTED}:
+            told = f"The policy job is {job.status} and moves no more; read it again."
+            raise InvalidTransitionError(told, from_state=job.status, to_state=status, key=job.id)
         # The attempt is what the worker says: the storage compares it with its own.
         mine = job.evolve(attempt_count=held.attempt)
         steps: list[tuple[PolicyRunJobStatus, dict[str, object]]] = [(status, changes)]
