@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from inspect import getmro
 from threading import Barrier
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
 
 import pytest
 from pydantic import BaseModel
@@ -20,7 +20,13 @@ from typing_extensions import override
 import twinstore
 from tests.observing.watching import Watch
 from twinstore import errors, scope
-from twinstore.errors import DuplicateError, NotFoundError, TenantScopeError, TwinstoreError
+from twinstore.errors import (
+    ConfigurationError,
+    DuplicateError,
+    NotFoundError,
+    TenantScopeError,
+    TwinstoreError,
+)
 from twinstore.forks import _renew_all
 from twinstore.observing import Call, CallOutcome, Counters, LockWait, Observer, Operation
 from twinstore.observing.counters import METRICS, OPERATION_BUCKETS
@@ -488,6 +494,21 @@ def test_a_frozen_session_is_copied_and_its_models_stay() -> None:
     session = observed_session(plain, notifier(Watch()))
     assert session.run is plain.run
     assert type(session.shelf) is not type(plain.shelf) is SlottedShelf
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (Counters(), "should be a list of observers, not one Counters"),
+        ([Counters], r"is a class; give an object, such as Counters\(\)"),
+        ([object()], "has no method started; derive it from Observer"),
+        ([None], "The observer NoneType has no method started"),
+    ],
+    ids=["no list", "a class", "another object", "nothing"],
+)
+def test_what_is_no_observer_is_refused_at_once(given: object, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        twinstore.open_storage({"Persistence": {"Scheduler": "Memory"}}, observers=cast("Any", given))
 
 
 def test_both_ways_to_open_take_observers() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
+from twinstore.errors import ConfigurationError
 from twinstore.forks import ForkSafeLock
 from twinstore.observing.events import call_of
 
@@ -19,6 +20,8 @@ E = TypeVar("E")
 
 # Once, because it may fail in every call.
 FAILED: Final = "The observer %s failed; the call goes on, and further failures of it are not logged."
+
+METHODS: Final = ("started", "lock_waited", "system_scope_opened")
 
 Ending = Callable[["Call"], object]
 """Told when a call has ended."""
@@ -54,8 +57,12 @@ class Observers:
     """All observers of a storage. Thread-safe."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        """Take them; at a beginning they are told in this order, at an end in the opposite one."""
-        self._observers = tuple(observers)
+        """Take them; at a beginning they are told in this order, at an end in the opposite one.
+
+        Raises:
+            ConfigurationError: one of them is no observer.
+        """
+        self._observers = checked(observers)
         self._failed: set[int] = set()
         self._lock = ForkSafeLock()
 
@@ -115,3 +122,27 @@ class Observers:
             first = id(observer) not in self._failed
             self._failed.add(id(observer))
         return first
+
+
+def checked(observers: object) -> tuple[Observer, ...]:
+    """Return what a host gave, which no type checker may have seen.
+
+    Raises:
+        ConfigurationError: it is no list, or one of it is no observer; it would fail in every call.
+    """
+    if not isinstance(observers, Iterable):
+        name = type(observers).__name__
+        raise ConfigurationError(f"Argument observers should be a list of observers, not one {name}.")
+    # Safe, because each is looked at before it is used.
+    found = tuple(cast("Iterable[object]", observers))
+    for observer in found:
+        if isinstance(observer, type):
+            name = observer.__name__
+            raise ConfigurationError(f"The observer {name} is a class; give an object, such as {name}().")
+        for method in METHODS:
+            if not callable(getattr(observer, method, None)):
+                name = type(observer).__name__
+                raise ConfigurationError(
+                    f"The observer {name} has no method {method}; derive it from Observer."
+                )
+    return cast("tuple[Observer, ...]", found)
