@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUNS", "DemoFailedError", "run_demo"]
 
-RUNS: Final = 6_000
+RUNS: Final = 5_000
 SCHEDULES_PER_TENANT: Final = 10
 PAGE_SIZE: Final = 25
 # Rows of each entity that the self-test takes; more would plant the same corruptions in other rows.
