@@ -27,8 +27,12 @@ def folder() -> Iterator[Path]:
 
 
 def test_the_demo_ends_with_a_proof_and_leaves_all_reports(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Whatever the environment says of the stores of the user, none of them is touched.
+    for name in ("Scheduler__Storage__Postgres__ConnectionString", "scheduler__storage__mongo__database"):
+        monkeypatch.setenv(name, "postgresql://nobody@127.0.0.1:1/nowhere")
+    monkeypatch.setenv("TWINSTORE_CONFIG", str(folder / "of-the-user.json"))
     # Every entity is corrupted by the tests of the self-test; here it only has to run and to be shown.
     proved = run_demo(folder, runs=200, sample=1, corrupted=["audit"])
     *story, duration, last = capsys.readouterr().out.splitlines()

@@ -62,8 +62,9 @@ def counted(context: RepositoryContext, entity: Entity) -> int:
         [{"$set": {VALUE: {"$add": [{"$ifNull": [f"${VALUE}", Int64(0)]}, Int64(1)]}}}],
         upsert=True,
     )
-    # Made where there was none.
-    return 0 if found is None else int(found[VALUE])
+    if found is None:
+        raise LookupError("a counter is made where there was none, so there is always one")
+    return int(found[VALUE])
 
 
 def raised(context: RepositoryContext, entity: Entity, number: int) -> None:

@@ -17,6 +17,7 @@ from twinstore.config import load_settings
 from twinstore.scheduler import RunQueryOptions
 from twinstore.storage import open_storage
 from twinstore_backfill.demo.data import TENANTS
+from twinstore_backfill.demo.environment import without_settings
 from twinstore_backfill.demo.failure import DemoFailedError
 from twinstore_backfill.demo.loading import load_everything, load_samples
 from twinstore_backfill.demo.service import missing_libraries, read_over_http, serving, work_over_http
@@ -181,8 +182,7 @@ class Demo:
             check=False,
             capture_output=True,
             text=True,
-            # The environment wins over the file, and could send the demo to a server of the user.
-            env={key: value for key, value in os.environ.items() if not key.startswith("Persistence__")},
+            env=without_settings(os.environ),
         )
         if done.returncode:
             raise DemoFailedError(

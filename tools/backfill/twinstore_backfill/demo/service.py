@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
+from twinstore_backfill.demo.environment import without_settings
 from twinstore_backfill.demo.failure import DemoFailedError
 from twinstore_backfill.demo.loading import shipped_folder
 
@@ -60,12 +61,10 @@ def serving(settings: Path, backend: str) -> Generator[str]:
 
 
 def _started(backend: str, said: BinaryIO, module: str, *options: str) -> subprocess.Popen[bytes]:
-    # The environment wins over the file, and could send the demo to a server of the user.
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("Persistence__")}
     folder = str(shipped_folder("service"))
     return subprocess.Popen(  # noqa: S603  # our own program
         [sys.executable, "-m", module, *options],
-        env={**kept, "PYTHONPATH": folder, "Persistence__Scheduler": backend},
+        env={**without_settings(os.environ), "PYTHONPATH": folder, "Persistence__Scheduler": backend},
         stdout=subprocess.PIPE,
         stderr=said,
     )
