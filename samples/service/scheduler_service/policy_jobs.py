@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from scheduler_service.bodies import Completion, Counts, Failure, Held, Lease, Listing, Release, Renewal
-from scheduler_service.calls import NO_CONTENT, Call, Id, Limit, TenantCall, Token, absent, created
+from scheduler_service.calls import NO_CONTENT, Call, Id, TenantCall, absent, created
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
+from scheduler_service.queries import JobQuery
 from twinstore import ConflictError, InvalidTransitionError, LeaseLostError, SchedulerSession
-from twinstore.scheduler import PolicyJobQueryOptions, PolicyRunJob, PolicyRunJobStatus
+from twinstore.scheduler import PolicyRunJob, PolicyRunJobStatus
 
 router = APIRouter(route_class=CanonicalRoute, tags=["policy jobs"])
 
@@ -33,17 +33,8 @@ def get_policy_job(call: Call, job_id: Id) -> Response:
 
 
 @router.get("/policy-jobs", response_model=Listing[PolicyRunJob], summary="List policy jobs, newest first")
-def list_policy_jobs(
-    call: Call,
-    statuses: Annotated[list[PolicyRunJobStatus] | None, Query(alias="status")] = None,
-    policy_id: Annotated[str | None, Query(alias="policyId")] = None,
-    limit: Limit = 50,
-    page_token: Token = None,
-) -> Response:
+def list_policy_jobs(call: Call, options: JobQuery) -> Response:
     """`status` may stand several times; at most 200 on a page."""
-    options = PolicyJobQueryOptions(
-        statuses=statuses, policy_id=policy_id, limit=limit, page_token=page_token
-    )
     return listing(Listing[PolicyRunJob], call.scheduler.policy_jobs.list(call.tenant, options))
 
 

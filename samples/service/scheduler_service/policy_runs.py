@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 
 from scheduler_service.bodies import Cancellation, Listing
-from scheduler_service.calls import Call, Id, Limit, Token, absent
+from scheduler_service.calls import Call, Id, absent
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
-from twinstore.scheduler import (
-    PolicyJobQueryOptions,
-    PolicyRunJobStatus,
-    PolicyRunRequest,
-    PolicyRunStatus,
-)
+from scheduler_service.queries import JobQuery
+from twinstore.scheduler import PolicyRunRequest, PolicyRunStatus
 
 router = APIRouter(route_class=CanonicalRoute, tags=["policy runs"])
 
@@ -36,17 +30,8 @@ def get_policy_run(call: Call, run_id: Id) -> Response:
 
 
 @router.get("/policy-runs", response_model=Listing[PolicyRunStatus], summary="List policy runs, newest first")
-def list_policy_runs(
-    call: Call,
-    statuses: Annotated[list[PolicyRunJobStatus] | None, Query(alias="status")] = None,
-    policy_id: Annotated[str | None, Query(alias="policyId")] = None,
-    limit: Limit = 50,
-    page_token: Token = None,
-) -> Response:
+def list_policy_runs(call: Call, options: JobQuery) -> Response:
     """`status` is that of the job and may stand several times; at most 200 on a page."""
-    options = PolicyJobQueryOptions(
-        statuses=statuses, policy_id=policy_id, limit=limit, page_token=page_token
-    )
     return listing(Listing[PolicyRunStatus], call.scheduler.policy_run_service.list(call.tenant, options))
 
 
