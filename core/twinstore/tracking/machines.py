@@ -24,8 +24,8 @@ __all__ = ["MachineAvailability", "TrackingMachine", "TrackingMachineRepository"
 class TrackingMachine(TrackingRecord):
     """One machine, with the slots that it offers and the sessions that run on it.
 
-    ``created_at`` and ``updated_at`` are set by the repository, ``active_sessions`` by the methods that assign,
-    release and end sessions.
+    ``created_at`` and ``updated_at`` are set by the repository, ``active_sessions`` by the methods that
+    assign, release and end sessions.
     """
 
     machine_id: Id

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "available_machines",
+    "counted_tasks",
     "machines",
     "sessions",
     "sessions_of_project",
     "stale_sessions",
     "tasks",
-    "tasks_of_project",
     "tasks_of_session",
 ]
 
@@ -37,7 +37,6 @@ LATEST_SESSIONS: Final = (SortKey("started_at", descending=True, time=True), Sor
 SILENT_SESSIONS: Final = (SortKey("last_heartbeat", time=True), SortKey("session_id"))
 OLDEST_TASKS: Final = (SortKey("created_at", time=True), SortKey("task_id"))
 BY_MACHINE: Final = (SortKey("machine_id"),)
-BY_TASK: Final = (SortKey("task_id"),)
 
 
 def sessions(options: SessionQueryOptions | None) -> Query:
@@ -102,15 +101,15 @@ def tasks(options: TaskQueryOptions | None) -> Query:
     )
 
 
-def tasks_of_session(session_id: str, limit: int = 1) -> Query:
-    """Return the query of the tasks of a session, for their number or their removal."""
+def tasks_of_session(session_id: str, limit: int) -> Query:
+    """Return the query of the tasks of a session, for their removal."""
     where = _equal("session_id", session_id)
     return build_query("tasks", scope=NO_TENANT, where=where, order=OLDEST_TASKS, limit=limit, maximum=limit)
 
 
-def tasks_of_project(project_id: str) -> Query:
-    """Return the query of the tasks of a project, for their number."""
-    where = _equal("project_id", project_id)
+def counted_tasks(session_id: str | None, project_id: str | None) -> Query:
+    """Return the query behind ``TrackingTaskRepository.progress``."""
+    where = [*_equal("session_id", session_id), *_equal("project_id", project_id)]
     return build_query("tasks", scope=NO_TENANT, where=where, order=OLDEST_TASKS, limit=1, maximum=1)
 
 

@@ -241,8 +241,8 @@ class TrackingSessionRepository(Protocol):
         ...
 
     def purge_expired(self, now: datetime, *, batch_size: int = 500) -> int:
-        """Remove the sessions that ended ``Tracking:Storage:RetentionDays`` ago or earlier; return how many.
+        """Remove the sessions that ended ``Tracking:Storage:RetentionDays`` ago or earlier.
 
-        Oldest first, by (completed_at, session_id). Retention switched off: 0. Not atomic: in batches.
+        Returns how many. Oldest first, by (completed_at, session_id). Switched off: 0. Not atomic: in batches.
         """
         ...

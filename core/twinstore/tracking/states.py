@@ -55,7 +55,7 @@ MACHINE_MOVES: Final[Mapping[MachineStatus, frozenset[MachineStatus]]] = {
 
 
 def ways_of(origin: SessionStatus, target: SessionStatus) -> Ways:
-    """Return the ways from one status of a session to another; staying is an update that ended ones refuse."""
+    """Return the ways from one status of a session to another; staying is an update, unless it has ended."""
     if origin is target:
         return frozenset() if origin.ended else BY_UPDATE
     return SESSION_MOVES[origin].get(target, frozenset())

@@ -182,8 +182,8 @@ class TrackingTaskRepository(Protocol):
         ...
 
     def purge_expired(self, now: datetime, *, batch_size: int = 500) -> int:
-        """Remove the tasks that ended ``Tracking:Storage:RetentionDays`` ago or earlier; return how many.
+        """Remove the tasks that ended ``Tracking:Storage:RetentionDays`` ago or earlier.
 
-        Oldest first, by (completed_at, task_id). Retention switched off: 0. Not atomic: in batches.
+        Returns how many. Oldest first, by (completed_at, task_id). Switched off: 0. Not atomic: in batches.
         """
         ...

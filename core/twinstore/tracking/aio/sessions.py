@@ -110,5 +110,5 @@ class AsyncTrackingSessionRepository:
         return await self._threads.run(self._sync.delete, session_id, with_tasks=with_tasks)
 
     async def purge_expired(self, now: datetime, *, batch_size: int = 500) -> int:
-        """Remove the sessions that ended ``Tracking:Storage:RetentionDays`` ago or earlier; return how many."""
+        """Remove the sessions that ended ``Tracking:Storage:RetentionDays`` ago or earlier."""
         return await self._threads.run(self._sync.purge_expired, now, batch_size=batch_size)

@@ -69,5 +69,5 @@ class AsyncTrackingTaskRepository:
         return await self._threads.run(self._sync.delete, task_id)
 
     async def purge_expired(self, now: datetime, *, batch_size: int = 500) -> int:
-        """Remove the tasks that ended ``Tracking:Storage:RetentionDays`` ago or earlier; return how many."""
+        """Remove the tasks that ended ``Tracking:Storage:RetentionDays`` ago or earlier."""
         return await self._threads.run(self._sync.purge_expired, now, batch_size=batch_size)

@@ -32,7 +32,7 @@ R = TypeVar("R", TrackingMachine, TrackingSession)
 
 
 Decide = Callable[[Place], "Place | None"]
-"""Returns what is to be written: what changes, and machines that serialise the decision; ``None``: nothing."""
+"""Returns what is to be written: what changes, and machines that serialise the decision; ``None``: none."""
 
 
 def change_places(
@@ -48,8 +48,8 @@ def change_places(
     Returns the rows as they are stored then.
 
     Raises:
-        ConcurrencyError: in a unit, where the rows were read at another state than they are locked in; outside
-            one, when others changed them at every attempt.
+        ConcurrencyError: in a unit, where the rows were read at another state than they are locked in;
+            outside one, when others changed them at every attempt.
     """
 
     def once() -> Place:

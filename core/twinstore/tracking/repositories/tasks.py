@@ -79,11 +79,7 @@ class TrackingTasks(TrackingRepository, TrackingTaskRepository):
         self._scope()
         if (session_id is None) == (project_id is None):
             raise ValidationError("Give session_id or project_id, and not both.", entity=TASKS.name)
-        query = (
-            queries.tasks_of_session(session_id)
-            if session_id is not None
-            else queries.tasks_of_project(project_id)
-        )
+        query = queries.counted_tasks(session_id, project_id)
         return rules.progress_of(self._access.count(TASKS, query, "status"))
 
     @override

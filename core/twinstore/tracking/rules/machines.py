@@ -26,7 +26,7 @@ def check_new(machine: TrackingMachine) -> None:
     """Refuse a new machine that lists sessions, of which nobody knows whether they are on it."""
     if machine.active_sessions:
         raise ValidationError(
-            f"Machine {machine.machine_id!r} lists {len(machine.active_sessions)} sessions; a new machine has "
+            f"Machine {machine.machine_id!r} lists {len(machine.active_sessions)} sessions; a new one has "
             "none. Create it without them and assign each with assign_session.",
             module=MACHINES.module,
             entity=MACHINES.name,
@@ -51,7 +51,7 @@ def updated(
         move = stored.status, record.status
         raise forbidden_move(MACHINES.name, MACHINES.singular, key, move, "this move is not allowed")
     check_unchanged(
-        MACHINES, key, stored, record, (LISTED,), "assign_session, release_session and ends of sessions do"
+        MACHINES, stored, record, (LISTED,), "assign_session, release_session and ends of sessions do"
     )
     taken = sorted({*occupied} & ({*stored.docker_slots} - {*record.docker_slots}))
     if taken:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from twinstore.errors import ConflictError, ValidationError
-from twinstore.tracking.records import AUTOMATIC, TrackingRecord
+from twinstore.tracking.machines import TrackingMachine
+from twinstore.tracking.records import AUTOMATIC
+from twinstore.tracking.sessions import TrackingSession
+from twinstore.tracking.tasks import TrackingTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_expected", "check_unchanged", "created", "kept", "touched"]
 
-R = TypeVar("R", bound=TrackingRecord)
+R = TypeVar("R", TrackingSession, TrackingTask, TrackingMachine)
 
 
 def created(record: R, now: datetime) -> R:
@@ -25,7 +28,10 @@ def created(record: R, now: datetime) -> R:
 
 
 def touched(stored: R, changed: R, now: datetime) -> R:
-    """Return a changed record with the instant of its change, which never goes back; the stored one if equal."""
+    """Return a changed record with the instant of its change, which never goes back.
+
+    An equal one is returned as it is stored.
+    """
     return stored if changed == stored else changed.evolve(updated_at=max(now, stored.updated_at))
 
 
@@ -49,7 +55,7 @@ def check_expected(entity: Entity, key: str, stored: StrEnum, expected: StrEnum 
         )
 
 
-def check_unchanged(entity: Entity, key: str, stored: R, record: R, names: Iterable[str], how: str) -> None:
+def check_unchanged(entity: Entity[R], stored: R, record: R, names: Iterable[str], how: str) -> None:
     """Refuse a record that changes what an update leaves alone.
 
     Raises:
@@ -57,9 +63,10 @@ def check_unchanged(entity: Entity, key: str, stored: R, record: R, names: Itera
     """
     changed = [name for name in names if getattr(stored, name) != getattr(record, name)]
     if changed:
+        (key,) = entity.key_of(stored, {})
         raise ValidationError(
             f"{entity.singular.capitalize()} {key!r}: an update cannot change {', '.join(changed)}; {how}.",
             module=entity.module,
             entity=entity.name,
-            key=key,
+            key=str(key),
         )

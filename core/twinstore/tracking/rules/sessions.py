@@ -42,7 +42,6 @@ def updated(
     ends = record.status.ended
     check_unchanged(
         SESSIONS,
-        stored.session_id,
         stored,
         record,
         IMMUTABLE if ends else (*IMMUTABLE, "completed_at"),

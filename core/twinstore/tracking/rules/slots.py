@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from twinstore.errors import ConflictError
 from twinstore.tracking.catalog import MACHINES
 from twinstore.tracking.machines import TrackingMachine
 from twinstore.tracking.sessions import TrackingSession
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["Place", "assigned", "free_slots", "moved", "occupied", "released", "unlisted"]
 

@@ -45,7 +45,6 @@ def updated(
     given = own.pop(settable, None) if settable is not None else None
     check_unchanged(
         TASKS,
-        stored.task_id,
         stored,
         after.evolve(**own, **{name: getattr(record, name) for name in IMMUTABLE}),
         (*IMMUTABLE, *own),
