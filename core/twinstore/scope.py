@@ -74,11 +74,13 @@ class Scope:
     """The tenant a set of repositories is bound to.
 
     Unbound repositories (no tenant, no purpose) take the tenant of each call and may open system scope;
-    bound ones admit their own tenant only, or, opened with a purpose, system scope only.
+    bound ones admit their own tenant only, or, opened with a purpose, system scope only, or, opened without
+    either, no tenant only.
     """
 
     tenant_id: str | None = None
     purpose: str | None = None
+    without_tenant: bool = False
 
     def admit(self, tenant_id: str) -> str:
         """Return the normalised tenant of a call.
@@ -95,6 +97,10 @@ class Scope:
             raise TenantScopeError(
                 f"This session has system scope ({self.purpose}); open one for tenant {tenant!r} instead."
             )
+        if self.without_tenant:
+            raise TenantScopeError(
+                f"This session has no tenant; open one for tenant {tenant!r} to reach what belongs to it."
+            )
         if self.tenant_id is not None and tenant != self.tenant_id:
             raise TenantScopeError(
                 f"Tenant {tenant!r} differs from {self.tenant_id!r}, the tenant of this session; "
@@ -108,13 +114,31 @@ class Scope:
         Raises:
             TenantScopeError: the repositories are bound to one tenant.
         """
-        if self.tenant_id is not None:
+        if self.tenant_id is not None or self.without_tenant:
+            bound = "no tenant" if self.tenant_id is None else f"tenant {self.tenant_id!r}"
             raise TenantScopeError(
-                f"'{purpose}' sees all tenants, but this session is bound to tenant {self.tenant_id!r}; "
+                f"'{purpose}' sees all tenants, but this session is bound to {bound}; "
                 "call it on the storage, or in a session opened with a purpose and no tenant."
             )
         note_system_scope(purpose)
         return purpose
+
+    def admit_no_tenant(self) -> None:
+        """Admit a call about the rows without a tenant.
+
+        Raises:
+            TenantScopeError: the repositories are bound to a tenant, or have system scope.
+        """
+        if self.tenant_id is not None:
+            raise TenantScopeError(
+                f"This call names no tenant, but the session is bound to tenant {self.tenant_id!r}; "
+                "name that one, or open a session without a tenant."
+            )
+        if self.purpose is not None:
+            raise TenantScopeError(
+                f"This session has system scope ({self.purpose}); ask for ALL_TENANTS, "
+                "or open a session without tenant and purpose for what belongs to no tenant."
+            )
 
     def admit_optional(self, tenant_id: str | None, purpose: str) -> str | None:
         """Return the tenant of a call, or ``None`` after opening system scope for all of them."""
@@ -127,17 +151,26 @@ class Scope:
 UNBOUND: Final = Scope()
 
 
-def bound_scope(tenant_id: str | None, purpose: str | None, notifier: Notifier | None = None) -> Scope:
-    """Return the scope of a session: one tenant, or system scope with a purpose.
+def bound_scope(
+    tenant_id: str | None,
+    purpose: str | None,
+    notifier: Notifier | None = None,
+    *,
+    without_tenant: bool = False,
+) -> Scope:
+    """Return the scope of a session: one tenant, system scope with a purpose, or no tenant.
 
     Args:
         tenant_id: the one tenant.
         purpose: why all tenants are needed.
         notifier: tells of the opening of system scope; ``None``: whoever tells of the present call.
+        without_tenant: whether the module has rows without a tenant, so that neither may be given.
 
     Raises:
-        TenantScopeError: both or neither is given.
+        TenantScopeError: both are given, or neither where every row has a tenant.
     """
+    if tenant_id is None and purpose is None and without_tenant:
+        return Scope(without_tenant=True)
     if (tenant_id is None) == (purpose is None):
         raise TenantScopeError("Open a session for one tenant, or without a tenant and with a purpose.")
     if tenant_id is None:
