@@ -105,7 +105,7 @@ class Codec(Generic[M]):
         tenant: stored name of the tenant, ``None`` where no field names one.
         uniques: the other unique indexes by their stored name.
         readings: how lists are read.
-        longs: the integers of the model that are always stored in 64 bits.
+        longs: the integers of the model, and lists of them, that are always stored in 64 bits.
     """
 
     def __init__(self, entity: Entity[M]) -> None:
@@ -135,7 +135,9 @@ class Codec(Generic[M]):
         document: Document = {ID: self._take_id(row, wire), **wire}
         for name in self.longs:
             if name in document:
-                document[name] = Int64(document[name])
+                found = document[name]
+                listed = isinstance(found, list | tuple)
+                document[name] = [*map(Int64, found)] if listed else Int64(found)
         for marker, stored in self._written:
             if (value := storage.get(marker)) is not None:
                 document[stored] = Int64(value) if type(value) is int else value

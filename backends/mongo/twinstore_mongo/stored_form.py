@@ -52,7 +52,7 @@ class StoredForm:
         internal: the stored names that are no part of the wire form.
         instants: paths of instants from the top.
         maps: the fields in which there is free JSON, each with what shows it.
-        longs: stored names of the integers that always have 64 bits.
+        longs: stored names of the integers that always have 64 bits, and of lists of them.
         versioned: documents count their changes.
         expires: the instant by which retention judges.
         derived_key: the id is part of the wire form unless it is what this returns.
@@ -180,9 +180,11 @@ def show_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401  #
 
 
 def long_of(value: object) -> object:
-    """Return an integer of 64 bits as JSON has it; one of 32 bits is marked."""
+    """Return an integer of 64 bits as JSON has it; one of 32 bits is marked, also as the item of a list."""
     if type(value) is Int64:
         return int(value)
+    if type(value) is list:
+        return [item if type(item) is list else long_of(item) for item in value]
     return marked("int32", value) if type(value) is int else value
 
 
