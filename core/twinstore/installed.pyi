@@ -7,19 +7,29 @@ from twinstore.config import ConfigSource
 from twinstore.observing.observer import Observer
 from twinstore.scheduler.storage import SchedulerSession as SchedulerSession
 from twinstore.scheduler.storage import SchedulerStorage as SchedulerStorage
+from twinstore.tracking.storage import TrackingStorage as TrackingStorage
+from twinstore.tracking.storage import TrackingUnit as TrackingUnit
 
 __all__: list[str] = [
     "SchedulerSession",
     "SchedulerStorage",
+    "TrackingStorage",
+    "TrackingUnit",
     "add_scheduler_memory_storage",
     "add_scheduler_mongo_storage",
     "add_scheduler_postgres_storage",
     "add_scheduler_storage",
+    "add_tracking_memory_storage",
+    "add_tracking_mongo_storage",
+    "add_tracking_postgres_storage",
+    "add_tracking_storage",
 ]
 
 class ModuleAttributes:
     @property
     def scheduler(self) -> SchedulerStorage: ...
+    @property
+    def tracking(self) -> TrackingStorage: ...
 
 def add_scheduler_storage(
     config: ConfigSource = None,
@@ -49,4 +59,32 @@ def add_scheduler_postgres_storage(
     options: Mapping[str, object] | None = None,
     observers: Iterable[Observer] = (),
 ) -> SchedulerStorage: ...
+def add_tracking_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+) -> TrackingStorage: ...
+def add_tracking_memory_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+) -> TrackingStorage: ...
+def add_tracking_mongo_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+) -> TrackingStorage: ...
+def add_tracking_postgres_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+) -> TrackingStorage: ...
 def names() -> tuple[str, ...]: ...
