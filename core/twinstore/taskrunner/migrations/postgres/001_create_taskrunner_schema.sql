@@ -22,17 +22,6 @@ CREATE INDEX IF NOT EXISTS idx_pack_runs_tenant_updated
 CREATE INDEX IF NOT EXISTS idx_pack_runs_no_tenant_updated
     ON taskrunner.pack_runs (updated_at DESC, run_id) WHERE tenant_id IS NULL;
 
-ALTER TABLE taskrunner.pack_runs ENABLE ROW LEVEL SECURITY;
-ALTER TABLE taskrunner.pack_runs FORCE ROW LEVEL SECURITY;
-DROP POLICY IF EXISTS tenant_isolation ON taskrunner.pack_runs;
-CREATE POLICY tenant_isolation ON taskrunner.pack_runs
-    USING (CASE (SELECT current_setting('app.tenant_id', true)) WHEN 'system' THEN true
-           ELSE tenant_id IS NOT DISTINCT FROM (SELECT nullif(current_setting('app.tenant_id', true), '')) END)
-    WITH CHECK (CASE (SELECT current_setting('app.tenant_id', true)) WHEN 'system' THEN true
-                ELSE tenant_id IS NOT DISTINCT FROM (SELECT nullif(current_setting('app.tenant_id', true), '')) END);
-
-GRANT SELECT, INSERT, UPDATE, DELETE ON taskrunner.pack_runs TO :"application_role";
-
 CREATE TABLE IF NOT EXISTS taskrunner.pack_run_logs (
     run_id TEXT COLLATE "C" NOT NULL,
     sequence BIGINT NOT NULL,
@@ -54,17 +43,6 @@ CREATE INDEX IF NOT EXISTS idx_pack_run_logs_run_timestamp
 CREATE INDEX IF NOT EXISTS idx_pack_run_logs_timestamp
     ON taskrunner.pack_run_logs (timestamp, run_id, sequence);
 
-ALTER TABLE taskrunner.pack_run_logs ENABLE ROW LEVEL SECURITY;
-ALTER TABLE taskrunner.pack_run_logs FORCE ROW LEVEL SECURITY;
-DROP POLICY IF EXISTS tenant_isolation ON taskrunner.pack_run_logs;
-CREATE POLICY tenant_isolation ON taskrunner.pack_run_logs
-    USING (CASE (SELECT current_setting('app.tenant_id', true)) WHEN 'system' THEN true
-           ELSE EXISTS (SELECT FROM taskrunner.pack_runs AS parent0 WHERE parent0.run_id = taskrunner.pack_run_logs.run_id) END)
-    WITH CHECK (CASE (SELECT current_setting('app.tenant_id', true)) WHEN 'system' THEN true
-                ELSE EXISTS (SELECT FROM taskrunner.pack_runs AS parent0 WHERE parent0.run_id = taskrunner.pack_run_logs.run_id) END);
-
-GRANT SELECT, INSERT, DELETE ON taskrunner.pack_run_logs TO :"application_role";
-
 CREATE TABLE IF NOT EXISTS taskrunner.pack_artifacts (
     run_id TEXT COLLATE "C" NOT NULL,
     name TEXT COLLATE "C" NOT NULL,
@@ -79,17 +57,6 @@ CREATE TABLE IF NOT EXISTS taskrunner.pack_artifacts (
     CONSTRAINT pack_artifacts_status_check CHECK (status IN ('pending', 'copied', 'materialized', 'skipped')),
     CONSTRAINT pack_artifacts_run_id_fkey FOREIGN KEY (run_id) REFERENCES taskrunner.pack_runs (run_id) ON DELETE CASCADE
 );
-
-ALTER TABLE taskrunner.pack_artifacts ENABLE ROW LEVEL SECURITY;
-ALTER TABLE taskrunner.pack_artifacts FORCE ROW LEVEL SECURITY;
-DROP POLICY IF EXISTS tenant_isolation ON taskrunner.pack_artifacts;
-CREATE POLICY tenant_isolation ON taskrunner.pack_artifacts
-    USING (CASE (SELECT current_setting('app.tenant_id', true)) WHEN 'system' THEN true
-           ELSE EXISTS (SELECT FROM taskrunner.pack_runs AS parent0 WHERE parent0.run_id = taskrunner.pack_artifacts.run_id) END)
-    WITH CHECK (CASE (SELECT current_setting('app.tenant_id', true)) WHEN 'system' THEN true
-                ELSE EXISTS (SELECT FROM taskrunner.pack_runs AS parent0 WHERE parent0.run_id = taskrunner.pack_artifacts.run_id) END);
-
-GRANT SELECT, INSERT, UPDATE, DELETE ON taskrunner.pack_artifacts TO :"application_role";
 
 CREATE TABLE IF NOT EXISTS taskrunner.pack_run_approvals (
     run_id TEXT COLLATE "C" NOT NULL,
@@ -111,18 +78,3 @@ CREATE TABLE IF NOT EXISTS taskrunner.pack_run_approvals (
 
 CREATE INDEX IF NOT EXISTS idx_pack_run_approvals_run_status
     ON taskrunner.pack_run_approvals (run_id, status);
-
-ALTER TABLE taskrunner.pack_run_approvals ENABLE ROW LEVEL SECURITY;
-ALTER TABLE taskrunner.pack_run_approvals FORCE ROW LEVEL SECURITY;
-DROP POLICY IF EXISTS tenant_isolation ON taskrunner.pack_run_approvals;
-CREATE POLICY tenant_isolation ON taskrunner.pack_run_approvals
-    USING (CASE (SELECT current_setting('app.tenant_id', true)) WHEN 'system' THEN true
-           ELSE EXISTS (SELECT FROM taskrunner.pack_runs AS parent0 WHERE parent0.run_id = taskrunner.pack_run_approvals.run_id) END)
-    WITH CHECK (CASE (SELECT current_setting('app.tenant_id', true)) WHEN 'system' THEN true
-                ELSE EXISTS (SELECT FROM taskrunner.pack_runs AS parent0 WHERE parent0.run_id = taskrunner.pack_run_approvals.run_id) END);
-
-GRANT SELECT, INSERT, UPDATE, DELETE ON taskrunner.pack_run_approvals TO :"application_role";
-
-GRANT USAGE ON SCHEMA taskrunner TO :"application_role";
-
-GRANT SELECT ON taskrunner.schema_migrations TO :"application_role";
