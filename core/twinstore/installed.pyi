@@ -7,19 +7,29 @@ from twinstore.config import ConfigSource
 from twinstore.observing.observer import Observer
 from twinstore.scheduler.storage import SchedulerSession as SchedulerSession
 from twinstore.scheduler.storage import SchedulerStorage as SchedulerStorage
+from twinstore.taskrunner.storage import TaskRunnerSession as TaskRunnerSession
+from twinstore.taskrunner.storage import TaskRunnerStorage as TaskRunnerStorage
 
 __all__: list[str] = [
     "SchedulerSession",
     "SchedulerStorage",
+    "TaskRunnerSession",
+    "TaskRunnerStorage",
     "add_scheduler_memory_storage",
     "add_scheduler_mongo_storage",
     "add_scheduler_postgres_storage",
     "add_scheduler_storage",
+    "add_taskrunner_memory_storage",
+    "add_taskrunner_mongo_storage",
+    "add_taskrunner_postgres_storage",
+    "add_taskrunner_storage",
 ]
 
 class ModuleAttributes:
     @property
     def scheduler(self) -> SchedulerStorage: ...
+    @property
+    def taskrunner(self) -> TaskRunnerStorage: ...
 
 def add_scheduler_storage(
     config: ConfigSource = None,
@@ -27,6 +37,7 @@ def add_scheduler_storage(
     clock: Clock | None = None,
     options: Mapping[str, object] | None = None,
     observers: Iterable[Observer] = (),
+    role: str | None = None,
 ) -> SchedulerStorage: ...
 def add_scheduler_memory_storage(
     config: ConfigSource = None,
@@ -34,6 +45,7 @@ def add_scheduler_memory_storage(
     clock: Clock | None = None,
     options: Mapping[str, object] | None = None,
     observers: Iterable[Observer] = (),
+    role: str | None = None,
 ) -> SchedulerStorage: ...
 def add_scheduler_mongo_storage(
     config: ConfigSource = None,
@@ -41,6 +53,7 @@ def add_scheduler_mongo_storage(
     clock: Clock | None = None,
     options: Mapping[str, object] | None = None,
     observers: Iterable[Observer] = (),
+    role: str | None = None,
 ) -> SchedulerStorage: ...
 def add_scheduler_postgres_storage(
     config: ConfigSource = None,
@@ -48,5 +61,38 @@ def add_scheduler_postgres_storage(
     clock: Clock | None = None,
     options: Mapping[str, object] | None = None,
     observers: Iterable[Observer] = (),
+    role: str | None = None,
 ) -> SchedulerStorage: ...
+def add_taskrunner_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TaskRunnerStorage: ...
+def add_taskrunner_memory_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TaskRunnerStorage: ...
+def add_taskrunner_mongo_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TaskRunnerStorage: ...
+def add_taskrunner_postgres_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TaskRunnerStorage: ...
 def names() -> tuple[str, ...]: ...
