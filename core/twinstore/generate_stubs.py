@@ -21,7 +21,9 @@ HEADER: Final = """# {title}, as `python -m twinstore.generate_aio` wrote it.
 
 """
 CONFIG: Final = "config: ConfigSource = None, *, clock: Clock | None = None"
-OPTIONS: Final = "options: Mapping[str, object] | None = None, observers: Iterable[Observer] = ()"
+OPTIONS: Final = (
+    "options: Mapping[str, object] | None = None, observers: Iterable[Observer] = (), role: str | None = None"
+)
 
 
 def shipped_modules() -> tuple[str, ...]:

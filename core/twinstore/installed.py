@@ -79,10 +79,13 @@ def opener(module: str, driver: str | None) -> Callable[..., ModuleStorage[objec
         clock: Clock | None = None,
         options: Mapping[str, object] | None = None,
         observers: Iterable[Observer] = (),
+        role: str | None = None,
     ) -> ModuleStorage[object, object]:
         from twinstore.storage import open_module  # noqa: PLC0415  # storage derives from what stands here
 
-        return open_module(module, driver, config, clock=clock, options=options, observers=observers)
+        return open_module(
+            module, driver, config, clock=clock, options=options, observers=observers, role=role
+        )
 
     add_storage.__name__ = f"add_{module}_{driver.casefold()}_storage" if driver else f"add_{module}_storage"
     add_storage.__qualname__ = add_storage.__name__
