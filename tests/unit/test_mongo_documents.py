@@ -28,7 +28,7 @@ from twinstore.scheduler.repositories.schedules import deletion_of
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.selectors import selector_digest
 from twinstore.tenancy import Tenant
-from twinstore.testing.datasets import DEVICE, ROW_FACTORIES, Dataset, RowFactory, factory_of
+from twinstore.testing.datasets import DEVICE, PARCEL, ROW_FACTORIES, SCAN, Dataset, RowFactory
 from twinstore.testing.entities import DEVICES, PARCELS, SCANS
 from twinstore.testing.scheduler.builders import (
     make_audit_record,
@@ -93,8 +93,7 @@ def test_a_row_of_every_kind_comes_back_from_its_document(factory: RowFactory[Ca
 
 
 def test_a_generated_id_is_new_each_time_and_of_no_meaning_when_it_is_read() -> None:
-    parcels: Entity = PARCELS
-    codec, row = codec_of(parcels), factory_of(parcels).row(Dataset(Tenant(TENANT), "batch"), 1)
+    codec, row = codec_of(PARCELS), PARCEL.row(Dataset(Tenant(TENANT), "batch"), 1)
     one, two = (stored(codec.encode(row)) for _ in range(2))
     assert [next(iter(document)) for document in (one, two)] == ["_id", "_id"]
     assert (type(one["_id"]), one["_id"] != two["_id"]) == (ObjectId, True)
@@ -104,8 +103,7 @@ def test_a_generated_id_is_new_each_time_and_of_no_meaning_when_it_is_read() -> 
 
 
 def test_an_undecodable_document_with_a_generated_id_is_named_by_its_key_where_it_has_one() -> None:
-    scans: Entity = SCANS
-    codec, row = codec_of(scans), factory_of(scans).row(Dataset(Tenant(TENANT), "batch"), 1)
+    codec, row = codec_of(SCANS), SCAN.row(Dataset(Tenant(TENANT), "batch"), 1)
     document = stored(codec.encode(row)) | {"message": 5}
     with pytest.raises(DocumentDecodeError) as caught:
         codec.decode(document)
