@@ -58,10 +58,12 @@ def _spots(entity: Entity, content: str) -> Iterator[BreakingChange]:
     looked_at: set[str | None] = {name for index in entity.indexes for name in index.names}
     looked_at |= {*entity.key, entity.tenant_field, entity.retention.field if entity.retention else None}
     shapes = [shape for shape in entity.shapes.values() if shape.wire not in looked_at]
-    for kind in (Kind.OBJECT, Kind.MAP, Kind.TEXT):
-        for shape in shapes:
-            if shape.value.kind is kind and shape.always_written:
-                yield from _spots_in(entity, shape, content)
+    # A field that is always there first; one that the row lacks gets a value that no model may have.
+    for always in (True, False):
+        for kind in (Kind.OBJECT, Kind.MAP, Kind.TEXT):
+            for shape in shapes:
+                if shape.value.kind is kind and shape.always_written is always:
+                    yield from _spots_in(entity, shape, content)
 
 
 def _spots_in(entity: Entity, shape: FieldShape, content: str) -> Iterator[BreakingChange]:
