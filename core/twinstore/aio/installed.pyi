@@ -7,17 +7,23 @@ from twinstore.scheduler.aio import AsyncSchedulerSession as AsyncSchedulerSessi
 from twinstore.scheduler.aio import AsyncSchedulerStorage as AsyncSchedulerStorage
 from twinstore.taskrunner.aio import AsyncTaskRunnerSession as AsyncTaskRunnerSession
 from twinstore.taskrunner.aio import AsyncTaskRunnerStorage as AsyncTaskRunnerStorage
+from twinstore.tracking.aio import AsyncTrackingStorage as AsyncTrackingStorage
+from twinstore.tracking.aio import AsyncTrackingUnit as AsyncTrackingUnit
 
 __all__: list[str] = [
     "AsyncSchedulerSession",
     "AsyncSchedulerStorage",
     "AsyncTaskRunnerSession",
     "AsyncTaskRunnerStorage",
+    "AsyncTrackingStorage",
+    "AsyncTrackingUnit",
 ]
 
 class AsyncModuleAttributes:
     @property
     def scheduler(self) -> AsyncSchedulerStorage: ...
+    @property
+    def tracking(self) -> AsyncTrackingStorage: ...
     @property
     def taskrunner(self) -> AsyncTaskRunnerStorage: ...
 
