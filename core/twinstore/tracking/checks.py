@@ -67,9 +67,9 @@ class TrackingLists(ModuleChecks[TrackingStorage]):
             ),
         )
         yield self._tasks("tasks, oldest first", TaskQueryOptions(limit=self._page))
-        for status in TaskStatus:
+        for task_status in TaskStatus:
             yield self._tasks(
-                f"tasks that are {status}", TaskQueryOptions(statuses=(status,), limit=self._page)
+                f"tasks that are {task_status}", TaskQueryOptions(statuses=(task_status,), limit=self._page)
             )
         yield self._machines("machines", None)
         yield self._machines("machines that are offline or online", OFFLINE_OR_ONLINE)
