@@ -29,6 +29,7 @@ from docs.parts import (
     statements,
     support,
 )
+from docs.parts.entities import MODULES
 from twinstore.scheduler.module import MODULE
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def static_parts() -> dict[str, Callable[[], str]]:
         **outsiders.parts(),
         "statements": partial(statements.statement_table, MODULE),
         "support": support.support_table,
-        "internal-fields": partial(entities.internal_fields_table, MODULE),
+        "internal-fields": partial(entities.internal_fields_table, MODULES),
+        "document-ids": partial(entities.document_id_table, MODULES),
     }
 
 
