@@ -58,7 +58,9 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 def for_every_module(config: Settings, driver: str) -> Settings:
     """Return settings in which the driver of a database answers for every module."""
     switches = {module_plugin(module.name).settings.section: driver for module in MODULES}
-    return {"Persistence": {**config["Persistence"], **switches}}
+    section = config["Persistence"]
+    assert isinstance(section, dict)
+    return {"Persistence": {**section, **switches}}
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +256,6 @@ def test_the_internal_fields_of_documents_are_named(
     for name, found in stored.items():
         assert found - {"_id"} <= listed.get(f"`{name}`", set()), name
     told = {row[0].strip("`"): row[1] for row in rows_of("document-ids")}
-    for name, found in documents.items():
-        assert found, name
-        assert {("ObjectId" in told[name])} == {isinstance(item["_id"], ObjectId) for item in found}, name
+    for name, rows in documents.items():
+        assert rows, name
+        assert {("ObjectId" in told[name])} == {isinstance(item["_id"], ObjectId) for item in rows}, name
