@@ -44,7 +44,7 @@ def script_files() -> dict[Path, str]:
         Path(str(module.migrations(MONGO))) / f"{step.name}.mongosh": _script(module, step)
         for module in SHIPPED
         for step in load_steps(module.migrations(MONGO))
-        if step.name != step.file
+        if step.file
     }
 
 

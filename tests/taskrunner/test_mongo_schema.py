@@ -1,4 +1,4 @@
-"""What the migrations make on MongoDB: the customer's indexes in either form, by the step and by the script."""
+"""What migrations make on MongoDB: the customer's indexes in either form, by the step and by the script."""
 
 from __future__ import annotations
 
