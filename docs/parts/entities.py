@@ -7,13 +7,9 @@ from typing import TYPE_CHECKING, Final
 from docs.parts.samples import SAMPLES, folder_of, samples_of
 from docs.parts.tables import NONE, code, codes, prose, table
 from twinstore.config.keys import module_keys
-<<<<<<< HEAD
 from twinstore.generate_stubs import shipped_modules
 from twinstore.modules import module_spec
-from twinstore_mongo.derive import ID, VERSION, derived_fields, stored_names
-=======
 from twinstore_mongo.derive import ID, VERSION, derived_fields, key_index, stored_names
->>>>>>> i10-int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,13 +17,9 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.modules import ModuleSpec
 
-<<<<<<< HEAD
-__all__ = ["MODULES", "document_id_table", "entities_part", "internal_fields_table", "retention"]
+__all__ = ["MODULES", "entities_part", "identity", "internal_fields_table", "retention"]
 
 MODULES: Final[tuple[ModuleSpec[object], ...]] = tuple(map(module_spec, shipped_modules()))
-=======
-__all__ = ["entities_part", "identity", "internal_fields_table", "retention"]
->>>>>>> i10-int
 
 
 def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entity], str]) -> str:
@@ -116,25 +108,6 @@ def internal_fields_table(modules: Iterable[ModuleSpec[object]]) -> str:
     head = ("Entity", "Markers", "Derived", "Version")
     cells = ((code(name), *(cell or NONE for cell in row)) for name, row in rows.items() if any(row))
     return table(head, cells)
-
-
-def document_id_table(modules: Iterable[ModuleSpec[object]]) -> str:
-    """Return what ``_id`` is in the documents of each entity, and how the key is found from it."""
-    rows = (
-        (code(entity.name), *_document_id(entity)) for module in modules for entity in module.catalog.entities
-    )
-    return table(("Entity", "`_id`", "Key"), rows)
-
-
-def _document_id(entity: Entity) -> tuple[str, str]:
-    key = codes(stored_names(entity)[name] for name in entity.key)
-    if entity.generated_id:
-        return "`ObjectId`, generated", f"the fields {key} of the document; `_id` does not tell it"
-    if entity.own_id is not None:
-        return code(entity.own_id), f"{key}, which follows from it"
-    if entity.document_id is not None:
-        return code(entity.document_id), "`_id` itself"
-    return f"{codes(entity.key)} joined by `:`", f"the fields {key} of the document, or the parts of `_id`"
 
 
 def _internal_fields(entity: Entity) -> tuple[str, str, str]:
