@@ -65,6 +65,7 @@ class Capabilities:
         point_in_time_reads: views can read the state as of a position.
         change_stream: changes can be followed.
         bulk: tools can copy and verify; a first driver may do without.
+        bulk_target: with ``bulk``: tools can also copy into it. Without, it is a source only.
         time_precision_ms: the finest stored step of an instant, in milliseconds.
         largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own.
     """
@@ -80,6 +81,8 @@ class Capabilities:
     point_in_time_reads: bool = False
     change_stream: bool = False
     bulk: bool = False
+    # True by default: every driver from before it existed is a target.
+    bulk_target: bool = True
     time_precision_ms: int = 1
     largest_document_bytes: int | None = None
     remedy: str = ""
