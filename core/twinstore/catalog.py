@@ -261,8 +261,8 @@ class Entity(Generic[M_co]):
 
     @cached_property
     def document_id(self) -> str | None:
-        """The one field that is ``_id`` in documents, ``None`` where that joins the parts of the key."""
-        return self.own_id or self.single_key
+        """The one field that is ``_id`` in documents; ``None`` where that joins the key, or is generated."""
+        return None if self.generated_id else self.own_id or self.single_key
 
     @cached_property
     def key_in_payload(self) -> str | None:

@@ -67,6 +67,8 @@ def test_a_key_has_the_types_of_its_parts() -> None:
         "lines": ["text", "int8"],
         "events": ["uuid"],
         "counters": ["int8"],
+        "parcels": ["text"],
+        "scans": ["text", "int8"],
     }
 
 

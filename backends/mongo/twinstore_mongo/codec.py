@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import pydantic
-from bson import Code, DBRef
+from bson import Code, DBRef, ObjectId
 from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
@@ -29,18 +29,18 @@ from twinstore_mongo.derive import (
     document_indexes,
     index_spec,
     joined_id,
-    key_index,
     longs_of,
     stored_names,
 )
-from twinstore_mongo.errors import DRIVER, ID_INDEX
+from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.index_order_scan import Readings
+from twinstore_mongo.key_order import plain_part
 from twinstore_mongo.paths import PathTree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore.catalog import Entity, Index
+    from twinstore.catalog import Entity, Index, Key
     from twinstore_mongo.connection import Document
 
 __all__ = [
@@ -101,7 +101,6 @@ class Codec(Generic[M]):
         names: the stored name of every field, marker and derived field.
         key: stored names of the key, in key order.
         tenant: stored name of the tenant, ``None`` where no field names one.
-        key_indexes: the names of the indexes that let a key stand once.
         uniques: the other unique indexes by their stored name.
         readings: how lists are read.
         longs: the integers of the model that are always stored in 64 bits.
@@ -112,8 +111,6 @@ class Codec(Generic[M]):
         self.names = stored_names(entity)
         self.key = tuple(self.names[name] for name in entity.key)
         self.tenant = None if entity.tenant_field is None else self.names[entity.tenant_field]
-        key = key_index(entity)
-        self.key_indexes = frozenset((ID_INDEX,) if key is None else (ID_INDEX, key.name))
         self.uniques = unique_indexes(entity)
         self.readings = Readings(entity, self.names)
         self.longs = longs_of(entity)
@@ -148,6 +145,8 @@ class Codec(Generic[M]):
     def _take_id(self, row: Row[M], wire: Document) -> object:
         """Return the ``_id`` of a row; a field of the model that it repeats leaves the wire form."""
         single = self.entity.document_id
+        if self.entity.generated_id:
+            return ObjectId()
         if single is None:
             return joined_id(self.entity.key_of(row.model, row.storage))
         own = wire.pop(single, None)
@@ -159,7 +158,7 @@ class Codec(Generic[M]):
         Raises:
             DocumentDecodeError: the document does not form one; names entity and key.
         """
-        key = text_of(document.get(ID))
+        key = self.shown_key(document)
         values = self._values(document)
         model = decode_stored(self.entity.model, values, entity=self.entity.name, key=key, driver=DRIVER)
         if not self._markers:
@@ -188,6 +187,17 @@ class Codec(Generic[M]):
         own = wire.pop(name, None)
         key = row.storage[name]
         return own != (None if derive(row.storage, jsontext.dumps(wire)) == key else key)
+
+    def shown_key(self, document: Mapping[str, Any]) -> str:
+        """Return the key of a stored document as messages show it: its ``_id``, which is the key or joins it.
+
+        A generated one stands for a key that is missing or of another type, for then nothing else finds it.
+        """
+        if self.entity.generated_id:
+            key = tuple(plain_part(document.get(name)) for name in self.key)
+            if self.entity.admits_key(key):
+                return self.entity.key_text(cast("Key", key))
+        return text_of(document.get(ID))
 
     def bad(self, key: object, reason: str) -> Exception:
         """Return the error of a document that does not form a row."""
@@ -225,7 +235,9 @@ class Codec(Generic[M]):
                 nouns[NOUNS[marker.kind]] = None
         if wrong:
             what = " or ".join(nouns)
-            raise self.bad(document.get(ID), f"its markers {', '.join(wrong)} are missing or not {what}")
+            raise self.bad(
+                self.shown_key(document), f"its markers {', '.join(wrong)} are missing or not {what}"
+            )
         return storage
 
     def _reunited(self, model: M, storage: Mapping[str, object]) -> M:

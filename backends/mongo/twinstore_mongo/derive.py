@@ -2,7 +2,8 @@
 
 - ``_id`` is the one text or UUID that identifies a row, be it a field of the model or a marker, or the field
   that the description names instead. Where several parts or a number do, they stay fields of their own,
-  ``_id`` joins them, and a unique index finds a row.
+  ``_id`` joins them, and a unique index finds a row. Where the description says so, ``_id`` is an ObjectId
+  that is generated at the first insert and kept from then on, and the key stays beside it in the same way.
 - The fields of the model keep their wire names and stand first, in canonical order.
 - Storage markers and derived fields follow under ``_`` and their name; a marker that other programs know by
   its plain name keeps that. ``_version`` comes last.

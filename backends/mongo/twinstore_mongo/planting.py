@@ -41,6 +41,9 @@ STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 )
 RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
 Request = InsertOne[RawBSONDocument] | ReplaceOne[RawBSONDocument] | DeleteOne
+# Where a comparison shows what is not in the wire form.
+BESIDE: Final = (Role.DERIVED, Role.IDENTITY, Role.GENERATED, Role.COUNTER)
+PARTS: Final = {Role.MARKER: "storage", **dict.fromkeys(BESIDE, "beside")}
 DROPPED_BY_SERVER: Final = frozenset({"v", "ns", "key"})
 
 
@@ -137,8 +140,10 @@ class MongoPlanter(Planter):
 
     @override
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
-        """Return numbers of other types, and instants as text."""
+        """Return numbers of other types, and instants and generated identities as text."""
         del place
+        if isinstance(value, bson.ObjectId):
+            yield "text", str(value)
         if isinstance(value, datetime):
             yield "text", f"{value.isoformat(timespec='milliseconds')}+00:00"
         elif isinstance(value, bool):
@@ -228,8 +233,7 @@ def place_of(entity: Entity, name: str) -> StoredPlace:
     """Return what stands under a name at the top of documents."""
     field = {stored: field for field, stored in stored_names(entity).items()}.get(name, name)
     role = role_of(entity, name, field)
-    part = {Role.MARKER: "storage", Role.DERIVED: "beside", Role.IDENTITY: "beside", Role.COUNTER: "beside"}
-    head = "storage" if field in entity.markers else part.get(role, "doc")
+    head = "storage" if field in entity.markers else PARTS.get(role, "doc")
     if field in {item.name for item in entity.derived}:
         head = "beside"  # also where it is the key
     return StoredPlace(name=name, field=field, part=head, role=role, nests=True)
@@ -247,7 +251,8 @@ def role_of(entity: Entity, name: str, field: str) -> Role:
         return Role.DERIVED
     if name == ID and field in entity.shapes:
         return Role.FIELD  # it is the own id, and no part of the key
-    return {ID: Role.IDENTITY, VERSION: Role.COUNTER}.get(name, Role.FIELD)
+    identity = Role.GENERATED if entity.generated_id else Role.IDENTITY
+    return {ID: identity, VERSION: Role.COUNTER}.get(name, Role.FIELD)
 
 
 def row_of(entity: Entity, raw: bytes) -> RawRow:

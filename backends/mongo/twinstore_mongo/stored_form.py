@@ -45,6 +45,7 @@ class StoredForm:
     Attributes:
         wire_id: the wire name of ``_id``, where it is part of the wire form.
         joined: whether ``_id`` is made of the parts of the key.
+        generated: whether ``_id`` is an ObjectId of which the value is free.
         markers: storage markers and their stored names.
         derived: fields that follow from the content and their stored names.
         internal: the stored names that are no part of the wire form.
@@ -57,6 +58,7 @@ class StoredForm:
 
     wire_id: str | None
     joined: bool
+    generated: bool
     markers: Mapping[str, str]
     derived: Mapping[str, str]
     internal: frozenset[str]
@@ -81,7 +83,8 @@ class StoredForm:
         counter = (VERSION,) if entity.versioned else ()
         return cls(
             wire_id=entity.document_id if entity.document_id in entity.shapes else None,
-            joined=entity.document_id is None,
+            joined=entity.document_id is None and not entity.generated_id,
+            generated=entity.generated_id,
             markers=markers,
             derived=derived,
             internal=frozenset((*markers.values(), *derived.values(), ID, *counter)),
@@ -121,8 +124,8 @@ class StoredForm:
         storage = self._named(self.markers, stored)
         beside = {name: plain(stored.get(source)) for name, source in self.derived.items()}
         self._add_id(document, storage, stored)
-        if self.joined:
-            self._check_joined(beside, stored[ID], key)
+        if not self._is_right(stored[ID], key):
+            beside[ID] = marked("identity", plain(stored[ID]))
         if self.versioned and not is_version(stored.get(VERSION)):
             # Under a mark, because a null stands for what may be absent.
             beside[VERSION] = marked("version", plain(stored.get(VERSION)))
@@ -147,10 +150,11 @@ class StoredForm:
             self.derived_key(storage, orjson.dumps(document)) == identity
         )
 
-    @staticmethod
-    def _check_joined(beside: Document, identity: object, key: Key | None) -> None:
-        if key is None or identity != joined_id(key):
-            beside[ID] = marked("identity", plain(identity))
+    def _is_right(self, identity: object, key: Key | None) -> bool:
+        """Whether an ``_id`` that is no part of the wire form is one that a copy may have stored."""
+        if self.generated:
+            return type(identity) is bson.ObjectId
+        return not self.joined or (key is not None and identity == joined_id(key))
 
 
 def show_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401  # any stored value

@@ -1,1 +1,1 @@
-"""The task runner; this release knows its settings only."""
+"""The task runner: pack runs with their logs, artifacts and approvals."""

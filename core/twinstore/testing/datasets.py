@@ -19,8 +19,10 @@ from twinstore.testing.entities import (
     EVENTS,
     LINES,
     NOTES,
+    PARCELS,
     PARTS,
     PLACES,
+    SCANS,
     Colour,
     Counter,
     Device,
@@ -29,8 +31,10 @@ from twinstore.testing.entities import (
     Level,
     Line,
     Note,
+    Parcel,
     Part,
     Place,
+    Scan,
     Spot,
 )
 from twinstore.testing.instants import at
@@ -266,6 +270,25 @@ def a_counter(dataset: Dataset, number: int) -> Counter:
     )
 
 
+def a_parcel(dataset: Dataset, number: int) -> Parcel:
+    """Return a parcel."""
+    return Parcel(
+        parcel_id=dataset.text(number),
+        tenant_id=dataset.tenant,
+        batch=dataset.batch,
+        label=f"{EDGE_TEXTS[number % len(EDGE_TEXTS)]}{number}@{dataset.batch}" if number % 2 else None,
+        amount=NUMBERS[number % len(NUMBERS)],
+        checked_at=INSTANTS[number % len(INSTANTS)],
+    )
+
+
+def a_scan(dataset: Dataset, number: int) -> Scan:
+    """Return a scan in the log of the first parcel."""
+    return Scan(
+        parcel_id=dataset.text(0), sequence=number + 1, batch=dataset.batch, message=EDGE_TEXTS[number]
+    )
+
+
 NOTE: Final = RowFactory(entity=NOTES, model=a_note, markers=markers_of_note, change={"body": "other"})
 PLACE: Final = RowFactory(entity=PLACES, model=a_place, change={"amount": 77})
 DEVICE: Final = RowFactory(
@@ -276,6 +299,8 @@ ENTRY: Final = RowFactory(entity=ENTRIES, model=an_entry, change={"message": "ot
 LINE: Final = RowFactory(entity=LINES, model=a_line, change={"message": "other"})
 EVENT: Final = RowFactory(entity=EVENTS, model=an_event, change={"message": "other"})
 COUNTER: Final = RowFactory(entity=COUNTERS, model=a_counter, change={"amount": 77})
+PARCEL: Final = RowFactory(entity=PARCELS, model=a_parcel, change={"amount": 77})
+SCAN: Final = RowFactory(entity=SCANS, model=a_scan, change={"message": "other"})
 
 ROW_FACTORIES: Final[tuple[RowFactory[CanonicalModel], ...]] = (
     NOTE,
@@ -286,6 +311,8 @@ ROW_FACTORIES: Final[tuple[RowFactory[CanonicalModel], ...]] = (
     LINE,
     EVENT,
     COUNTER,
+    PARCEL,
+    SCAN,
 )
 
 

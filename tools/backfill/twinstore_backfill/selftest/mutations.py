@@ -82,6 +82,8 @@ def mutations_of(spot: Spot, planter: Planter, taken: AbstractSet[object]) -> It
     """
     if spot.place.role is Role.COUNTER:
         yield from _of_counter(spot, planter)
+    elif spot.place.role is Role.GENERATED:
+        yield from _of_generated(spot, planter)
     elif spot.present:
         yield from _of_value(spot, planter, taken)
         if isinstance(spot.name, str) and not (spot.at_top and planter.tabular):
@@ -102,6 +104,15 @@ def _of_counter(spot: Spot, planter: Planter) -> Iterator[Mutation]:
         yield _removed(spot)
     for form, other in planter.forms(spot.place, value):
         yield _set(spot, Kind.FORM, other, form=form)
+
+
+def _of_generated(spot: Spot, planter: Planter) -> Iterator[Mutation]:
+    """Yield what may stand in place of a generated identity; another one is as good, whoever made it."""
+    yield _set(spot, Kind.NULL, None)
+    yield replace(_removed(spot), form="made anew", free=True)
+    for form, other in planter.forms(spot.place, spot.value):
+        yield _set(spot, Kind.FORM, other, form=form)
+    yield from _of_name(spot)
 
 
 def _of_value(spot: Spot, planter: Planter, taken: AbstractSet[object]) -> Iterator[Mutation]:
