@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from typing_extensions import override
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["FileOriginal", "FileRow", "broken_row", "decoded_row", "file_row", "text_of"]
 
 M = TypeVar("M", bound=CanonicalModel)
-# What the canonical form spells otherwise than the JSON library does stands behind it.
-EXPONENT: Final = b"e-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ def decoded_row(entity: Entity[M], row: DocumentRow) -> Row[M]:
 def text_of(document: Mapping[str, object]) -> bytes:
     """Return the canonical JSON of a row."""
     text = jsontext.dumps(document)
-    if EXPONENT not in text:
+    if not jsontext.may_need_repr(text):
         return text
     return jsontext.dumps(jsontext.encodable(cast("jsontext.JsonValue", _lists(document))))
 
