@@ -104,7 +104,7 @@ class Entity(Generic[M_co]):
         columns: names of columns that do not follow the custom, by wire name, marker or derived field.
         fixed_table: whether the table is a customer's: it has no column that counts changes, and its instants
             have six digits, into which the library writes whole milliseconds all the same.
-        narrow: integer fields that a table holds in 32 bits.
+        narrow: integer fields, or lists of integers, that a table holds in 32 bits.
         filled: text fields that a table refuses when they are empty.
         storage: storage markers.
         derived: internal fields that follow from model and markers, in the order of documents.

@@ -160,7 +160,8 @@ def normalise(value: object, level: int = 1) -> JsonValue:
         return normalised_object(cast("dict[object, object]", value), level)
     if type(value) is list:
         return [normalise(item, level + 1) for item in cast("list[object]", value)]
-    raise ValueError(f"{type(value).__name__} is no JSON value")  # becomes a ValidationError
+    hint = "; give twinstore.jsondates.date_object(...)" if isinstance(value, datetime) else ""
+    raise ValueError(f"{type(value).__name__} is no JSON value{hint}")  # becomes a ValidationError
 
 
 def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObject:

@@ -17,6 +17,7 @@ from twinstore.fields import (
     Actor,
     Count,
     Count32,
+    FreeObject,
     Id,
     OptionalReference,
     OptionalText,
@@ -30,6 +31,7 @@ from twinstore.observing.notifier import PRESENT
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from twinstore.jsontext import JsonObject
     from twinstore.observing.notifier import Notifier
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "id_argument",
     "instant_argument",
     "member_argument",
+    "object_argument",
     "optional_reference_argument",
     "optional_text_argument",
     "system_scope_openings",
@@ -58,6 +61,7 @@ OPTIONAL_REFERENCE_ADAPTER: Final = TypeAdapter[str | None](OptionalReference)
 OPTIONAL_TEXT_ADAPTER: Final = TypeAdapter[str | None](OptionalText)
 COUNT_ADAPTER: Final = TypeAdapter[int](Count32)
 WHOLE_ADAPTER: Final = TypeAdapter[int](Count)
+OBJECT_ADAPTER: Final = TypeAdapter["JsonObject"](FreeObject)
 
 # A purpose is free text. What is counted by it must not grow with the data of a host that puts some in.
 MAX_PURPOSES: Final = 100
@@ -249,6 +253,11 @@ def count_argument(value: int, name: str) -> int:
 def whole_argument(value: int, name: str) -> int:
     """Return a whole number from 0 of at most 64 bits, or raise ``ValidationError`` naming the argument."""
     return _argument(WHOLE_ADAPTER, value, name)
+
+
+def object_argument(value: JsonObject, name: str) -> JsonObject:
+    """Return free JSON in canonical form, or raise ``ValidationError`` naming the argument."""
+    return _argument(OBJECT_ADAPTER, value, name)
 
 
 def model_argument(value: object, cls: type[T], name: str) -> T:

@@ -24,7 +24,6 @@ from twinstore.variants import variants_of
 __all__ = [
     "FieldShape",
     "Kind",
-    "free_maps",
     "has_floats",
     "instant_paths",
     "left_out_when_empty",
@@ -167,11 +166,6 @@ def instant_paths(model: type[BaseModel]) -> tuple[FieldPath, ...]:
     return tuple(_instants(model))
 
 
-def free_maps(model: type[BaseModel]) -> tuple[FieldPath, ...]:
-    """Return the wire paths of all maps whose keys are chosen by users."""
-    return tuple(_maps(model))
-
-
 def left_out_when_empty(model: type[BaseModel]) -> tuple[str, ...]:
     """Return the wire names of the lists and maps that the wire form leaves out when they are empty."""
     return tuple(shape.wire for shape in shapes_of(model) if shape.left_out)
@@ -240,15 +234,6 @@ def _instants(model: type[BaseModel]) -> Iterator[FieldPath]:
             yield (shape.wire,)
         elif value.kind is Kind.OBJECT:
             yield from ((shape.wire, *rest) for rest in _instants(value.model))
-
-
-def _maps(model: type[BaseModel]) -> Iterator[FieldPath]:
-    for shape in shapes_of(model):
-        value = _innermost(shape.value)
-        if value.kind is Kind.MAP:
-            yield (shape.wire,)
-        elif value.kind is Kind.OBJECT:
-            yield from ((shape.wire, *rest) for rest in _maps(value.model))
 
 
 def _innermost(value: ValueShape) -> ValueShape:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.access import UNSET, Add, Row, UniqueKey
 from twinstore.catalog import TenancyKind
+from twinstore.jsondates import date_object
 from twinstore.paging import SortKey
 from twinstore.query import (
     After,
@@ -73,6 +74,9 @@ VARIED: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
         "attempts": (0, 1),
         "due_at": INSTANTS,
         "closed_at": INSTANTS,
+        "steps": ((), (2**40, 1)),
+        "seats": (None, (), (2, 1)),
+        "extra": ({}, {"at": date_object(at(1))}),
     },
     PLACES.name: {"amount": (0, 1), "checked_at": INSTANTS},
     DEVICES.name: {

@@ -151,7 +151,7 @@ def test_no_two_keys_have_the_same_joined_id() -> None:
 
 def test_integers_with_a_column_of_64_bits_have_them_in_documents_too() -> None:
     assert longs_of(TRIGGERS) == ("fireCount", "misfireCount")
-    assert longs_of(NOTES) == ("rank", "attempts")
+    assert longs_of(NOTES) == ("rank", "attempts", "steps")
     assert longs_of(DEVICES) == ("rank", "attempts")
     assert longs_of(ENTRIES) == ("sequence",)
     assert longs_of(IMPACT_SNAPSHOTS) == ()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Derived, Entity, Index, Key, Module
     from twinstore.query import Condition
+    from twinstore.shapes import ValueShape
 
 __all__ = [
     "ID",
@@ -74,14 +75,17 @@ def joined_id(key: Key) -> str:
 def longs_of(entity: Entity) -> tuple[str, ...]:
     """Return the integers of the model that documents always hold in 64 bits: those with such a column.
 
-    So the two kinds of store agree about each of them. All others take as many bits as their value needs.
+    Lists of such integers are among them. So the two kinds of store agree about each. All others take as many
+    bits as their value needs.
     """
     columns = entity.shapes if entity.layout is Layout.COLUMNS else entity.beside
-    return tuple(
-        name
-        for name in columns
-        if entity.shapes[name].value.kind is Kind.INTEGER and name not in entity.narrow
-    )
+    return tuple(name for name in columns if name not in entity.narrow and is_whole(entity.shapes[name].value))
+
+
+def is_whole(value: ValueShape) -> bool:
+    """Whether a value is an integer, or a list of integers."""
+    item = value.item if value.kind is Kind.LIST else value
+    return item is not None and item.kind is Kind.INTEGER
 
 
 def collection_specs(module: Module) -> tuple[CollectionSpec, ...]:

@@ -18,4 +18,5 @@ MODULE: Final = ModuleSpec(
     package="twinstore.taskrunner",
     storage=TaskRunnerStorage,
     session=TaskRunnerSession,
+    kit="twinstore.testing.taskrunner:TaskRunnerContract",
 )

@@ -45,7 +45,7 @@ class PackRunArtifactUploader(Protocol):
     def upload(
         self, artifact: PackRunArtifact, *, tenant_id: str | AllTenants | None = None
     ) -> PackRunArtifact:
-        """Insert a record, or replace the one of its run and name while that is pending; return it. Atomic.
+        """Insert a record, or replace the pending one of its run and name; return it. Atomic.
 
         Stores the record, not the bytes. Repeated call with an equal record: no write.
 

@@ -31,6 +31,15 @@ PLUGIN: Final = ModulePlugin(
             "tenancy_enforced": ("TaskRunner", "Tenancy", "Enforced"),
         },
         mode=("TaskRunner", "Storage", "Mode"),
+        spellings={
+            ("Mongo", f"{name}Collection"): ("Mongo", "Collections", entity)
+            for name, entity in (
+                ("Runs", "pack_runs"),
+                ("Logs", "pack_run_logs"),
+                ("Artifacts", "pack_artifacts"),
+                ("Approvals", "pack_run_approvals"),
+            )
+        },
         roles={"worker": (("Worker", "Storage"), ("Worker", "TaskRunner", "Storage"))},
     ),
     spec=spec,

@@ -11,6 +11,7 @@ from twinstore.access import Ref, Row
 from twinstore.canonical import CanonicalModel, content_digest
 from twinstore.catalog import TenancyKind
 from twinstore.fields import INT64_MAX, INT64_MIN
+from twinstore.jsondates import date_object
 from twinstore.tenancy import NO_TENANT, Owner, Tenant
 from twinstore.testing.entities import (
     COUNTERS,
@@ -43,12 +44,21 @@ from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
 if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.catalog import Entity, Key
+    from twinstore.jsontext import JsonObject
 
 __all__ = ["OWNER_CASES", "ROW_FACTORIES", "Dataset", "OwnerCase", "RowFactory", "factory_of"]
 
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True)
 
 NUMBERS: Final = (0, 1, -1, 2**31 - 1, -(2**31), 2**53 + 1, INT64_MAX, INT64_MIN)
+# Free JSON with dates, with what looks like one, and with none.
+FREE: Final[tuple[JsonObject, ...]] = (
+    {},
+    {"at": date_object(at(1.001)), "among": [1, date_object(LATEST), {"a": {"b": date_object(EARLIEST)}}]},
+    {"$date": "2025-10-26T14:05:00+00:00", "$ref": "runs", "$id": date_object(at(0))},
+    {"a": {"$date": "2025-10-26T14:05:00Z"}, "b": {"$date": [1]}, "c": {**date_object(at(0)), "d": None}},
+    date_object(at(0)),
+)
 INSTANTS: Final = (None, at(0), at(1.001), EARLIEST, LATEST, at(0), at(-0.001))
 
 
@@ -146,6 +156,7 @@ def a_spot(number: int) -> Spot:
         label=EDGE_TEXTS[number % len(EDGE_TEXTS)],
         seen_at=at(number),
         remark=EDGE_TEXTS[-1] if number % 2 else None,
+        details=FREE[(number + 1) % len(FREE)],
     )
 
 
@@ -168,7 +179,10 @@ def a_note(dataset: Dataset, number: int) -> Note:
         closed_at=at(number) if number % 3 else None,
         body=text if number % 2 else None,
         tags=tuple(EDGE_TEXTS[: number % 4]),
+        steps=NUMBERS[: number % 9],
+        seats=None if number % 4 == 0 else NUMBERS[5 - number % 4 : 1 : -1],
         words={text: text, "createdAt": "2025-10-26T14:05:00Z"} if number % 3 else {},
+        extra=FREE[number % len(FREE)],
         spot=a_spot(number) if number % 2 else None,
         spots=tuple(map(a_spot, range(number % 3))),
     )

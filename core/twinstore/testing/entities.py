@@ -105,7 +105,7 @@ NOTES: Final = Entity(
     key_parts=(text("id"),),
     tenancy=Tenancy.required(),
     group="kit",
-    narrow=("width",),
+    narrow=("width", "seats"),
     storage=(
         Marker(name="archivedAt", kind=Kind.INSTANT, plain=True),
         Marker(name="archivedBy"),

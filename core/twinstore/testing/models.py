@@ -11,6 +11,7 @@ from twinstore.canonical import CanonicalModel
 from twinstore.enums import NumberedEnum
 from twinstore.fields import (
     Flag,
+    FreeObject,
     Id,
     Int64,
     Name,
@@ -67,6 +68,7 @@ class Spot(CanonicalModel):
     label: Trimmed
     seen_at: Timestamp
     remark: OptionalText = None
+    details: FreeObject = Field(default_factory=dict)
 
 
 def is_empty(spots: tuple[Spot, ...]) -> bool:
@@ -92,7 +94,10 @@ class Note(CanonicalModel):
     closed_at: Timestamp | None = None
     body: OptionalText = None
     tags: StringSet = ()
+    steps: tuple[Int64, ...] = ()
+    seats: tuple[Small, ...] | None = None
     words: TextMap = Field(default_factory=dict)
+    extra: FreeObject = Field(default_factory=dict)
     spot: Spot | None = None
     spots: tuple[Spot, ...] = Field(default=(), exclude_if=is_empty)
 

@@ -355,7 +355,7 @@ def reading_of(form: str, value: object) -> object:
     Raises:
         RefusedError: they do not.
     """
-    if form in {"text", "null", "bounds"}:
+    if form in {"text", "null", "bounds", "object"}:
         return value
     if form not in NUMBERS:
         raise RefusedError(f"a value of the form {form}")
