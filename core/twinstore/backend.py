@@ -87,6 +87,12 @@ class Capabilities:
     largest_document_bytes: int | None = None
     remedy: str = ""
 
+    def __post_init__(self) -> None:
+        """Let nothing be a target that tools cannot use at all."""
+        if not self.bulk:
+            # The class is frozen, and the default of one field follows from another.
+            object.__setattr__(self, "bulk_target", False)
+
     def require(self, name: str) -> None:
         """Do nothing when the capability is there.
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.contract.deployments.filesystem import filesystem_deployments
 from twinstore.testing import AccessContract, AccessDefaultsContract
+from twinstore.testing.taskrunner import TaskRunnerContract
 
 if TYPE_CHECKING:
     from twinstore.testing import BackendFactory
@@ -22,3 +23,7 @@ class TestFilesystemAccess(AccessContract):
 
 class TestFilesystemDefaults(AccessDefaultsContract):
     """The same with the defaults of core alone."""
+
+
+class TestFilesystemTaskRunner(TaskRunnerContract):
+    """The kit of the module, on the layout of the driver."""

@@ -32,7 +32,19 @@ def types_of(*names: str) -> dict[str, str]:
 
 def test_a_type_follows_from_the_model() -> None:
     assert types_of(
-        "id", "level", "colour", "urgent", "rank", "width", "due_at", "tags", "steps", "seats", "words", "spot", "spots"
+        "id",
+        "level",
+        "colour",
+        "urgent",
+        "rank",
+        "width",
+        "due_at",
+        "tags",
+        "steps",
+        "seats",
+        "words",
+        "spot",
+        "spots",
     ) == {
         "id": "text",
         "level": "int2",

@@ -17,6 +17,7 @@ from twinstore.catalog import TenancyKind
 from twinstore.documents import DocumentBulk, DocumentView
 from twinstore.documents.asking import batched, scope_of, unowned
 from twinstore.documents.content import key_of, record_of, scan_row
+from twinstore.errors import ConfigurationError
 from twinstore.forks import ending, of_one_process
 from twinstore.jsontext import dumps_sorted
 from twinstore.keys import LEAST, KeyType, can_bound
@@ -67,14 +68,19 @@ class FilesystemBulk(DocumentBulk):
 
     @override
     def survey(self) -> tuple[Survey, ...]:
-        """Return which entities have a folder."""
-        return tuple(
-            Survey(
-                entity=entity.name,
-                present=(self._files.tree.root / self._files.layout(entity).folder).is_dir(),
+        """Return the entities; of a source that has none of their folders none is there.
+
+        Raises:
+            ConfigurationError: the root of a source is absent.
+        """
+        tree = self._files.tree
+        folders = [tree.root / self._files.layout(entity).folder for entity in self._entities]
+        if tree.read_only and not tree.root.is_dir():
+            raise ConfigurationError(
+                f"The root {tree.root} is no folder; give that of the source.", driver=DRIVER
             )
-            for entity in self._entities
-        )
+        present = not tree.read_only or any(folder.is_dir() for folder in folders)
+        return tuple(Survey(entity=entity.name, present=present) for entity in self._entities)
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
@@ -151,7 +157,9 @@ class FilesystemView(DocumentView):
         """Yield single rows for comparison."""
         for key in keys:
             within = KeyRange(key, (*key[:-1], _following(key[-1])))
-            yield from (shown(row) for row in self._unit.scan(entity, within, scope_of(None)) if row.key == key)
+            yield from (
+                shown(row) for row in self._unit.scan(entity, within, scope_of(None)) if row.key == key
+            )
 
     def _records(self, entity: Entity, within: KeyRange, tenant_id: str | None) -> Iterator[Record]:
         if unowned(entity, tenant_id):

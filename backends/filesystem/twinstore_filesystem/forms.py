@@ -105,8 +105,10 @@ class ObjectForm(Form):
             yield broken_row(file.entity, file.key, str(error), file.original(), whole=True)
             return
         row = file.row(value, file.original())
-        yield row if row.error is None else broken_row(
-            file.entity, file.key, row.error, row.original, whole=True
+        yield (
+            row
+            if row.error is None
+            else broken_row(file.entity, file.key, row.error, row.original, whole=True)
         )
 
     @override

@@ -1,10 +1,10 @@
 """Where the rows of each entity stand: the one table of this driver that names entities.
 
-    state/runs/<run>.json                           one object
-    state/approvals/<run>.json                      an array, in order of the second part of the key
-    logs/runs/<run>.ndjson                          one object a line, in order of the second part of the key
-    artifacts/<run>/artifact-manifest.json          an array, in order of the second part of the key
-    state/runs/<run>.lock                           held by whoever writes one of these
+state/runs/<run>.json                           one object
+state/approvals/<run>.json                      an array, in order of the second part of the key
+logs/runs/<run>.ndjson                          one object a line, in order of the second part of the key
+artifacts/<run>/artifact-manifest.json          an array, in order of the second part of the key
+state/runs/<run>.lock                           held by whoever writes one of these
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class FileLayout:
         return name if decoded(name) is not None or is_shortened(name) else None
 
     def is_aside(self, entry: str) -> bool:
-        """Whether an entry of the folder is ours and holds no row: a lock, or what an interrupted write left."""
+        """Whether an entry is ours and holds no row: a lock, or what an interrupted write left."""
         kept = entry.removesuffix(TEMPORARY)
         if kept != entry:
             return self.name_of(kept) is not None

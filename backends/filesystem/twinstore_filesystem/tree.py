@@ -1,7 +1,8 @@
 """The tree of files below the root: opened by name without following links, replaced as a whole.
 
 A file is written beside its place, flushed, renamed over it, and the folder is flushed: a reader sees the
-old file or the new one, also after a crash. Only logs grow in place; see :mod:`twinstore_filesystem.appending`.
+old file or the new one, also after a crash. Only logs grow in place, see
+:mod:`twinstore_filesystem.appending`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Tree:
     """Everything below a root. Nothing is touched before the first call."""
 
     def __init__(self, root: Path, *, read_only: bool = False) -> None:
-        """Take the root, and whether it is a source: that is never created, and reads as empty when absent."""
+        """Take the root, and whether it is a source, which is never created."""
         self.root = Path(os.path.abspath(root))  # noqa: PTH100  # resolve would follow the links of the user
         self.read_only = read_only
         self._ready = read_only
@@ -220,14 +221,14 @@ class Tree:
     def _outer(self, path: Path, *, create: bool) -> int | None:
         try:
             return os.open(path, FOLDER)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if not self.read_only and not self.root.is_dir():
                 # It was there at the first use: an unmounted disk must not read as an empty one.
                 raise UnavailableError(
                     f"The root {self.root} is gone; bring it back and repeat the call.",
                     outcome=Outcome.NOT_APPLIED,
                     driver=DRIVER,
-                ) from None
+                ) from error
         if not create:
             return None
         self._made(path)
@@ -268,7 +269,6 @@ def _kind(item: os.DirEntry[str]) -> str:
 
 def _write(file: int, chunks: Iterable[bytes]) -> None:
     with open(file, "wb", buffering=BUFFER) as stream:
-        for chunk in chunks:
-            stream.write(chunk)
+        stream.writelines(chunks)
         stream.flush()
         os.fsync(stream.fileno())

@@ -31,7 +31,9 @@ __all__ = [
     "rows_in_order",
 ]
 
-REPEATED: Final = "another row of the same key stands before it, and only the first is moved; remove one of them"
+REPEATED: Final = (
+    "another row of the same key stands before it, and only the first is moved; remove one of them"
+)
 OUT_OF_ORDER: Final = "it stands behind a row of a higher key; put the lines in order"
 
 

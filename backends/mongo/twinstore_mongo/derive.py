@@ -79,7 +79,9 @@ def longs_of(entity: Entity) -> tuple[str, ...]:
     bits as their value needs.
     """
     columns = entity.shapes if entity.layout is Layout.COLUMNS else entity.beside
-    return tuple(name for name in columns if name not in entity.narrow and is_whole(entity.shapes[name].value))
+    return tuple(
+        name for name in columns if name not in entity.narrow and is_whole(entity.shapes[name].value)
+    )
 
 
 def is_whole(value: ValueShape) -> bool:
