@@ -62,7 +62,7 @@ def test_nothing_acknowledged_is_lost_and_every_file_is_whole(tmp_path: Path, *,
         storage = cast("TaskRunnerStorage", one)
         for run in RUNS:
             storage.pack_runs.create(make_pack_run(None, run))
-        for kill in range(60 if long_form else 4):
+        for kill in range(60 if long_form else 3):
             told = killed(root, kill, chosen)
             assert_whole(root)
             assert_stored(storage, told)

@@ -1,4 +1,4 @@
-"""A program that writes one tree without end and tells what was acknowledged: `python writer.py ROOT NAME SEED`.
+"""A program that writes a tree without end and tells what was acknowledged: `writer.py ROOT NAME SEED`.
 
 Each line on stdout is one acknowledged write: run, kind, and what tells it from others.
 """

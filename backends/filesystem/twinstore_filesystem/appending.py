@@ -60,7 +60,7 @@ def lines_of(file: int, start: int = 0) -> Iterator[Line]:
     """Yield the whole lines of a log in their order; of one line more than the log is in memory at a time."""
     position = start
     # Closed with the stream; the descriptor of the caller stays open.
-    with open(os.dup(file), "rb", buffering=STEP) as stream:
+    with os.fdopen(os.dup(file), "rb", buffering=STEP) as stream:
         stream.seek(start)
         for line in stream:
             if line.startswith(ZERO):

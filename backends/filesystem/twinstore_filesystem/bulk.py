@@ -7,7 +7,7 @@ twice. Ranges are cut between runs, so that each reads whole files.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -27,6 +27,7 @@ from twinstore_filesystem.appending import log_end
 from twinstore_filesystem.errors import DRIVER
 from twinstore_filesystem.forms import RunFile
 from twinstore_filesystem.rows import FileRow
+from twinstore_filesystem.unit import FileUnit
 from twinstore_filesystem.walking import covers, files_in_order, rows_in_order
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from twinstore.documents import DocumentRow, DocumentWriter
     from twinstore.documents.bulk import Opener
     from twinstore.migrations import Initializer
-    from twinstore_filesystem.unit import Files, FileUnit
+    from twinstore_filesystem.unit import Files
 
 __all__ = ["FilesystemBulk", "FilesystemView"]
 
@@ -105,17 +106,19 @@ class FilesystemBulk(DocumentBulk):
         """Open a view; each file is read as it is then."""
         if as_of is not None:
             self._backend.capabilities.require("point_in_time_reads")
-        unit = self._backend.begin(read_only=True)
+        unit = FileUnit(self._files, read_only=True)
         with ending(unit.rollback):
             yield FilesystemView(unit, self._files)
 
+    @contextmanager
     @override
     def writer(
         self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
-    ) -> AbstractContextManager[DocumentWriter]:
+    ) -> Generator[DocumentWriter]:
         """Refuse: nothing is copied into files."""
         self._backend.capabilities.require("bulk_target")
-        return super().writer(entity, on_conflict=on_conflict, check=check)
+        with super().writer(entity, on_conflict=on_conflict, check=check) as writer:
+            yield writer
 
 
 class FilesystemView(DocumentView):

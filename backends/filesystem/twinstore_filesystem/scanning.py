@@ -130,10 +130,11 @@ class Scan:
         except ValueError as error:
             yield self._broken(start, str(error), place)
             return
-        if not self._is_one and not isinstance(value, list):
+        values: object = [value] if self._is_one else value
+        if not isinstance(values, list):
             yield self._broken(start, "it is no JSON array", place)
             return
-        for item in [value] if self._is_one else value:
+        for item in values:
             yield self._row(start, name, item, FileOriginal(self._tree, place))
 
     def _lines(self, start: Key, name: str, place: Place, stream: BinaryIO) -> Iterator[FileRow]:

@@ -138,11 +138,13 @@ class Tree:
         with self.opened(place) as file:
             if file is None:
                 return None
-            with translated(self.root / place.path), open(file, "rb", buffering=0, closefd=False) as content:
-                return content.readall()
+            with translated(self.root / place.path), os.fdopen(file, "rb", closefd=False) as content:
+                return content.read()
 
     def pieces(self, place: Place, start: int, size: int | None, piece: int) -> Iterator[bytes]:
         """Yield a part of a file in pieces; ``None`` for all that follows. Absent: nothing."""
+        if size == 0:
+            return  # of what is no file nothing is opened
         with self.opened(place) as file:
             position, left = start, size
             while file is not None and left != 0:
@@ -268,7 +270,7 @@ def _kind(item: os.DirEntry[str]) -> str:
 
 
 def _write(file: int, chunks: Iterable[bytes]) -> None:
-    with open(file, "wb", buffering=BUFFER) as stream:
+    with os.fdopen(file, "wb", buffering=BUFFER) as stream:
         stream.writelines(chunks)
         stream.flush()
         os.fsync(stream.fileno())

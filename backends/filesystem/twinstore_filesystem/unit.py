@@ -171,9 +171,11 @@ class FileUnit(DocumentUnit):
                 continue
             if entity.tenancy.kind is not TenancyKind.PARENT:
                 is_seen = self._is_seen(query.scope, row)
-            # Once for each run: its state tells whose its rows are.
-            elif (is_seen := seen.get(row.parent_key)) is None:
-                is_seen = seen[row.parent_key] = self._is_seen(query.scope, row)
+            else:
+                # Once for each run: its state tells whose its rows are.
+                if row.parent_key not in seen:
+                    seen[row.parent_key] = self._is_seen(query.scope, row)
+                is_seen = seen[row.parent_key]
             if is_seen:
                 yield row
 
