@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from docs.parts.samples import samples_of
 from docs.parts.tables import NONE, code, codes, prose, table
 from twinstore.config.keys import module_keys
-from twinstore_mongo.derive import ID, VERSION, derived_fields, stored_names
+from twinstore_mongo.derive import ID, VERSION, derived_fields, key_index, stored_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.modules import ModuleSpec
 
-__all__ = ["entities_part", "internal_fields_table", "retention"]
+__all__ = ["entities_part", "identity", "internal_fields_table", "retention"]
 
 
 def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entity], str]) -> str:
@@ -39,7 +39,8 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
         for entity, title in titles.items()
     )
     sections = (
-        f"#### {title}\n\n{prose(entity.model)}\n\n{held(entity)}" for entity, title in titles.items()
+        f"#### {title}\n\n{prose(entity.model)}\n\n{identity(entity)}\n\n{held(entity)}"
+        for entity, title in titles.items()
     )
     stored = {entity.model for entity in titles}
     others = [name for name, model in samples.items() if model not in stored]
@@ -48,6 +49,29 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
         [f"Stored as part of another entity or not at all: {_links(module.name, others)}."] if others else []
     )
     return "\n\n".join((table(head, rows), *told, *sections))
+
+
+def identity(entity: Entity) -> str:
+    """Return what the ``_id`` of a document is, and how the key is found from it."""
+    index, key = key_index(entity), codes(entity.key)
+    own, single = entity.document_id, len(entity.key) == 1
+    if index is None:
+        return f"Documents have the key {key} as {code(ID)}."
+    stored = codes(name for name, _ in index.key)
+    stands = "stands" if single else "stand"
+    found = f"{stored} {stands} beside it, and the unique index {code(index.name)} finds a row by the key."
+    if entity.generated_id:
+        return (
+            f"Documents have a generated ObjectId as {code(ID)}: made at the first insert, kept from then "
+            f"on, no part of the key {key}. {found} The {code(ID)} of a document that is gone does not tell "
+            "its key; whoever needs that reads the state before, as of a point in time."
+        )
+    if own is not None:
+        return f"Documents have {code(own)} as {code(ID)}, from which the key {key} follows. {found}"
+    joined = ":".join(f"<{name}>" for name in entity.key)
+    parts = [part.type.is_number for part in entity.key_parts]
+    ends = " The number is what follows the last colon." if parts == [False, True] else ""
+    return f"Documents have the key {key}, joined as {code(joined)}, as {code(ID)}.{ends} {found}"
 
 
 def retention(entity: Entity) -> str:

@@ -12,12 +12,13 @@ import pytest
 from pymongo import MongoClient
 
 from docs.generate import PART
-from docs.parts.entities import retention
+from docs.parts.entities import identity, retention
 from tests.docs.pages import DOCS
 from twinstore import open_storage
 from twinstore.catalog import Entity, Retention
 from twinstore.query import IsNull
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
+from twinstore.testing.entities import SCANS
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
@@ -204,3 +205,39 @@ def test_the_internal_fields_of_documents_are_named(
     listed = {row[0]: set(re.findall(r"`(\w+)`", " ".join(row[1:]))) for row in rows_of("internal-fields")}
     for name, found in stored.items():
         assert found - {"_id"} <= listed.get(f"`{name}`", set()), name
+
+
+def test_the_id_of_a_document_and_the_way_to_its_key_are_as_the_page_says(
+    mongo: Any,  # noqa: ANN401  # a pymongo database
+    module_mongo_database: MongoDatabase,
+    tenant: str,
+) -> None:
+    with open_storage(module_mongo_database.config) as storage:
+        SCHEDULER_EXAMPLES.store_each(storage.scheduler.unbound, tenant, f"x@{tenant}")
+    for name in ENTITIES:
+        said = re.search(rf" {name}\n.*?^(Documents have [^\n]*)$", PAGE, re.MULTILINE | re.DOTALL)
+        assert said is not None
+        document, told = mongo[name].find_one(), said[1]
+        joined = [part for text in re.findall("joined as `(.+?)`", told) for part in text[1:-1].split(">:<")]
+        if joined:
+            assert document["_id"] == ":".join(str(document[part]) for part in joined)
+        named = re.findall(r"unique index `(\w+)`", told)
+        beside = [
+            field
+            for text in re.findall(r"((?:`\w+`, )*`\w+`) stands? beside", told)
+            for field in re.findall(r"\w+", text)
+        ]
+        assert [bool(named)] == [bool(beside)]
+        for index in named:
+            content = mongo[name].index_information()[index]
+            assert (content["unique"], [field for field, _ in content["key"]]) == (True, beside)
+        if not named:
+            (key,) = re.findall(r"the key `(\w+)` as `_id`", told)
+            assert (type(document["_id"]), key in document) == (str, False)
+
+
+def test_a_generated_id_is_told_with_what_finds_the_key() -> None:
+    told = identity(SCANS)
+    assert told.startswith("Documents have a generated ObjectId as `_id`")
+    assert "`parcelId`, `sequence` stand beside it, and the unique index `ux_parcelId_sequence` finds" in told
+    assert "as of a point in time" in told

@@ -13,7 +13,7 @@ from twinstore.query import AtLeast, Equals, IsNull, IsPresent, OneOf
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUN_SUMMARIES, SCHEDULER, SCHEDULES, TRIGGERS
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.options import SchedulerOptions
-from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, EVENTS, KIT, NOTES
+from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, EVENTS, KIT, NOTES, PARCELS, SCANS
 from twinstore_mongo.derive import collection_specs, index_specs, joined_id, longs_of, stored_names
 from twinstore_mongo.proposal import contradictions, proposed_step
 from twinstore_mongo.steps import CollectionSpec, IndexSpec, Step, load_steps, parse_step
@@ -125,6 +125,14 @@ def test_markers_and_derived_fields_are_internal_unless_their_name_is_known() ->
     assert names["archivedBy"] == "_archivedBy"
     assert names["contentDigest"] == "_contentDigest"
     assert stored_names(IMPACT_SNAPSHOTS)["tenantId"] == "_tenantId"
+
+
+def test_beside_a_generated_id_the_key_has_its_own_names_and_the_first_index() -> None:
+    for entity, key in ((PARCELS, ("parcelId",)), (SCANS, ("parcelId", "sequence"))):
+        assert "_id" not in stored_names(entity).values()
+        first, *_ = index_specs(entity)
+        wanted = IndexSpec(name="_".join(("ux", *key)), key=tuple((name, 1) for name in key), unique=True)
+        assert first == wanted
 
 
 def test_a_joined_id_is_that_of_the_release() -> None:

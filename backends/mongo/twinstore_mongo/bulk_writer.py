@@ -281,8 +281,8 @@ class MongoRangeWriter(RangeWriter):
         """Reject a refused record, unless its key came into the store meanwhile."""
         index = violated_index(refused.error)
         # Somebody inserted the key since it was looked for; now it can be compared like any other. Its index
-        # may have the name that another program gave it.
-        if index is not None and index not in self._codec.uniques and write.replaces is None:
+        # may have another name, and the server names the first one that refuses, which that need not be.
+        if index is not None and write.replaces is None:
             stored = self._stored([write.key]).get(write.key)
             if stored is not None:
                 self._decide(write, stored)

@@ -79,9 +79,8 @@ def longs_of(entity: Entity) -> tuple[str, ...]:
     bits as their value needs.
     """
     columns = entity.shapes if entity.layout is Layout.COLUMNS else entity.beside
-    return tuple(
-        name for name in columns if name not in entity.narrow and is_whole(entity.shapes[name].value)
-    )
+    wide = (name for name in columns if name not in entity.narrow)
+    return tuple(name for name in wide if is_whole(entity.shapes[name].value))
 
 
 def is_whole(value: ValueShape) -> bool:

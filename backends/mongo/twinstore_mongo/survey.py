@@ -147,8 +147,13 @@ def warnings_of(
 def wanted_indexes(entity: Entity) -> list[IndexSpec]:
     """Return the indexes that serve the lists of an entity, as it describes them."""
     key = tuple(order_of(codec_of(entity).key))
-    # That of the key is warned of apart, and one that removes what is old serves no list.
-    return [index for index in index_specs(entity) if index.key != key and index.retention is None]
+    # That of the key is warned of apart; one that removes what is old, or leaves rows out while an option is
+    # off, serves no list.
+    return [
+        index
+        for index in index_specs(entity)
+        if index.key != key and index.retention is None and index.sparse_unless is None
+    ]
 
 
 def serves(wanted: IndexSpec, indexes: Sequence[Mapping[str, Any]]) -> bool:

@@ -6,8 +6,10 @@ from typing import Final
 
 from twinstore.modules import ModuleSpec
 from twinstore.taskrunner.catalog import TASKRUNNER
+from twinstore.taskrunner.checks import TaskRunnerLists
 from twinstore.taskrunner.repositories import Repositories
 from twinstore.taskrunner.storage import TaskRunnerSession, TaskRunnerStorage
+from twinstore.taskrunner.trial import TASKRUNNER_TRIAL
 
 __all__ = ["MODULE"]
 
@@ -18,5 +20,7 @@ MODULE: Final = ModuleSpec(
     package="twinstore.taskrunner",
     storage=TaskRunnerStorage,
     session=TaskRunnerSession,
+    checks=TaskRunnerLists,
+    trial=TASKRUNNER_TRIAL,
     kit="twinstore.testing.taskrunner:TaskRunnerContract",
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from twinstore.canonical import CanonicalModel
-from twinstore.fields import Id, Text, Timestamp
+from twinstore.fields import Id, Name, Text, Timestamp
 from twinstore.taskrunner.enums import PackArtifactStatus
-from twinstore.taskrunner.pack_runs import FilledText
 
 if TYPE_CHECKING:
     from twinstore.tenancy import AllTenants
@@ -24,7 +23,7 @@ class PackRunArtifact(CanonicalModel):
 
     run_id: Id
     name: Id
-    type: FilledText
+    type: Name
     source_path: Text | None = None
     stored_path: Text | None = None
     status: PackArtifactStatus

@@ -220,7 +220,8 @@ def fields_of(entity: Entity, method: Method) -> tuple[str, ...]:
     no other parameter means.
     """
     parameters = [name for name in method.positional if name not in {TENANT, LIMIT}]
-    known = {name: to_camel(name) for name in parameters if to_camel(name) in entity.known}
+    # A model may have its names in snake_case on the wire, too.
+    known = {name: wire for name in parameters for wire in (to_camel(name), name) if wire in entity.known}
     rest = (name for name in entity.key if name != entity.tenant_field and name not in known.values())
     return tuple(known[name] if name in known else next(rest, name) for name in parameters)
 

@@ -121,7 +121,7 @@ MACHINES: Final = Entity(
     key_parts=(text("machine_id"),),
     tenancy=Tenancy.none(),
     group="machines",
-    narrow=(),
+    narrow=("docker_slots",),
     generated_id=True,
     # No retention: machines persist.
     indexes=(

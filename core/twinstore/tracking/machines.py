@@ -75,9 +75,9 @@ class TrackingMachineRepository(Protocol):
 
     A slot is occupied while a session that the machine lists has it and is neither completed nor failed.
     ``created_at`` and ``updated_at`` are set by the clock of the storage, whatever a record says there. All
-    methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` in a session of one tenant or in
-    system scope, ``UnavailableError`` when the store cannot be reached and ``DocumentDecodeError`` for a
-    stored document that does not form a machine.
+    methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` in a session of one tenant,
+    ``UnavailableError`` when the store cannot be reached and ``DocumentDecodeError`` for a stored document
+    that does not form a machine.
     """
 
     def create(self, record: TrackingMachine) -> TrackingMachine:

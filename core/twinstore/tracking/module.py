@@ -18,4 +18,5 @@ MODULE: Final = ModuleSpec(
     package="twinstore.tracking",
     storage=TrackingStorage,
     session=TrackingUnit,
+    kit="twinstore.testing.tracking:TrackingContract",
 )

@@ -106,9 +106,8 @@ class TrackingSessionRepository(Protocol):
 
     ``created_at`` and ``updated_at`` are set by the clock of the storage, whatever a record says there. A
     threshold that is not given is ``Tracking:StaleAfterSeconds``. All methods raise ``ValidationError`` for
-    bad arguments, ``TenantScopeError`` in a session of one tenant or in system scope, ``UnavailableError``
-    when the store cannot be reached and ``DocumentDecodeError`` for a stored document that does not form a
-    session.
+    bad arguments, ``TenantScopeError`` in a session of one tenant, ``UnavailableError`` when the store cannot
+    be reached and ``DocumentDecodeError`` for a stored document that does not form a session.
     """
 
     def create(self, record: TrackingSession) -> TrackingSession:
@@ -243,6 +242,6 @@ class TrackingSessionRepository(Protocol):
     def purge_expired(self, now: datetime, *, batch_size: int = 500) -> int:
         """Remove the sessions that ended ``Tracking:Storage:RetentionDays`` ago or earlier.
 
-        Returns how many. Oldest first, by (completed_at, session_id). Switched off: 0. Not atomic: in batches.
+        Returns how many. Oldest first, by (completed_at, session_id). Switched off: 0. Not atomic.
         """
         ...

@@ -96,9 +96,9 @@ class TrackingTaskRepository(Protocol):
     """Tasks; they have no tenant.
 
     ``created_at`` and ``updated_at`` are set by the clock of the storage, whatever a record says there. All
-    methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` in a session of one tenant or in
-    system scope, ``UnavailableError`` when the store cannot be reached and ``DocumentDecodeError`` for a
-    stored document that does not form a task.
+    methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` in a session of one tenant,
+    ``UnavailableError`` when the store cannot be reached and ``DocumentDecodeError`` for a stored document
+    that does not form a task.
     """
 
     def create(self, record: TrackingTask) -> TrackingTask:
@@ -184,6 +184,6 @@ class TrackingTaskRepository(Protocol):
     def purge_expired(self, now: datetime, *, batch_size: int = 500) -> int:
         """Remove the tasks that ended ``Tracking:Storage:RetentionDays`` ago or earlier.
 
-        Returns how many. Oldest first, by (completed_at, task_id). Switched off: 0. Not atomic: in batches.
+        Returns how many. Oldest first, by (completed_at, task_id). Switched off: 0. Not atomic.
         """
         ...

@@ -52,8 +52,8 @@ def run_id(one_of_each: OneOfEach) -> str:
 
 TENANT_CALLS: Final = (
     called(
-        "pack_runs.save",
-        lambda s, t, h: s.pack_runs.save(h[PACK_RUNS].evolve(tenant_id=t)),
+        "pack_runs.create",
+        lambda s, t, h: s.pack_runs.create(h[PACK_RUNS].evolve(tenant_id=t)),
         DuplicateError,
     ),
     called(

@@ -119,7 +119,7 @@ TASKRUNNER_EXAMPLES: Final = ModuleExamples(
             protocol=PackRunStateStore,
             small=make_pack_run,
             rich=rich_pack_run,
-            store="create",
+            store="save",
             orders={"list": "-updatedAt runId"},
         ),
         example(

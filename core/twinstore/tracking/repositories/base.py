@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Self
 
 from typing_extensions import override
@@ -11,11 +11,10 @@ from typing_extensions import override
 from twinstore.clock import SystemClock
 from twinstore.repository import Repository
 from twinstore.scope import instant_argument
+from twinstore.tenancy import NO_TENANT
 from twinstore.tracking.options import TrackingOptions
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from twinstore.access import Access
     from twinstore.catalog import Entity
     from twinstore.clock import Clock
@@ -26,7 +25,7 @@ __all__ = ["TrackingRepository"]
 PURPOSE: Final = "tracking"
 SYSTEM: Final = SystemClock()
 DEFAULTS: Final = TrackingOptions()
-EARLIEST_YEAR: Final = 1
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class TrackingRepository(Repository):
@@ -46,7 +45,15 @@ class TrackingRepository(Repository):
         return made
 
     def _scope(self) -> Tenants:
-        """Admit a call, each of which is about rows without tenant; return their scope."""
+        """Admit a call, each of which is about rows without tenant; return their scope.
+
+        Raises:
+            TenantScopeError: in a session of one tenant, which would keep nothing apart here.
+        """
+        # System scope sees every row, and those of nobody too.
+        if self._access.binding.scope.purpose is not None:
+            self._access.binding.state.check()
+            return NO_TENANT
         return self._admit_scope(None, PURPOSE)
 
     def _threshold(self, threshold: timedelta | None) -> timedelta:
@@ -55,8 +62,8 @@ class TrackingRepository(Repository):
 
     def _purge_ended(self, entity: Entity, now: datetime, batch_size: int) -> int:
         """Remove what ended longer ago than the host keeps it."""
-        instant, age = instant_argument(now, "now"), timedelta(days=self._options.retention_days)
-        # 68 years at most; nothing ended before the calendar began.
-        if not age or instant.year - EARLIEST_YEAR <= age.days // 365:
-            return 0
-        return self._purge(entity, self._scope(), instant - age, batch_size)
+        scope, instant = self._scope(), instant_argument(now, "now")
+        age = timedelta(days=self._options.retention_days)
+        # Nothing ended before the calendar began.
+        before = instant - age if age <= instant - EARLIEST else EARLIEST
+        return self._purge(entity, scope, before, batch_size) if age else 0

@@ -110,8 +110,10 @@ def doubled(
     for index in entity.uniques:
         last = index.names[-1]
         if last not in {*entity.key, entity.tenant_field, parent}:
-            name, value = places[last].name, values[places[last].name]
-            changed[name] = value + BEYOND if isinstance(value, int) else fresh_text(str(value), COPY)
+            name = places[last].name
+            value = values.get(name)
+            if value is not None:  # an absent one is nobody's
+                changed[name] = value + BEYOND if isinstance(value, int) else fresh_text(str(value), COPY)
     if parent is not None and parent_key is not None:
         changed[places[parent].name] = parent_key[0]
     for part in entity.key_parts:

@@ -116,7 +116,8 @@ class PackRunApprovalContract(TaskRunnerCases):
         with pytest.raises(NotFoundError):
             store.decide(waiting.run_id, "no-approval", APPROVED, at(5), actor_id="ada", tenant_id=tenant)
         assert store.get(*key, tenant_id=tenant) == waiting
-        assert store.decide(*key, APPROVED, at(5), actor_id="ada", plan_hash="hash", tenant_id=tenant)
+        decided = store.decide(*key, APPROVED, at(5), actor_id="ada", plan_hash="hash", tenant_id=tenant)
+        assert decided.status is APPROVED
 
     def test_of_sixteen_deciders_one_decides(self, workspace: TaskRunnerWorkspace) -> None:
         waiting, tenant = saved(workspace), workspace.tenant
@@ -143,13 +144,12 @@ class PackRunApprovalContract(TaskRunnerCases):
     def test_a_decision_survives_a_save_at_the_same_moment(self, workspace: TaskRunnerWorkspace) -> None:
         waiting, tenant = saved(workspace), workspace.tenant
 
-        def act(storage: TaskRunnerStorage, number: int) -> object:
-            store = storage.pack_run_approvals
+        def act(storage: TaskRunnerStorage, number: int) -> None:
+            store, key = storage.pack_run_approvals, (waiting.run_id, waiting.approval_id)
             if number:
-                return store.save(waiting.run_id, [waiting.evolve(messages=(str(number),))], tenant_id=tenant)
-            return store.decide(
-                waiting.run_id, waiting.approval_id, APPROVED, at(5), actor_id="ada", tenant_id=tenant
-            )
+                store.save(waiting.run_id, [waiting.evolve(messages=(str(number),))], tenant_id=tenant)
+            else:
+                store.decide(*key, APPROVED, at(5), actor_id="ada", tenant_id=tenant)
 
         assert outcomes(workspace.race(act, range(6))) == {"ok": 6}
         stored = workspace.storage.pack_run_approvals.get_required(

@@ -15,7 +15,7 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.taskrunner.catalog import PACK_RUNS
-from twinstore.taskrunner.enums import PackRunStepStatus
+from twinstore.taskrunner.enums import PackRunStepKind, PackRunStepStatus
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions, PackRunStep
 from twinstore.taskrunner.state_factory import PackRunStateFactory, PackRunStepPlan
 from twinstore.taskrunner.states import STEP_MOVES
@@ -198,10 +198,10 @@ class PackRunStateContract(TaskRunnerCases):
 
     def test_a_gate_says_what_it_waits_for(self, workspace: TaskRunnerWorkspace) -> None:
         plans = (
-            PackRunStepPlan(step_id="approve", kind="gate.approval", approval_id="release"),
-            PackRunStepPlan(step_id="check", kind="gate.policy", gate_message="clean?"),
+            PackRunStepPlan(step_id="approve", kind=PackRunStepKind.GATE_APPROVAL, approval_id="release"),
+            PackRunStepPlan(step_id="check", kind=PackRunStepKind.GATE_POLICY, gate_message="clean?"),
             PackRunStepPlan(step_id="build"),
-            PackRunStepPlan(step_id="off", kind="gate.approval", enabled=False),
+            PackRunStepPlan(step_id="off", kind=PackRunStepKind.GATE_APPROVAL, enabled=False),
         )
         run = PackRunStateFactory.create_initial(
             workspace.id("made"), "hash", PLAN, plans, at(), requested_at=at(1), tenant_id=workspace.tenant

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -169,13 +170,14 @@ class RunScopeContract(TaskRunnerCases):
         free = Owned.stored(workspace.storage, None, workspace.id("free"))
         with enforcing(workspace) as storage:
             assert not storage.admits_no_tenant
-            for call in (
+            calls: list[Callable[[], object]] = [
                 storage.pack_runs.list,
                 lambda: storage.pack_runs.create(make_pack_run(None, workspace.id("new"))),
                 lambda: storage.pack_runs.save(free.run),
                 lambda: reads_of(storage, free, None),
-                *((lambda write=write: write(storage, None)) for write in writes_of(free)),
-            ):
+                *(partial(write, storage, None) for write in writes_of(free)),
+            ]
+            for call in calls:
                 with pytest.raises(TenantScopeError):
                     call()
             owned = Owned.stored(storage, workspace.tenant, workspace.id("mine"))
