@@ -236,31 +236,24 @@ def test_the_validator_is_that_of_the_collection(mongo: Any, entity: Entity) -> 
     assert (options["validationLevel"], options["validationAction"]) == ("strict", "error")
 
 
-@pytest.fixture(scope="module")
-def stored(mongo_settings: tuple[Settings, MongoDatabase]) -> None:
-    """Store one row of each entity of every module."""
+def test_the_internal_fields_of_documents_are_named(
+    mongo: Any,  # noqa: ANN401  # a pymongo database
+    mongo_settings: tuple[Settings, MongoDatabase],
+    tenant: str,
+) -> None:
     with open_storage(mongo_settings[0]) as storage:
         for examples in EXAMPLES:
-            examples.store_each(storage.module(examples.module.name).unbound, "acme", "x@acme")
-
-
-def test_the_internal_fields_of_documents_are_named(mongo: Any, stored: None) -> None:  # noqa: ANN401  # a pymongo database
-    del stored
-    found_in = {
-        entity.name: {
-            field
-            for document in mongo[entity.collection].find()
-            for field in document
-            if field.startswith("_")
-        }
-        for entity in EVERY
+            examples.store_each(storage.module(examples.module.name).unbound, tenant, f"x@{tenant}")
+    documents = {entity.name: list(mongo[entity.collection].find()) for entity in EVERY}
+    stored = {
+        name: {field for document in found for field in document if field.startswith("_")}
+        for name, found in documents.items()
     }
-    assert all(found_in.values())
-    internal = set[str]().union(*found_in.values())
+    internal = set[str]().union(*stored.values())
     assert {"_id", "_version", "_runId"} <= internal
     assert {field for field in internal if f"`{field}`" not in PAGE.partition("## 3. ")[0]} == set()
     listed = {row[0]: set(re.findall(r"`(\w+)`", " ".join(row[1:]))) for row in rows_of("internal-fields")}
-    for name, found in found_in.items():
+    for name, found in stored.items():
         assert found - {"_id"} <= listed.get(f"`{name}`", set()), name
     told = {row[0].strip("`"): row[1:] for row in rows_of("document-ids")}
     for entity in EVERY:
