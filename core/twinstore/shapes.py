@@ -7,7 +7,7 @@ of a model a second time.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -27,7 +27,7 @@ __all__ = [
     "has_floats",
     "instant_paths",
     "is_whole",
-    "left_out_when_empty",
+    "left_out_values",
     "shapes_of",
 ]
 
@@ -61,6 +61,9 @@ SCALARS: Final[tuple[tuple[type, Kind], ...]] = (
     (float, Kind.NUMBER),
     (datetime, Kind.INSTANT),
 )
+
+
+EMPTY: Final[Mapping[Kind, object]] = {Kind.LIST: [], Kind.MAP: {}, Kind.INTEGER: 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +176,9 @@ def is_whole(value: ValueShape) -> bool:
     return item is not None and item.kind is Kind.INTEGER
 
 
-def left_out_when_empty(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the wire names of the lists and maps that the wire form leaves out when they are empty."""
-    return tuple(shape.wire for shape in shapes_of(model) if shape.left_out)
+def left_out_values(model: type[BaseModel]) -> dict[str, object]:
+    """Return by wire name the values that the wire form leaves out: an empty list or map, and zero."""
+    return {shape.wire: EMPTY[shape.value.kind] for shape in shapes_of(model) if shape.left_out}
 
 
 @cache

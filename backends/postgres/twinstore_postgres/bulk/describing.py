@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.catalog import Layout
 from twinstore.errors import MigrationError, Outcome
-from twinstore.shapes import Kind, left_out_when_empty
+from twinstore.shapes import Kind, left_out_values
 from twinstore_postgres.bulk.converting import converter_of, digits_text, is_array
 from twinstore_postgres.bulk.scanning import SelectedColumn, TableScan
 from twinstore_postgres.columns import PAYLOAD, VERSION, column_name, has_column, key_in_payload
@@ -74,7 +74,7 @@ def scan_of(connection: Connection, entity: Entity) -> TableScan:
         if entity.versioned_table and VERSION in types
         else None,
         payload=payload,
-        optional_lists=left_out_when_empty(entity.model),
+        left_out=left_out_values(entity.model),
     )
 
 
