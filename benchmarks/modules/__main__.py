@@ -15,6 +15,7 @@ from twinstore.modules import module_plugin, module_spec
 from twinstore.storage import open_module
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterator, Sequence
 
     from twinstore.catalog import Entity
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 MONGO, POSTGRES, FILESYSTEM = "Mongo", "Postgres", "Filesystem"
+LOADS: Final = (MONGO, FILESYSTEM)
 LOADED: Final = "modules"
 FILES: Final = "modules_files"
 HEAD: Final = ("entity", "rows", "copy", "verify", "copy, of the raw scan", "verify, of the raw scan", "MB")
@@ -47,43 +49,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--files", type=int, default=10_000, help="pack runs as files (%(default)s)")
     parser.add_argument("--directory", type=Path, default=Path(".bench/modules"), help="(%(default)s)")
     parser.add_argument("--keep", action="store_true", help="measure what an earlier run has loaded")
+    parser.add_argument("--load", nargs="+", choices=LOADS, default=LOADS, help="what to load (all)")
+    parser.add_argument("--load-only", action="store_true", help="end when it is loaded")
     options = parser.parse_args(arguments)
     with open_stores(options.directory, LOADED) as stores:
         files = replace(stores, database=FILES)
         if not options.keep:
-            loaded(stores, files, options.count, options.files)
-        for way in measured(stores, files):
+            loaded(stores, files, options)
+        for way in () if options.load_only else measured(stores, files):
             show(way)
 
 
-def loaded(stores: Stores, files: Stores, count: int, of_files: int) -> None:
+def loaded(stores: Stores, files: Stores, options: Namespace) -> None:
     """Fill MongoDB with both modules, and the directory with the task runner, through their services."""
-    stores.empty()
-    files.empty()
     first = start()
-    for module in ("taskrunner", "tracking"):
-        _load(
-            stores,
-            module,
-            MONGO,
-            Load(
-                module=module,
-                settings=stores.settings(section_of(module), MONGO),
-                count=count,
-                first=first,
-                units=True,
-            ),
-        )
-    settings = files.settings("TaskRunner", FILESYSTEM)
-    _load(
-        files,
-        "taskrunner",
-        FILESYSTEM,
-        Load(module="taskrunner", settings=settings, count=of_files, first=first, units=False),
-    )
+    if MONGO in options.load:
+        stores.empty()
+        for module in ("taskrunner", "tracking"):
+            settings = stores.settings(section_of(module), MONGO)
+            load = Load(module=module, settings=settings, count=options.count, first=first, units=True)
+            _load(stores, MONGO, load)
+    if FILESYSTEM in options.load:
+        files.empty()
+        settings = files.settings("TaskRunner", FILESYSTEM)
+        load = Load(module="taskrunner", settings=settings, count=options.files, first=first, units=False)
+        _load(files, FILESYSTEM, load)
 
 
-def _load(stores: Stores, module: str, driver: str, load: Load) -> None:
+def _load(stores: Stores, driver: str, load: Load) -> None:
+    module = load.module
     stores.migrate(module, section_of(module), driver)
     seconds = fill(load)
     with open_module(module, config=load.settings) as storage:
@@ -101,7 +95,7 @@ def measured(stores: Stores, files: Stores) -> Iterator[Way]:
         yield _way(stores, module, MONGO, POSTGRES)
         stores.vacuum()
         yield _way(back, module, POSTGRES, MONGO)
-    for target in (POSTGRES, MONGO) if (files.root.exists()) else ():
+    for target in (POSTGRES, MONGO):
         yield _way(files, "taskrunner", FILESYSTEM, target)
 
 

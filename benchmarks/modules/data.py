@@ -24,6 +24,8 @@ from twinstore.tracking import TrackingMachine, TrackingSession, TrackingTask
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from twinstore.jsontext import JsonObject
+
 __all__ = ["MACHINES", "PackHistory", "WorkHistory", "machines", "pack_history", "start", "work_history"]
 
 TENANTS: Final = (None, "aurora-labs", "borealis", "Çelik-Werke")
@@ -107,7 +109,7 @@ def pack_history(number: int, first: datetime) -> PackHistory:
     )
 
 
-def plan_of(seed: bytes) -> dict[str, object]:
+def plan_of(seed: bytes) -> JsonObject:
     """Return a plan of about 600 bytes."""
     return {
         "apiVersion": "packs/v1",

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_snake
 from twinstore.canonical import CanonicalModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from twinstore.modules import ModuleSpec
 
@@ -35,7 +35,7 @@ def samples_of(module: ModuleSpec[object]) -> dict[str, type[CanonicalModel]]:
 
 
 def model_of(module: ModuleSpec[object], sample: str) -> type[CanonicalModel]:
-    """Return the model of a sample by its name: the longest that it begins with, or that begins with it.
+    """Return the model of a sample by its name: that of an entity, or of a public model, or what it begins.
 
     Raises:
         LookupError: no public model of the module has such a name.
@@ -43,20 +43,20 @@ def model_of(module: ModuleSpec[object], sample: str) -> type[CanonicalModel]:
     stem = _stem(sample)
     # By the name of an entity first, since its model may have another one.
     entities = {entity.singular.replace(" ", "-"): entity.model for entity in module.catalog.entities}
-    if (entity := entities.get(_closest(stem, entities))) is not None:
+    if (entity := entities.get(_closest(stem, [*entities]))) is not None:
         return entity
     models = _models(module.package)
-    found = _closest(stem, models)
+    found = _closest(stem, [*models])
     if not found:
         raise LookupError(f"{module.package} exports no model that the sample {sample} is named after")
     return models[found]
 
 
-def _closest(stem: str, names: Iterable[str]) -> str:
-    """Return the longest name with which a stem begins, or else that begins with it; empty for none."""
-    exact = [name for name in names if stem == name or stem.startswith(f"{name}-")]
-    found = exact or [name for name in names if name.startswith(f"{stem}-")]
-    return max(found, key=len, default="")
+def _closest(stem: str, names: Sequence[str]) -> str:
+    """Return the name that a stem is, or begins, or else the longest with which it begins; empty for none."""
+    longer = [name for name in names if name == stem or name.startswith(f"{stem}-")]
+    found = longer or [name for name in names if stem.startswith(f"{name}-")]
+    return stem if stem in longer else max(found, key=len, default="")
 
 
 def _models(package: str) -> dict[str, type[CanonicalModel]]:

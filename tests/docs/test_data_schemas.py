@@ -58,7 +58,9 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 def for_every_module(config: Settings, driver: str) -> Settings:
     """Return settings in which the driver of a database answers for every module."""
     switches = {module_plugin(module.name).settings.section: driver for module in MODULES}
-    return {"Persistence": {**config["Persistence"], **switches}}
+    section = config["Persistence"]
+    assert isinstance(section, dict)
+    return {"Persistence": {**section, **switches}}
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from twinstore.access import Row
 from twinstore_mongo.codec import FIRST_VERSION, next_version
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.errors import DUPLICATE_KEY, violated_index
+from twinstore_mongo.exact import given_back
 from twinstore_mongo.raw import element_of, first_of
 
 if TYPE_CHECKING:
@@ -150,11 +151,13 @@ def lossless(raw: bytes) -> Document | None:
         document = bson.decode(raw, EXACT)
     except bson.InvalidBSON:
         return None
-    return document if bson.encode(document) == raw else None
+    return document if bson.encode(document) == raw else given_back(raw)
 
 
 def same(one: object, other: object) -> bool:
     """Whether two stored values are of one type and equal; the order of names does not matter."""
+    # The client shows a map as a reference or not, depending on the order of its names.
+    one, other = (dict(item.as_doc()) if isinstance(item, bson.DBRef) else item for item in (one, other))
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):

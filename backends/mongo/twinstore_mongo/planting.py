@@ -17,13 +17,14 @@ from pymongo import DeleteOne, InsertOne, ReplaceOne
 from pymongo.errors import BulkWriteError, OperationFailure
 from typing_extensions import override
 
+from twinstore.jsondates import DATE
 from twinstore.planting import Doubled, Planter, PlantRefusedError, RawRow, Role, SchemaPart, StoredPlace
 from twinstore.resources import SharedResources
 from twinstore_mongo.connection import Connection
 from twinstore_mongo.derive import ID, VERSION, derived_fields, stored_names
 from twinstore_mongo.error_messages import ID_INDEX, violated_index
 from twinstore_mongo.errors import DUPLICATE_KEY
-from twinstore_mongo.stored_form import LEAST_SHORT, MOST_SHORT
+from twinstore_mongo.stored_form import LEAST_SHORT, MOST_SHORT, instant_text
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -140,12 +141,13 @@ class MongoPlanter(Planter):
 
     @override
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
-        """Return numbers of other types, and instants and generated identities as text."""
+        """Return numbers of other types, generated identities as text, instants as text and as an object."""
         del place
         if isinstance(value, bson.ObjectId):
             yield "text", str(value)
         if isinstance(value, datetime):
             yield "text", f"{value.isoformat(timespec='milliseconds')}+00:00"
+            yield "object", {DATE: instant_text(value)}
         elif isinstance(value, bool):
             yield "int32", int(value)
         elif isinstance(value, int):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity, Key
     from twinstore_mongo.connection import Document
 
-__all__ = ["StoredForm", "json_of"]
+__all__ = ["LEAST_SHORT", "MOST_SHORT", "StoredForm", "instant_text", "json_of"]
 
 # What stands for itself. The client has a class of its own for integers of 64 bits, so these have 32.
 PLAIN: Final = frozenset({str, bool, int, NoneType})

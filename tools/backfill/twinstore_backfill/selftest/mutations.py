@@ -13,6 +13,7 @@ from unicodedata import normalize
 from twinstore import jsontext
 from twinstore.enums import NumberedEnum
 from twinstore.fields import parse_timestamp
+from twinstore.jsondates import DATE
 from twinstore.planting import STORED_NULL, Role
 from twinstore.shapes import Kind as Shape
 from twinstore_backfill.selftest.kinds import Kind
@@ -146,7 +147,8 @@ def _of_presence(spot: Spot, planter: Planter) -> Iterator[Mutation]:
 
 
 def _of_instant(spot: Spot, value: datetime, planter: Planter) -> Iterator[Mutation]:
-    yield _set(spot, Kind.STEP, value + MILLISECOND)
+    # Under other names of the same map there are values of other kinds.
+    yield _set(spot, Kind.STEP, value + MILLISECOND, form="of a date" if spot.in_map else "")
     yield _set(spot, Kind.PART_OF_MILLISECOND, value + PART)
     if not planter.tabular:
         text = f"{(value + PART).isoformat(timespec='microseconds')}+00:00"
@@ -154,9 +156,12 @@ def _of_instant(spot: Spot, value: datetime, planter: Planter) -> Iterator[Mutat
 
 
 def _of_text(spot: Spot, value: str, taken: AbstractSet[object]) -> Iterator[Mutation]:
-    instant = instant_of(value) if spot.shape is not None and spot.shape.kind is Shape.INSTANT else None
+    is_date = spot.in_map and spot.name == DATE
+    is_instant = is_date or (spot.shape is not None and spot.shape.kind is Shape.INSTANT)
+    instant = instant_of(value) if is_instant else None
     if instant is not None:
-        yield _set(spot, Kind.STEP, jsontext.format_timestamp(instant + MILLISECOND))
+        later = jsontext.format_timestamp(instant + MILLISECOND)
+        yield _set(spot, Kind.STEP, later, form="of a date" if is_date else "")
         yield _set(spot, Kind.PART_OF_MILLISECOND, (instant + PART).isoformat())
     else:
         yield _set(spot, Kind.STEP, next_text(spot, value, taken))
