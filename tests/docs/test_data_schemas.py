@@ -254,8 +254,8 @@ def check_identity(
     """Compare what the page says of an ``_id`` and of what finds the key with documents and indexes."""
     assert documents, collection.name
     assert {"ObjectId" in identity} == {isinstance(item["_id"], ObjectId) for item in documents}
-    joined = [re.findall(r"\w+", identity) for item in documents if "<" in identity]
-    for document, names in zip(documents, joined, strict=False):
+    names = re.findall(r"\w+", identity)
+    for document in documents if "<" in identity else ():
         parts = [str(document[name]) for name in names]
         assert document["_id"] in {":".join(parts), "".join(f":{len(part)}:{part}" for part in parts)}
     if key == "`_id` itself":
