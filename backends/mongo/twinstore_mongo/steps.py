@@ -180,8 +180,9 @@ def parse_step(name: str, text: bytes) -> Step:
         for item in content["collections"]
     )
     # A name that administrators knew before the file had a number.
-    recorded = content.get("recordedAs", name)
-    return Step(recorded, f"sha256:{sha256(plain).hexdigest()}", collections, file=name)
+    recorded = content.get("recordedAs")
+    checksum = f"sha256:{sha256(plain).hexdigest()}"
+    return Step(recorded or name, checksum, collections, file=name if recorded else "")
 
 
 def whole_collections(steps: Iterable[Step]) -> tuple[CollectionSpec, ...]:
