@@ -197,23 +197,6 @@ def test_no_file_is_left_of_a_run_that_there_never_was(storage: TaskRunnerStorag
     assert [path for path in root.rglob("*") if path.is_file()] == []
 
 
-def test_a_forked_child_writes_beside_its_parent(storage: TaskRunnerStorage) -> None:
-    storage.pack_runs.create(make_pack_run(None, "a"))
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            for _ in range(20):
-                storage.pack_run_logs.append_next("a", make_draft())
-            code = 0
-        finally:
-            os._exit(code)
-    for _ in range(20):
-        storage.pack_run_logs.append_next("a", make_draft())
-    assert os.waitpid(child, 0)[1] == 0
-    assert sequences(storage, "a") == list(range(1, 41))
-
-
 @pytest.mark.parametrize("content", [None, b"x"])
 def test_a_root_that_is_no_folder_is_refused(tmp_path: Path, content: bytes | None) -> None:
     place = tmp_path / "root"
