@@ -26,6 +26,7 @@ __all__ = [
     "Kind",
     "has_floats",
     "instant_paths",
+    "is_whole",
     "left_out_when_empty",
     "shapes_of",
 ]
@@ -164,6 +165,12 @@ def wire_name(name: str, info: FieldInfo) -> str:
 def instant_paths(model: type[BaseModel]) -> tuple[FieldPath, ...]:
     """Return the wire paths of all instants of a model; lists and maps on the way do not count."""
     return tuple(_instants(model))
+
+
+def is_whole(value: ValueShape) -> bool:
+    """Whether a value is an integer, or a list of integers."""
+    item = value.item if value.kind is Kind.LIST else value
+    return item is not None and item.kind is Kind.INTEGER
 
 
 def left_out_when_empty(model: type[BaseModel]) -> tuple[str, ...]:

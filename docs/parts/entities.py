@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.modules import ModuleSpec
 
-__all__ = ["MODULES", "entities_part", "identity", "internal_fields_table", "retention"]
+__all__ = ["MODULES", "document_id_table", "entities_part", "internal_fields_table", "retention"]
 
 MODULES: Final[tuple[ModuleSpec[object], ...]] = tuple(map(module_spec, shipped_modules()))
 
@@ -43,37 +43,13 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
         for entity, title in titles.items()
     )
     sections = (
-        f"#### {title}\n\n{prose(entity.model)}\n\n{identity(entity)}\n\n{held(entity)}"
-        for entity, title in titles.items()
+        f"#### {title}\n\n{prose(entity.model)}\n\n{held(entity)}" for entity, title in titles.items()
     )
     stored = {entity.model for entity in titles}
     others = [name for name, model in samples.items() if model not in stored]
     # What callers send or are told is the row of another model.
     told = [f"Stored as part of another entity or not at all: {_links(module, others)}."] if others else []
     return "\n\n".join((table(head, rows), *told, *sections))
-
-
-def identity(entity: Entity) -> str:
-    """Return what the ``_id`` of a document is, and how the key is found from it."""
-    index, key = key_index(entity), codes(entity.key)
-    own, single = entity.document_id, len(entity.key) == 1
-    if index is None:
-        return f"Documents have the key {key} as {code(ID)}."
-    stored = codes(name for name, _ in index.key)
-    stands = "stands" if single else "stand"
-    found = f"{stored} {stands} beside it, and the unique index {code(index.name)} finds a row by the key."
-    if entity.generated_id:
-        return (
-            f"Documents have a generated ObjectId as {code(ID)}: made at the first insert, kept from then "
-            f"on, no part of the key {key}. {found} The {code(ID)} of a document that is gone does not tell "
-            "its key; whoever needs that reads the state before, as of a point in time."
-        )
-    if own is not None:
-        return f"Documents have {code(own)} as {code(ID)}, from which the key {key} follows. {found}"
-    joined = ":".join(f"<{name}>" for name in entity.key)
-    parts = [part.type.is_number for part in entity.key_parts]
-    ends = " The number is what follows the last colon." if parts == [False, True] else ""
-    return f"Documents have the key {key}, joined as {code(joined)}, as {code(ID)}.{ends} {found}"
 
 
 def retention(entity: Entity) -> str:
@@ -108,6 +84,27 @@ def internal_fields_table(modules: Iterable[ModuleSpec[object]]) -> str:
     head = ("Entity", "Markers", "Derived", "Version")
     cells = ((code(name), *(cell or NONE for cell in row)) for name, row in rows.items() if any(row))
     return table(head, cells)
+
+
+def document_id_table(modules: Iterable[ModuleSpec[object]]) -> str:
+    """Return what ``_id`` is in the documents of each entity, and how the key is found from it."""
+    rows = (
+        (code(entity.name), *_document_id(entity)) for module in modules for entity in module.catalog.entities
+    )
+    return table(("Entity", "`_id`", "Key"), rows)
+
+
+def _document_id(entity: Entity) -> tuple[str, str]:
+    """Return what ``_id`` is, and what finds the key: the id, or an index on what stands beside it."""
+    index = key_index(entity)
+    if index is None:
+        return code(entity.key[0]), "`_id` itself"
+    key = f"{codes(field for field, _ in index.key)}, by {code(index.name)}"
+    if entity.generated_id:
+        return "generated `ObjectId`", key
+    if entity.own_id is not None:
+        return code(entity.own_id), f"{key}; it follows from `_id`"
+    return code(":".join(f"<{name}>" for name in entity.key)), key
 
 
 def _internal_fields(entity: Entity) -> tuple[str, str, str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -14,6 +16,7 @@ from bson.raw_bson import RawBSONDocument
 from psycopg import sql
 from pymongo import MongoClient
 
+from tests.backfill.hostile.rows import MAKERS, stored_lines
 from tests.contract.deployments.mongo import MongoDeployment
 from tests.contract.deployments.postgres import PostgresDeployment
 from twinstore.bulk import KeyRange
@@ -222,6 +225,18 @@ def test_what_models_read_all_the_same_is_copied_and_told(sides: Sides) -> None:
     assert copy(sides.tables.bulk, sides.documents.bulk) == []
     findings = findings_of(sides.tables.bulk, sides.documents.bulk, NOTES)
     assert (findings.report().result, findings.equivalences) == ("pass", {"list_bounds": 1})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_text_of_arrays_is_that_of_the_server(sides: Sides, seed: int) -> None:
+    sides.fill(sides.tables)
+    rng = Random(seed)  # not for secrets
+    for name, kind in (("steps", "int8[]"), ("seats", "int4[]"), ("tags", "text[]")):
+        sides.set_in_row(name, MAKERS[kind](rng, None))
+    with sides.tables.bulk.view() as view:
+        texts = [str(record.original) for batch in view.records(NOTES, KeyRange()) for record in batch]
+    lines = [base64.b64decode(json.loads(text)["row"]) for text in texts]
+    assert sorted(lines) == sorted(stored_lines(sides.admin, NOTES))
 
 
 @pytest.mark.parametrize("text", ["{0,NULL}", "{{0,1},{2,3}}", "[0:1]={0,NULL}"])

@@ -13,14 +13,13 @@ from bson import ObjectId
 from pymongo import MongoClient
 
 from docs.generate import PART
-from docs.parts.entities import MODULES, identity, retention
+from docs.parts.entities import MODULES, retention
 from tests.docs.pages import DOCS
 from twinstore import open_storage
 from twinstore.catalog import Entity, Retention
 from twinstore.modules import module_plugin
 from twinstore.query import IsNull
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
-from twinstore.testing.entities import SCANS
 from twinstore.testing.examples import ModuleExamples, is_owned
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
@@ -237,66 +236,46 @@ def test_the_validator_is_that_of_the_collection(mongo: Any, entity: Entity) -> 
     assert (options["validationLevel"], options["validationAction"]) == ("strict", "error")
 
 
-@pytest.fixture(scope="module")
-def stored(mongo_settings: tuple[Settings, MongoDatabase]) -> None:
-    """Store one row of each entity of every module."""
+def test_the_internal_fields_of_documents_are_named(
+    mongo: Any,  # noqa: ANN401  # a pymongo database
+    mongo_settings: tuple[Settings, MongoDatabase],
+    tenant: str,
+) -> None:
     with open_storage(mongo_settings[0]) as storage:
         for examples in EXAMPLES:
-            examples.store_each(storage.module(examples.module.name).unbound, "acme", "x@acme")
-
-
-def test_the_internal_fields_of_documents_are_named(mongo: Any, stored: None) -> None:  # noqa: ANN401  # a pymongo database
-    del stored
-    found_in = {
-        entity.name: {
-            field
-            for document in mongo[entity.collection].find()
-            for field in document
-            if field.startswith("_")
-        }
-        for entity in EVERY
+            examples.store_each(storage.module(examples.module.name).unbound, tenant, f"x@{tenant}")
+    documents = {entity.name: list(mongo[entity.collection].find()) for entity in EVERY}
+    stored = {
+        name: {field for document in found for field in document if field.startswith("_")}
+        for name, found in documents.items()
     }
-    assert all(found_in.values())
-    internal = set[str]().union(*found_in.values())
+    internal = set[str]().union(*stored.values())
     assert {"_id", "_version", "_runId"} <= internal
     assert {field for field in internal if f"`{field}`" not in PAGE.partition("## 3. ")[0]} == set()
     listed = {row[0]: set(re.findall(r"`(\w+)`", " ".join(row[1:]))) for row in rows_of("internal-fields")}
-    for name, found in found_in.items():
+    for name, found in stored.items():
         assert found - {"_id"} <= listed.get(f"`{name}`", set()), name
+    told = {row[0].strip("`"): row[1:] for row in rows_of("document-ids")}
+    for entity in EVERY:
+        check_identity(mongo[entity.collection], documents[entity.name], *told[entity.name])
 
 
-@each_entity
-def test_the_id_of_a_document_and_the_way_to_its_key_are_as_the_page_says(
-    mongo: Any,  # noqa: ANN401  # a pymongo database
-    stored: None,
-    entity: Entity,
+def check_identity(
+    collection: Any,  # noqa: ANN401  # a pymongo collection
+    documents: list[dict[str, Any]],
+    identity: str,
+    key: str,
 ) -> None:
-    del stored
-    said = re.search(rf" {entity.name}\n.*?^(Documents have [^\n]*)$", PAGE, re.MULTILINE | re.DOTALL)
-    assert said is not None
-    collection, told = mongo[entity.collection], said[1]
-    document = collection.find_one()
-    joined = [part for text in re.findall("joined as `(.+?)`", told) for part in text[1:-1].split(">:<")]
-    if joined:
-        assert document["_id"] == ":".join(str(document[part]) for part in joined)
-    assert isinstance(document["_id"], ObjectId) == ("generated ObjectId" in told) == entity.generated_id
-    named = re.findall(r"unique index `(\w+)`", told)
-    beside = [
-        field
-        for text in re.findall(r"((?:`\w+`, )*`\w+`) stands? beside", told)
-        for field in re.findall(r"\w+", text)
-    ]
-    assert [bool(named)] == [bool(beside)]
-    for index in named:
-        content = collection.index_information()[index]
-        assert (content["unique"], [field for field, _ in content["key"]]) == (True, beside)
-    if not named:
-        (key,) = re.findall(r"the key `(\w+)` as `_id`", told)
-        assert (type(document["_id"]), key in document) == (str, False)
-
-
-def test_a_generated_id_is_told_with_what_finds_the_key() -> None:
-    told = identity(SCANS)
-    assert told.startswith("Documents have a generated ObjectId as `_id`")
-    assert "`parcelId`, `sequence` stand beside it, and the unique index `ux_parcelId_sequence` finds" in told
-    assert "as of a point in time" in told
+    """Compare what the page says of an ``_id`` and of what finds the key with documents and indexes."""
+    assert documents, collection.name
+    assert {"ObjectId" in identity} == {isinstance(item["_id"], ObjectId) for item in documents}
+    joined = [re.findall(r"\w+", identity) for item in documents if "<" in identity]
+    for document, names in zip(documents, joined, strict=False):
+        parts = [str(document[name]) for name in names]
+        assert document["_id"] in {":".join(parts), "".join(f":{len(part)}:{part}" for part in parts)}
+    if key == "`_id` itself":
+        assert not any(identity.strip("`") in document for document in documents)
+        return
+    *fields, index = re.findall(r"`(\w+)`", key.partition(";")[0])
+    content = collection.index_information()[index]
+    assert (content["unique"], [field for field, _ in content["key"]]) == (True, fields)

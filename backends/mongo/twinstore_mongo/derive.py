@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.catalog import Layout, StoreKind
 from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
-from twinstore.shapes import Kind
+from twinstore.shapes import is_whole
 from twinstore_mongo.steps import CollectionSpec, IndexSpec
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Derived, Entity, Index, Key, Module
     from twinstore.query import Condition
-    from twinstore.shapes import ValueShape
 
 __all__ = [
     "ID",
@@ -81,12 +80,6 @@ def longs_of(entity: Entity) -> tuple[str, ...]:
     columns = entity.shapes if entity.layout is Layout.COLUMNS else entity.beside
     wide = (name for name in columns if name not in entity.narrow)
     return tuple(name for name in wide if is_whole(entity.shapes[name].value))
-
-
-def is_whole(value: ValueShape) -> bool:
-    """Whether a value is an integer, or a list of integers."""
-    item = value.item if value.kind is Kind.LIST else value
-    return item is not None and item.kind is Kind.INTEGER
 
 
 def collection_specs(module: Module) -> tuple[CollectionSpec, ...]:

@@ -6,8 +6,10 @@ from typing import Final
 
 from twinstore.modules import ModuleSpec
 from twinstore.tracking.catalog import TRACKING
+from twinstore.tracking.checks import TrackingLists
 from twinstore.tracking.repositories import Repositories
 from twinstore.tracking.storage import TrackingStorage, TrackingUnit
+from twinstore.tracking.trial import TRACKING_TRIAL
 
 __all__ = ["MODULE"]
 
@@ -18,5 +20,7 @@ MODULE: Final = ModuleSpec(
     package="twinstore.tracking",
     storage=TrackingStorage,
     session=TrackingUnit,
+    checks=TrackingLists,
+    trial=TRACKING_TRIAL,
     kit="twinstore.testing.tracking:TrackingContract",
 )

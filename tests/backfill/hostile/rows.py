@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore_postgres.columns import Column
 
-__all__ = ["drop_rules", "good_lines", "hostile_rows", "plant_rows", "stored_lines"]
+__all__ = ["MAKERS", "drop_rules", "good_lines", "hostile_rows", "plant_rows", "stored_lines"]
 
 Line = tuple[str | None, ...]
 SESSION: Final = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Final, cast
 from unicodedata import normalize
 
@@ -218,10 +220,10 @@ def next_text(spot: Spot, value: str, taken: AbstractSet[object]) -> str:
         if value in members:
             return str(members[(members.index(value) + 1) % len(members)])
     head, last = value[:-1], ord(value[-1]) if value else ord("`")
-    found = last + 1
-    while not (text := f"{head}{chr(found)}").isprintable() or text in taken:
-        found += 1
-    return text
+    # Behind the last character of all comes the first one again.
+    following = (chr((last + step) % (sys.maxunicode + 1)) for step in count(1))
+    texts = (f"{head}{character}" for character in following)
+    return next(text for text in texts if text.isprintable() and text not in taken)
 
 
 def other_case(value: str) -> str | None:
