@@ -33,6 +33,8 @@ from twinstore_filesystem.names import decoded, encoded
 from twinstore_filesystem.tree import Place, Tree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from twinstore.taskrunner.storage import TaskRunnerStorage
 
 LONG = "\N{BUG}" * 256
@@ -90,7 +92,7 @@ def test_awkward_ids_are_runs_like_any_other(storage: TaskRunnerStorage, run: st
     assert [entry.message for entry in storage.pack_run_logs.read(run)] == [run]
 
 
-TAILS = {
+TAILS: dict[str, Callable[[bytes], bytes]] = {
     "half a line": lambda whole: whole[:-30],
     "a line without its last byte": lambda whole: whole[:-2],
     "a batch that was not finished": lambda whole: b"\x00" + whole[1:] + line("a", 4) + b"\x00",
