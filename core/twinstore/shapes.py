@@ -7,7 +7,7 @@ of a model a second time.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -61,9 +61,6 @@ SCALARS: Final[tuple[tuple[type, Kind], ...]] = (
     (float, Kind.NUMBER),
     (datetime, Kind.INSTANT),
 )
-
-
-EMPTY: Final[Mapping[Kind, object]] = {Kind.LIST: [], Kind.MAP: {}, Kind.INTEGER: 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +174,21 @@ def is_whole(value: ValueShape) -> bool:
 
 
 def left_out_values(model: type[BaseModel]) -> dict[str, object]:
-    """Return by wire name the values that the wire form leaves out: an empty list or map, and zero."""
-    return {shape.wire: EMPTY[shape.value.kind] for shape in shapes_of(model) if shape.left_out}
+    """Return by wire name the value with which a field is left out of the wire form, such as ``[]`` or 0.
+
+    It is the default, because a reader takes that for a field that is not there.
+    """
+    return {
+        shape.wire: _plain(kind.model_fields[shape.name].get_default(call_default_factory=True))
+        for kind in variants_of(model) or (model,)
+        for shape in shapes_of(kind)
+        if shape.left_out
+    }
+
+
+def _plain(default: object) -> object:
+    """Return a default as JSON has it."""
+    return list(cast("tuple[object, ...]", default)) if isinstance(default, tuple) else default
 
 
 @cache

@@ -1,7 +1,7 @@
 """What a scan selects: the columns that the server has, under the names of the description.
 
-From the description come names, the numbers of enumerations, key, tenant, layout, retention and the lists
-that are left out when empty. Which columns there are and of which type, the catalog of the server says.
+From the description come names, the numbers of enumerations, key, tenant, layout, retention and what
+the wire form leaves out. Which columns there are and of which type, the catalog of the server says.
 """
 
 from __future__ import annotations
