@@ -61,6 +61,14 @@ SCALARS: Final[tuple[tuple[type, Kind], ...]] = (
     (float, Kind.NUMBER),
     (datetime, Kind.INSTANT),
 )
+# What a field may be left out for, in the wire form; a store has it in its column.
+EMPTY: Final[dict[Kind, object]] = {
+    Kind.LIST: [],
+    Kind.MAP: {},
+    Kind.TEXT: "",
+    Kind.INTEGER: 0,
+    Kind.FLAG: False,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +181,10 @@ def is_whole(value: ValueShape) -> bool:
     return item is not None and item.kind is Kind.INTEGER
 
 
-def left_out_when_empty(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the wire names of the lists and maps that the wire form leaves out when they are empty."""
-    return tuple(shape.wire for shape in shapes_of(model) if shape.left_out)
+def left_out_when_empty(model: type[BaseModel]) -> dict[str, object]:
+    """Return by wire name what the wire form leaves out when it is empty: no item or text, zero or false."""
+    left_out = (shape for shape in shapes_of(model) if shape.left_out)
+    return {shape.wire: EMPTY[shape.value.kind] for shape in left_out if shape.value.kind in EMPTY}
 
 
 @cache

@@ -74,7 +74,7 @@ def scan_of(connection: Connection, entity: Entity) -> TableScan:
         if entity.versioned_table and VERSION in types
         else None,
         payload=payload,
-        optional_lists=left_out_when_empty(entity.model),
+        left_out=left_out_when_empty(entity.model),
     )
 
 
