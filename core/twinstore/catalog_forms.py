@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from twinstore.indexes import EVERYWHERE, StoreKind
 from twinstore.keys import KeyType
-from twinstore.shapes import Kind, left_out_when_empty, shapes_of
+from twinstore.shapes import Kind, shapes_of
 from twinstore.variants import variants_of
 
 if TYPE_CHECKING:
@@ -26,22 +26,9 @@ def problems_of_forms(entity: Entity) -> Iterator[str]:
     yield from problems_of_generated_id(entity)
     yield from problems_of_assigned(entity)
     yield from problems_of_derived(entity)
-    yield from problems_of_columns(entity)
     for name, number in Counter(entity.columns.values()).items():
         if number > 1:
             yield f"names {number} columns {name}"
-
-
-def problems_of_columns(entity: Entity) -> Iterator[str]:
-    """Yield which fields a model leaves out for a reason that a column does not tell."""
-    if entity.layout.name == "COLUMNS":
-        told = left_out_when_empty(entity.model)
-        for shape in shapes_of(entity.model):
-            if shape.left_out and shape.wire not in told:
-                yield (
-                    f"leaves {shape.wire} out by a rule of its own, which its column does not tell; leave "
-                    "out what is empty (no item, no text, zero or false), or let it be null"
-                )
 
 
 def problems_of_variants(entity: Entity) -> Iterator[str]:

@@ -6,16 +6,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from pydantic import Field
 
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import Derived, Entity, Index, Layout, Marker, Parent, StoreKind, Tenancy, digits, text
-from twinstore.fields import Count, Id, Timestamp
+from twinstore.catalog import Derived, Entity, Index, Layout, Marker, Parent, StoreKind, digits, text
+from twinstore.fields import Count, Id
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS, IMPACT_SNAPSHOTS
 from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphOverlayJob
-from twinstore.shapes import Kind, left_out_when_empty, shapes_of
+from twinstore.shapes import Kind, shapes_of
 from twinstore.testing.entities import PARCELS
-from twinstore.testing.instants import START
 from twinstore.variants import VariantModel, variants_of
 
 TABLES: Final = frozenset({StoreKind.TABLES})
@@ -142,30 +139,6 @@ def test_models_that_cannot_be_told_apart_are_refused(words: dict[str, str], pro
     with pytest.raises(TypeError, match=problem):
         type("Other", (Shape,), {"__module__": __name__, "__annotations__": {}}, **words)
     assert variants_of(Shape) == (Circle, Box)
-
-
-class Parted(CanonicalModel):
-    """A row whose wire form leaves out what is empty, and one thing more."""
-
-    id: Id
-    tries: Count = Field(default=0, exclude_if=lambda value: value == 0)
-    at: Timestamp = Field(default=START, exclude_if=lambda value: value == START)
-
-
-def test_a_field_that_is_left_out_by_a_rule_that_no_column_tells_is_refused() -> None:
-    assert left_out_when_empty(Parted) == {"tries": 0}
-    given: dict[str, Any] = {"model": Parted, "key_parts": (text("id"),), "tenancy": Tenancy.none()}
-    with pytest.raises(ValueError, match=r"^things leaves at out by a rule of its own, which its column"):
-        Entity(name="things", singular="thing", module="kit", group="kit", **given)
-    Entity(
-        name="things",
-        singular="thing",
-        module="kit",
-        group="kit",
-        layout=Layout.PAYLOAD,
-        beside=("id",),
-        **given,
-    )
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ class TableScan:
         apart: the key, where it stands in the payload.
         counter: the version of a row, where the table has one: shown only where it is none.
         payload: whether the one field is the whole wire form.
-        left_out: the values that the wire form leaves out, of columns that hold them.
+        left_out: by name what a column holds where the wire form leaves the field out, such as an empty list.
     """
 
     entity: Entity
@@ -172,10 +172,11 @@ class TableScan:
         storage = {part.name: shown.pop(part.name) for part in self.markers if part.name in shown}
         if self.payload:
             return shown.get(self.fields[0].name), storage
-        for name, empty in self.left_out.items():
+        for name, absent in self.left_out.items():
             # The column is never null where the driver wrote it.
             value = shown.setdefault(name, NULL)
-            if type(value) is type(empty) and value == empty:
+            # By type as well: false is no 0.
+            if type(value) is type(absent) and value == absent:
                 del shown[name]
         return shown, storage
 
