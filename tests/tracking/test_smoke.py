@@ -74,8 +74,9 @@ def test_a_copy_is_proved_and_the_service_goes_on_where_it_was(
         tracking_on(right) as after,
     ):
         fill(before)
-        sides = ("--source-config", write_config(tmp_path / "l.json", left))
-        sides += ("--target-config", write_config(tmp_path / "r.json", right))
+        source_config = write_config(tmp_path / "l.json", left)
+        target_config = write_config(tmp_path / "r.json", right)
+        sides = ("--source-config", source_config, "--target-config", target_config)
         names = ("--module", "tracking", "--from", source.capitalize(), "--to", target.capitalize())
         assert invoke(capsys, "backfill", "copy", *names, *sides, "--execute").code == 0
         report = invoke(capsys, "backfill", "verify", *names, *sides, "--format", "json").json
