@@ -35,8 +35,6 @@ class RunFile:
         run: the id, ``None`` where the name does not tell it.
     """
 
-    __slots__ = ("entity", "name", "place", "run", "tree")
-
     def __init__(self, tree: Tree, entity: Entity, place: Place, name: str, run: str | None) -> None:
         """Take where it stands."""
         self.tree, self.entity, self.place, self.name, self.run = tree, entity, place, name, run
