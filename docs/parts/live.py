@@ -38,17 +38,20 @@ __all__ = [
 CHAPTER: Final = 3
 HOUSEKEEPING: Final = "housekeeping"
 MEMORY: Final = {"Persistence": {"Scheduler": "Memory"}}
+# Nothing is read or written there: the driver is only asked what it can do.
+FILES: Final = {"Persistence": {"TaskRunner": "Filesystem", "Filesystem": {"Root": "/nowhere"}}}
 
 
 def declared(settings: Mapping[str, object]) -> Capabilities:
     """Return what the driver of some settings can do."""
     with open_storage(settings) as storage:
-        return storage.scheduler.capabilities
+        module = storage.taskrunner if settings is FILES else storage.scheduler
+        return module.capabilities
 
 
 def capability_matrix(mongo: Mapping[str, object], postgres: Mapping[str, object]) -> str:
     """Return the matrix over all backends that we ship."""
-    backends = {"Mongo": mongo, "Postgres": postgres, "Memory": MEMORY}
+    backends = {"Mongo": mongo, "Postgres": postgres, "Memory": MEMORY, "Filesystem": FILES}
     return capabilities.matrix({name: declared(settings) for name, settings in backends.items()})
 
 

@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tests.filesystem.writer import RUNS
 from twinstore.storage import open_module
-from twinstore.taskrunner.storage import TaskRunnerStorage
-from twinstore.testing.taskrunner.builders import make_pack_run
+
+if TYPE_CHECKING:
+    from twinstore.taskrunner.storage import TaskRunnerStorage
 
 PROGRAM = Path(__file__).with_name("writer.py")
 
 
-def start(root: Path, name: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(root), name, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-
-
-def killed(root: Path, kill: int, chosen: random.Random) -> list[list[Any]]:
+def killed(writers: subprocess.Popen[bytes], kill: int, chosen: random.Random) -> list[list[Any]]:
     """Let two processes write, kill both after some acknowledged writes, and return what was acknowledged."""
-    writers = [start(root, f"w{kill}-{number}") for number in range(2)]
+    assert writers.stdin is not None
+    assert writers.stdout is not None
+    writers.stdin.write(b"w%d\n" % kill)
+    writers.stdin.flush()
     told: list[list[Any]] = []
-    for writer in writers:
-        assert writer.stdout is not None
-        # By what was written and not by time, so that a busy machine kills at as many places.
-        for _ in range(chosen.randint(3, 20)):
-            line = writer.stdout.readline()
-            assert line, writer.communicate()
-            told.append(json.loads(line))
-        writer.kill()
-    for writer in writers:
-        rest, problem = writer.communicate()
-        assert problem == b""
-        told += [json.loads(line) for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
-    return told
+    pids: list[int] = []
+    # By what was written and not by time, so that a busy machine kills at as many places.
+    wanted = chosen.randint(2, 60)
+    while line := writers.stdout.readline():
+        match json.loads(line):
+            case []:
+                return told
+            case [int(pid)]:
+                pids.append(pid)
+            case written:
+                told.append(written)
+        if len(pids) == 2 and len(told) == wanted:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+    raise AssertionError(writers.communicate())
 
 
 def assert_whole(root: Path) -> None:
@@ -55,17 +57,19 @@ def assert_whole(root: Path) -> None:
         assert sequences == list(range(1, len(sequences) + 1))
 
 
-def test_nothing_acknowledged_is_lost_and_every_file_is_whole(tmp_path: Path, *, long_form: bool) -> None:
-    root = tmp_path / "tree"
+def test_nothing_acknowledged_is_lost_and_every_file_is_whole(root: Path, *, long_form: bool) -> None:
     chosen = random.Random(20251122)
-    with open_module("taskrunner", "Filesystem", {"Persistence": {"Filesystem": {"Root": str(root)}}}) as one:
+    pipe = subprocess.PIPE
+    with (
+        subprocess.Popen([sys.executable, PROGRAM, root], stdin=pipe, stdout=pipe, stderr=pipe) as writers,
+        open_module("taskrunner", "Filesystem", {"Persistence": {"Filesystem": {"Root": str(root)}}}) as one,
+    ):
         storage = cast("TaskRunnerStorage", one)
-        for run in RUNS:
-            storage.pack_runs.create(make_pack_run(None, run))
-        for kill in range(60 if long_form else 3):
-            told = killed(root, kill, chosen)
+        for kill in range(200 if long_form else 8):
+            told = killed(writers, kill, chosen)
             assert_whole(root)
             assert_stored(storage, told)
+        assert writers.communicate()[1] == b""
 
 
 def assert_stored(storage: TaskRunnerStorage, told: list[list[Any]]) -> None:

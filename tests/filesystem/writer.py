@@ -1,15 +1,20 @@
-"""A program that writes a tree without end and tells what was acknowledged: `writer.py ROOT NAME SEED`.
+"""A program whose children write one tree until somebody kills them: `writer.py ROOT`.
 
-Each line on stdout is one acknowledged write: run, kind, and what tells it from others.
+For each word on stdin it forks two, which write through the storage that it opened before, and waits for
+them. A line on stdout is JSON: the id of a process when it begins, `[]` when both have ended, and between
+them the acknowledged writes: run, kind, and what tells a write from others.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
+import traceback
 from typing import TYPE_CHECKING, cast
 
+from twinstore.errors import ConflictError
 from twinstore.storage import open_module
 from twinstore.testing.taskrunner.builders import (
     make_approval,
@@ -27,8 +32,8 @@ RUNS = ("shared", "run/ä")
 
 def tell(*what: object) -> None:
     """Say that a write was acknowledged."""
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
+    # In one piece, because two processes say it into one pipe.
+    os.write(sys.stdout.fileno(), json.dumps(what).encode() + b"\n")
 
 
 def write(storage: TaskRunnerStorage, run: str, name: str, number: int, chosen: random.Random) -> None:
@@ -58,21 +63,47 @@ def write(storage: TaskRunnerStorage, run: str, name: str, number: int, chosen: 
         tell(run, kind, mark)
 
 
-def main(root: str, name: str, seed: str) -> None:
+def write_on(storage: TaskRunnerStorage, name: str) -> None:
     """Write until somebody kills the process."""
-    chosen = random.Random(seed)
+    chosen = random.Random(name)
+    number = 0
+    while True:
+        number += 1
+        try:
+            write(storage, chosen.choice(RUNS), name, number, chosen)
+        except ConflictError as error:
+            # Two writers that number a batch alike: one of them is refused. A lost race is repeated inside.
+            if error.code != "conflict":
+                raise
+
+
+def forked(storage: TaskRunnerStorage, name: str) -> int:
+    """Start a child that writes; return its id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        tell(os.getpid())
+        write_on(storage, name)
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(1)
+
+
+def main(root: str) -> None:
+    """Do as the words on stdin say."""
     settings = {"Persistence": {"Filesystem": {"Root": root}}}
     with open_module("taskrunner", "Filesystem", settings) as opened:
         storage = cast("TaskRunnerStorage", opened)
-        number = 0
-        while True:
-            number += 1
-            try:
-                write(storage, chosen.choice(RUNS), name, number, chosen)
-            except Exception as error:
-                # Two writers that number a batch alike: one of them is refused.
-                if getattr(error, "code", "") != "conflict":
-                    raise
+        for run in RUNS:
+            storage.pack_runs.create(make_pack_run(None, run))
+        for line in sys.stdin:
+            children = [forked(storage, f"{line.strip()}-{number}") for number in range(2)]
+            for child in children:
+                os.waitpid(child, 0)
+            tell()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ SPECIAL: Final = sorted(
 )
 LONGEST_SPECIAL: Final = 200
 # Names that mean the same outside every entity: those of any lease, or what a server has, too (MongoDB tells
-# its processId, and any statement may lock).
+# its processId, any statement may lock, and a store has sessions).
 PLAIN_WORDS: Final = frozenset(
     {
         "acquiredAt",
@@ -45,6 +45,7 @@ PLAIN_WORDS: Final = frozenset(
         "payload",
         "processId",
         "reason",
+        "sessions",
         "state",
         "tenant",
         "total",

@@ -14,7 +14,7 @@ __all__ = ["DRIVER", "foreign", "meaning", "translated"]
 
 DRIVER: Final = "Filesystem"
 FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+FULL: Final = frozenset({errno.EDQUOT, errno.EFBIG, errno.ENOSPC})
 NOT_OURS: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EMLINK})
 
 
