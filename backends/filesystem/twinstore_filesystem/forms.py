@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
@@ -12,7 +13,7 @@ from twinstore import jsontext
 from twinstore.canonical import undecodable
 from twinstore.documents import DocumentRow
 from twinstore_filesystem.appending import FEED, append_lines, lines_backwards, lines_of
-from twinstore_filesystem.errors import DRIVER
+from twinstore_filesystem.errors import DRIVER, ForeignPathError
 from twinstore_filesystem.names import encoded
 from twinstore_filesystem.rows import FileOriginal, FileRow, broken_row, file_row, text_of
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrayForm", "Form", "LinesForm", "ObjectForm", "RunFile", "Staged", "problem_of"]
 
+F = TypeVar("F", bound="Form")
 Staged = Mapping["Key", DocumentRow | None]
 """What becomes of rows: stored in place of the one of their key, or removed."""
 OTHER_RUN: Final = "it belongs to another run than the name of the file says"
@@ -59,6 +61,23 @@ class RunFile:
         return FileOriginal(self.tree, self.place)
 
 
+Read = Callable[[F, RunFile], Iterator[FileRow]]
+
+
+def unopened_told(read: Read[F]) -> Read[F]:
+    """Return how rows are read of which the file may be something that is never opened."""
+
+    @wraps(read)
+    def reading(form: F, file: RunFile) -> Iterator[FileRow]:
+        try:
+            yield from read(form, file)
+        except ForeignPathError as error:
+            nothing = FileOriginal(file.tree, file.place, size=0)
+            yield broken_row(file.entity, file.key, error.message, nothing, whole=True)
+
+    return reading
+
+
 class Form(ABC):
     """How rows stand in a file.
 
@@ -93,6 +112,7 @@ class ObjectForm(Form):
     """One row: the file is its JSON object."""
 
     @override
+    @unopened_told
     def rows(self, file: RunFile) -> Iterator[FileRow]:
         content = file.tree.read(file.place)
         if content is None:
@@ -122,6 +142,7 @@ class ArrayForm(Form):
     """Several rows: the file is a JSON array, in the order of the key."""
 
     @override
+    @unopened_told
     def rows(self, file: RunFile) -> Iterator[FileRow]:
         content = file.tree.read(file.place)
         if content is None:
@@ -161,6 +182,7 @@ class LinesForm(Form):
     in_order = True
 
     @override
+    @unopened_told
     def rows(self, file: RunFile) -> Iterator[FileRow]:
         with file.tree.opened(file.place) as opened:
             if opened is None:
@@ -170,6 +192,7 @@ class LinesForm(Form):
                     yield self.row(file, line, start, number)
 
     @override
+    @unopened_told
     def backwards(self, file: RunFile) -> Iterator[FileRow]:
         with file.tree.opened(file.place) as opened:
             if opened is None:
@@ -257,7 +280,7 @@ def problem_of(error: Exception) -> str:
     name = type(error).__name__
     if name == "JSONDecodeError":
         return "it is not JSON"
-    return "a name stands twice in one object" if "duplicate key" in str(error) else "a number is not finite"
+    return "a name stands twice in one object" if "duplicate key" in str(error) else "a number is too large"
 
 
 def refuse_broken(rows: Iterable[FileRow]) -> None:
