@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrayForm", "Form", "LinesForm", "ObjectForm", "RunFile", "Staged", "problem_of"]
 
-F = TypeVar("F", bound="Form")
 Staged = Mapping["Key", DocumentRow | None]
 """What becomes of rows: stored in place of the one of their key, or removed."""
 OTHER_RUN: Final = "it belongs to another run than the name of the file says"
@@ -61,23 +59,6 @@ class RunFile:
         return FileOriginal(self.tree, self.place)
 
 
-Read = Callable[[F, RunFile], Iterator[FileRow]]
-
-
-def unopened_told(read: Read[F]) -> Read[F]:
-    """Return how rows are read of which the file may be something that is never opened."""
-
-    @wraps(read)
-    def reading(form: F, file: RunFile) -> Iterator[FileRow]:
-        try:
-            yield from read(form, file)
-        except ForeignPathError as error:
-            nothing = FileOriginal(file.tree, file.place, size=0)
-            yield broken_row(file.entity, file.key, error.message, nothing, whole=True)
-
-    return reading
-
-
 class Form(ABC):
     """How rows stand in a file.
 
@@ -87,13 +68,21 @@ class Form(ABC):
 
     in_order: bool = False
 
-    @abstractmethod
     def rows(self, file: RunFile) -> Iterator[FileRow]:
         """Yield the rows of a file; what cannot be read is a row with an error. Absent file: nothing."""
+        return opened_rows(file, self.read(file))
 
     def backwards(self, file: RunFile) -> Iterator[FileRow]:
         """Yield the rows of a file in the reverse order, where it is in order."""
-        return reversed(list(self.rows(file)))
+        return opened_rows(file, self.read_backwards(file))
+
+    @abstractmethod
+    def read(self, file: RunFile) -> Iterator[FileRow]:
+        """Yield the rows of a file that may be opened."""
+
+    def read_backwards(self, file: RunFile) -> Iterator[FileRow]:
+        """Yield them in the reverse order."""
+        return reversed(list(self.read(file)))
 
     def find(self, file: RunFile, key: Key) -> FileRow | None:
         """Return the row of a key, or the one that hides whether it is there."""
@@ -112,8 +101,7 @@ class ObjectForm(Form):
     """One row: the file is its JSON object."""
 
     @override
-    @unopened_told
-    def rows(self, file: RunFile) -> Iterator[FileRow]:
+    def read(self, file: RunFile) -> Iterator[FileRow]:
         content = file.tree.read(file.place)
         if content is None:
             return
@@ -142,8 +130,7 @@ class ArrayForm(Form):
     """Several rows: the file is a JSON array, in the order of the key."""
 
     @override
-    @unopened_told
-    def rows(self, file: RunFile) -> Iterator[FileRow]:
+    def read(self, file: RunFile) -> Iterator[FileRow]:
         content = file.tree.read(file.place)
         if content is None:
             return
@@ -182,8 +169,7 @@ class LinesForm(Form):
     in_order = True
 
     @override
-    @unopened_told
-    def rows(self, file: RunFile) -> Iterator[FileRow]:
+    def read(self, file: RunFile) -> Iterator[FileRow]:
         with file.tree.opened(file.place) as opened:
             if opened is None:
                 return
@@ -192,8 +178,7 @@ class LinesForm(Form):
                     yield self.row(file, line, start, number)
 
     @override
-    @unopened_told
-    def backwards(self, file: RunFile) -> Iterator[FileRow]:
+    def read_backwards(self, file: RunFile) -> Iterator[FileRow]:
         with file.tree.opened(file.place) as opened:
             if opened is None:
                 return
@@ -247,6 +232,15 @@ class LinesForm(Form):
                 if row.error is not None or row.key not in staged:
                     yield line + FEED
         yield from (line_of(row) for _, row in reversed(waiting))
+
+
+def opened_rows(file: RunFile, rows: Iterator[FileRow]) -> Iterator[FileRow]:
+    """Yield rows; of a file that is never opened, such as a link, one that says so."""
+    try:
+        yield from rows
+    except ForeignPathError as error:
+        nothing = FileOriginal(file.tree, file.place, size=0)
+        yield broken_row(file.entity, file.key, error.message, nothing, whole=True)
 
 
 def line_of(row: DocumentRow) -> bytes:
