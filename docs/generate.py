@@ -66,6 +66,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
         "statements": partial(statements.statement_table, MODULE),
         "support": support.support_table,
         "internal-fields": partial(entities.internal_fields_table, MODULES),
+        "document-ids": partial(entities.document_id_table, MODULES),
     }
 
 

@@ -35,7 +35,7 @@ ENTRIES: Final = 3  # of the log of a run
 APPROVED_EVERY: Final = 4  # so many runs have one with an approval
 MACHINES: Final = 1_000
 SLOTS: Final = 8
-FINISHED_EVERY: Final = 4  # of so many sessions three have ended
+FINISHED_EVERY: Final = 4  # one of so many sessions has ended
 STEP: Final = timedelta(seconds=7)
 
 
@@ -191,5 +191,5 @@ def work_history(number: int, first: datetime) -> WorkHistory:
         github_issue_id=str(number) if seed[4] % 2 else None,
         now=began,
     )
-    ended = number % FINISHED_EVERY != 0
+    ended = number % FINISHED_EVERY == 0
     return WorkHistory(session=session, task=task, ended=ended, end=began + timedelta(minutes=5))

@@ -27,7 +27,7 @@ __all__ = [
     "has_floats",
     "instant_paths",
     "is_whole",
-    "left_out_when_empty",
+    "left_out_values",
     "shapes_of",
 ]
 
@@ -173,9 +173,22 @@ def is_whole(value: ValueShape) -> bool:
     return item is not None and item.kind is Kind.INTEGER
 
 
-def left_out_when_empty(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the wire names of the lists and maps that the wire form leaves out when they are empty."""
-    return tuple(shape.wire for shape in shapes_of(model) if shape.left_out)
+def left_out_values(model: type[BaseModel]) -> dict[str, object]:
+    """Return by wire name the value with which a field is left out of the wire form, such as ``[]`` or 0.
+
+    It is the default, because a reader takes that for a field that is not there.
+    """
+    return {
+        shape.wire: _plain(kind.model_fields[shape.name].get_default(call_default_factory=True))
+        for kind in variants_of(model) or (model,)
+        for shape in shapes_of(kind)
+        if shape.left_out
+    }
+
+
+def _plain(default: object) -> object:
+    """Return a default as JSON has it."""
+    return list(cast("tuple[object, ...]", default)) if isinstance(default, tuple) else default
 
 
 @cache

@@ -62,7 +62,7 @@ class Sides:
         """Return the documents byte by byte, in the order of their identities."""
         collection = self.database[entity.collection]
         raw = collection.with_options(collection.codec_options.with_options(document_class=RawBSONDocument))
-        return [bytes(document.raw) for document in raw.find().sort("_id")]  # type: ignore[attr-defined]  # the class that was asked for
+        return [bytes(document.raw) for document in raw.find().sort("_id")]
 
     def set_in_note(self, name: str, value: object) -> None:
         """Put a value under a name of one document; its validator would refuse most of them."""

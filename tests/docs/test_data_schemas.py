@@ -15,9 +15,9 @@ from pymongo import MongoClient
 from docs.generate import PART
 from docs.parts.entities import MODULES, retention
 from tests.docs.pages import DOCS
+from tests.every_module import for_every_module, migrate
 from twinstore import open_storage
 from twinstore.catalog import Entity, Retention
-from twinstore.modules import module_plugin
 from twinstore.query import IsNull
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
 from twinstore.testing.examples import ModuleExamples, is_owned
@@ -55,14 +55,6 @@ FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDE
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-def for_every_module(config: Settings, driver: str) -> Settings:
-    """Return settings in which the driver of a database answers for every module."""
-    switches = {module_plugin(module.name).settings.section: driver for module in MODULES}
-    section = config["Persistence"]
-    assert isinstance(section, dict)
-    return {"Persistence": {**section, **switches}}
-
-
 @pytest.fixture(scope="module")
 def owner(postgres_server: PostgresServer) -> Iterator[Connection]:
     with postgres_server.empty_database() as database:
@@ -84,13 +76,6 @@ def mongo(mongo_settings: tuple[Settings, MongoDatabase]) -> Iterator[Any]:
     _, database = mongo_settings
     with closing(MongoClient[dict[str, Any]](database.url)) as client:
         yield client[database.name]
-
-
-def migrate(settings: Settings) -> None:
-    """Make everything of every module."""
-    with open_storage(settings) as storage:
-        for module in MODULES:
-            storage.module(module.name).initializer.ensure_migrations()
 
 
 def rows_of(part: str) -> list[list[str]]:
@@ -269,8 +254,8 @@ def check_identity(
     """Compare what the page says of an ``_id`` and of what finds the key with documents and indexes."""
     assert documents, collection.name
     assert {"ObjectId" in identity} == {isinstance(item["_id"], ObjectId) for item in documents}
-    joined = [re.findall(r"\w+", identity) for item in documents if "<" in identity]
-    for document, names in zip(documents, joined, strict=False):
+    names = re.findall(r"\w+", identity)
+    for document in documents if "<" in identity else ():
         parts = [str(document[name]) for name in names]
         assert document["_id"] in {":".join(parts), "".join(f":{len(part)}:{part}" for part in parts)}
     if key == "`_id` itself":

@@ -34,6 +34,8 @@ PARSERS: Final[dict[str, Callable[[str], dict[str, object]]]] = {
 }
 LANGUAGES: Final = {"console", "ini", "json", "python", "sql", "text", "toml", "yaml"}
 PYTHON_PAGES: Final = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+MODULES: Final = ("taskrunner", "scheduler")
+STORES: Final = (*DRIVERS, "filesystem")
 SETTINGS: Final = all_blocks("json", "toml", "yaml")
 
 
@@ -140,10 +142,12 @@ def test_settings_in_a_page_load(block: Block, tmp_path: Path) -> None:
     path = tmp_path / f"appsettings.{block.language}"
     path.write_text(block.body, "utf-8")
     settings = load_settings(path, environ={})
-    named = [name for name in DRIVERS if settings.backend_section("scheduler", name)]
+    named = [
+        (module, name) for module in MODULES for name in STORES if settings.backend_section(module, name)
+    ]
     assert named, "no driver is configured"
-    for name in named:
-        settings.backend_settings("scheduler", load_backend(name))
+    for module, name in named:
+        settings.backend_settings(module, load_backend(name, module=module))
 
 
 def top_level(block: Block) -> dict[str, object]:

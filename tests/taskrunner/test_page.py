@@ -39,13 +39,15 @@ TOLD: Final = {
 RUNS: Final = 5
 
 
-def settings_of(root: Path, mongo: MongoDatabase, postgres: PostgresDatabase) -> dict[str, object]:
+def settings_of(
+    root: Path, mongo: MongoDatabase, postgres: PostgresDatabase, mode: str = "filesystem"
+) -> dict[str, object]:
     """Return the settings of the page, for servers that are there."""
     url = {"ConnectionString": mongo.url, "Database": mongo.name}
     relational = postgres.config["Persistence"]
     assert isinstance(relational, dict)
     storage = {
-        "Mode": "filesystem",
+        "Mode": mode,
         "Filesystem": {"Root": str(root)},
         "Mongo": url,
         "Postgres": {key: value for key, value in relational["Postgres"].items() if key != "ApplicationRole"},
@@ -66,7 +68,8 @@ def run(line: str, folder: Path, environment: Mapping[str, str]) -> str:
 def test_the_commands_of_the_page_move_a_task_runner(
     tmp_path: Path, empty_mongo_database: MongoDatabase, empty_postgres_database: PostgresDatabase
 ) -> None:
-    settings = settings_of(tmp_path / "state", empty_mongo_database, empty_postgres_database)
+    stores = (tmp_path / "state", empty_mongo_database, empty_postgres_database)
+    settings = settings_of(*stores)
     (tmp_path / "appsettings.json").write_text(json.dumps(settings))
     with twinstore.add_taskrunner_storage(settings) as files:
         files.initializer.ensure_migrations()
@@ -88,8 +91,6 @@ def test_the_commands_of_the_page_move_a_task_runner(
     copied = run(next(line for line in COMMANDS if " copy " in line), tmp_path, environment)
     assert re.search(rf"pack_runs +{RUNS} +0 +{RUNS} ", copied), copied
     for driver in ("mongo", "postgres", "filesystem"):
-        mode = {"TaskRunner:Storage:Mode": driver}
-        storage = {**settings["TaskRunner"]["Storage"], "Mode": driver}  # type: ignore[index]
-        with twinstore.open_storage({**settings, "TaskRunner": {"Storage": storage}}) as opened:
-            assert opened.taskrunner.driver.casefold() == driver, mode
+        with twinstore.open_storage(settings_of(*stores, mode=driver)) as opened:
+            assert opened.taskrunner.driver.casefold() == driver
             assert [*opened.taskrunner.pack_runs.list(tenant_id=ALL_TENANTS)] == wanted

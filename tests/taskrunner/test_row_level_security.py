@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
+from psycopg import sql
 
 import twinstore
 from tests.taskrunner.settings import on_postgres
@@ -55,7 +56,7 @@ def seen(connection: Connection, setting: str | None, table: str) -> set[str]:
     with connection.transaction(force_rollback=True):
         if setting is not None:
             connection.execute("SELECT set_config('app.tenant_id', %s, true)", [setting])
-        query = psycopg.sql.SQL("SELECT run_id FROM {}").format(psycopg.sql.Identifier("taskrunner", table))
+        query = sql.SQL("SELECT run_id FROM {}").format(sql.Identifier("taskrunner", table))
         return {name for (name,) in connection.execute(query)}
 
 

@@ -31,7 +31,7 @@ SPECIAL: Final = sorted(
 )
 LONGEST_SPECIAL: Final = 200
 # Names that mean the same outside every entity: those of any lease, or what a server has, too (MongoDB tells
-# its processId, any statement may lock, and sessions are a capability).
+# its processId, any statement may lock, and a store has sessions).
 PLAIN_WORDS: Final = frozenset(
     {
         "acquiredAt",

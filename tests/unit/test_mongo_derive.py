@@ -17,6 +17,7 @@ from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, EVENTS, KIT, 
 from twinstore_mongo.derive import collection_specs, index_specs, joined_id, longs_of, stored_names
 from twinstore_mongo.proposal import contradictions, proposed_step
 from twinstore_mongo.steps import CollectionSpec, IndexSpec, Step, load_steps, parse_step
+from twinstore_mongo.survey import serves
 
 if TYPE_CHECKING:
     from twinstore.query import Condition
@@ -125,6 +126,16 @@ def test_markers_and_derived_fields_are_internal_unless_their_name_is_known() ->
     assert names["archivedBy"] == "_archivedBy"
     assert names["contentDigest"] == "_contentDigest"
     assert stored_names(IMPACT_SNAPSHOTS)["tenantId"] == "_tenantId"
+
+
+def test_an_index_that_an_option_keeps_sparse_serves_its_lists_sparse_or_not() -> None:
+    index = Index(fields=("tenantId",), name="tenant", sparse_unless="tenancy_enforced")
+    (spec,) = index_specs(replace(NOTES, indexes=(index,)))
+    (plain,) = index_specs(replace(NOTES, indexes=(replace(index, sparse_unless=None),)))
+    for found in ({"key": {"tenantId": 1}}, {"key": {"tenantId": 1}, "sparse": True}):
+        assert serves(spec, [found])
+        assert serves(plain, [found]) is ("sparse" not in found)
+        assert not serves(spec, [{**found, "hidden": True}])
 
 
 def test_beside_a_generated_id_the_key_has_its_own_names_and_the_first_index() -> None:

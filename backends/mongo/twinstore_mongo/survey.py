@@ -158,9 +158,11 @@ def wanted_indexes(entity: Entity) -> list[IndexSpec]:
 
 def serves(wanted: IndexSpec, indexes: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether some index, under whatever name, does what the wanted one is for."""
+    # One that an option keeps sparse serves the lists that it is for, sparse or not.
+    unfit = ("hidden", "collation") if wanted.sparse_unless else ("sparse", "hidden", "collation")
     return any(
         list(index["key"].items()) == list(wanted.key)
         and dict(index.get("partialFilterExpression", {})) == dict(wanted.partial)
-        and not any(index.get(option) for option in ("sparse", "hidden", "collation"))
+        and not any(index.get(option) for option in unfit)
         for index in indexes
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -119,5 +119,5 @@ def appended(access: Access, scope: Tenants, run_id: str, entries: Entries) -> i
 def unnumbered(run_id: str, draft: PackRunLogDraft) -> PackRunLogEntry:
     """Return an entry that lacks its number, which the store gives it; nobody but the store sees it so."""
     # Past the checks, which would ask for a number; the entry is checked when it gets one.
-    make: Callable[..., object] = PackRunLogEntry.model_construct
-    return cast("PackRunLogEntry", make(run_id=run_id, **draft.__dict__, sequence=None))
+    make: Callable[..., PackRunLogEntry] = PackRunLogEntry.model_construct
+    return make(run_id=run_id, **draft.__dict__, sequence=None)

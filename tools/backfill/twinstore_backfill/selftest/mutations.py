@@ -222,8 +222,9 @@ def next_text(spot: Spot, value: str, taken: AbstractSet[object]) -> str:
     head, last = value[:-1], ord(value[-1]) if value else ord("`")
     # Behind the last character of all comes the first one again.
     following = (chr((last + step) % (sys.maxunicode + 1)) for step in count(1))
-    texts = (f"{head}{character}" for character in following)
-    return next(text for text in texts if text.isprintable() and text not in taken)
+    # What stands before it may be anything, such as two lines.
+    texts = (f"{head}{character}" for character in following if character.isprintable())
+    return next(text for text in texts if text not in taken)
 
 
 def other_case(value: str) -> str | None:
