@@ -19,7 +19,9 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.jsondates import date_in, date_object
 from twinstore.scheduler.catalog import EXECUTION_LOGS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
+from twinstore.shapes import Kind, ValueShape
 from twinstore_mongo.codec import READ_TYPES, codec_of
+from twinstore_mongo.free_json import dates_written, free_map, references, walk_of
 from twinstore_mongo.stored_form import StoredForm
 
 if TYPE_CHECKING:
@@ -165,7 +167,7 @@ def test_a_date_outside_the_years_of_the_models_makes_the_document_bad() -> None
 
 def test_a_datetime_in_free_json_is_refused_with_what_to_give_instead() -> None:
     with pytest.raises(pydantic.ValidationError, match=r"jsondates\.date_object"):
-        entry({"a": WHEN})  # type: ignore[dict-item]  # what a caller may try
+        ExecutionLogEntry.model_validate({**entry({}).wire(), "data": {"a": WHEN}})
 
 
 @pytest.mark.parametrize(
@@ -186,3 +188,15 @@ def test_a_comparison_sees_a_date_as_its_object_and_a_stored_object_under_a_mark
     document = bson.decode(bson.encode(document_with({"a": stored})), NAIVE)
     content, _ = FORM.shown(document, ("run", 1))
     assert orjson.loads(content)["doc"]["data"] == {"a": shown}
+
+
+def test_what_may_be_of_several_types_is_no_free_json() -> None:
+    several, free = ValueShape(Kind.MAP, object), ValueShape(Kind.MAP, dict)
+    assert (walk_of(several, free_map, references), walk_of(free, free_map, references)) == (
+        references,
+        free_map,
+    )
+    listed = walk_of(ValueShape(Kind.LIST, tuple, ValueShape(Kind.MAP, dict, free)), dates_written, None)
+    assert listed is not None
+    # The maps of which the description knows stay maps, however they look.
+    assert listed([{"a": AT, "b": {"c": AT}}]) == [{"a": AT, "b": {"c": WHEN}}]

@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
     from twinstore.shapes import ValueShape
 
-__all__ = ["EPOCH", "NAIVE_EPOCH", "Walk", "dates_written", "free_map", "references", "walks_of", "within"]
+__all__ = [
+    "EPOCH",
+    "NAIVE_EPOCH",
+    "Walk",
+    "dates_written",
+    "free_map",
+    "references",
+    "walk_of",
+    "walks_of",
+    "within",
+]
 
 Walk = Callable[[Any], Any]
 """Returns what stands in place of a value."""
@@ -54,7 +64,8 @@ def walk_of(value: ValueShape, free: Walk, described: Walk | None) -> Walk | Non
         fields = walks_of(value.model, free, described)
         return partial(within, fields) if fields else None
     if value.item is None:
-        return free if value.kind is Kind.MAP else None
+        # What may be of several types is no free JSON: one of them may be a model with instants of its own.
+        return None if value.kind is not Kind.MAP else free if value.cls is dict else described
     below = walk_of(value.item, free, described)
     if value.kind is Kind.LIST:
         return None if below is None else partial(each_item, below)
