@@ -61,7 +61,6 @@ def test_a_group_counts_its_cases_by_driver_and_says_where_it_has_none() -> None
     assert "| locks | **no test** | **no test** | 1 passed, **1 failed**, 2 s | – |" in text  # noqa: RUF001
     assert "**No test on memory, mongo**" in text
     assert "- **task runner**" in text
-    assert "**No test**: this release does not open the module taskrunner" in text
     assert "| triggers | **no test** | **no test** | **no test** | 1 passed, 1 s |" in text
     assert report["servers"] == {"postgres": "18.6"}
 
