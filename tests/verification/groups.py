@@ -109,7 +109,7 @@ GROUPS: Final = (
     ),
     _group(
         "task runner",
-        "moves of steps, repeated appends, decisions made once, three scopes, gate reasons, torn files, import",
+        "moves of steps, repeated appends, decisions, scopes, gate reasons, indexes, torn files, import",
         "PackRunState PackRunLog PackArtifact PackRunApproval RunScope",
         "taskrunner/test_configuration",
         "taskrunner/test_mongo_schema",
