@@ -16,7 +16,7 @@ import pytest
 
 from tests.backfill.toolkit import Pair, invoke
 from twinstore.config import load_settings
-from twinstore.errors import DocumentDecodeError
+from twinstore.errors import ConfigurationError, DocumentDecodeError, TwinstoreError
 from twinstore.jsontext import dumps
 from twinstore.storage import open_module
 from twinstore.testing.taskrunner.builders import (
@@ -123,6 +123,43 @@ DAMAGE: Final[dict[str, Damage]] = {
         "line 3: it stands behind a row of a higher key",
         1,
     ),
+    "a zero byte in the middle": (
+        "logs/runs/alpha.ndjson",
+        line("alpha", 1) + b"\0" + line("alpha", 2),
+        "line 2: it is not JSON",
+        1,
+    ),
+    "a log in UTF-16": (
+        "logs/runs/alpha.ndjson",
+        line("alpha", 1).decode().encode("utf-16-be"),
+        "line 1: it is not JSON",
+        1,
+    ),
+    "lines that end otherwise": (
+        "logs/runs/alpha.ndjson",
+        (line("alpha", 1) + line("alpha", 2)).replace(b"\n", b"\r"),
+        "line 1: it is not JSON",
+        1,
+    ),
+    "a log that is an array": (
+        "logs/runs/alpha.ndjson",
+        b"[" + line("alpha", 1)[:-1] + b"]",
+        "line 1: it is no JSON object",
+        1,
+    ),
+    "a sequence that is none": (
+        "logs/runs/alpha.ndjson",
+        line("alpha", 1) + line("alpha", 2).replace(b'"sequence":2', b'"sequence":true'),
+        "line 2: its key is not made of runId (text), sequence (int64)",
+        1,
+    ),
+    "a number that is none": (
+        "state/runs/bad.json",
+        state("bad").replace(b'"plan":{', b'"plan":{"x":NaN,'),
+        "a number is not finite",
+        1,
+    ),
+    "a copy by an editor": ("artifacts/alpha~", b"x", "no part of the layout", 1),
     "a log of no run": ("logs/runs/lost.ndjson", line("lost", 1), "no file state/runs/lost.json", 1),
     "approvals of no run": (
         "state/approvals/lost.json",
@@ -170,12 +207,15 @@ def test_other_spellings_of_the_same_values_are_moved_and_told(root: Path, tmp_p
     spelled = json.loads(state("spelled"))
     spelled["requestedAt"] = spelled["requestedAt"].replace("+00:00", "Z")
     (root / "state/runs/spelled.json").write_text(json.dumps(spelled, indent=4))
+    (root / "logs/runs/spelled.ndjson").write_bytes(line("spelled", 1).replace(b'":1,', b'":1.0,'))
+    with opened(root) as storage:
+        assert [entry.sequence for entry in storage.pack_run_logs.read("spelled")] == [1]
     log = root / "logs/runs/alpha.ndjson"
     # Without the last line feed, with others, and with an empty line: as an editor leaves it.
     log.write_bytes(log.read_bytes().replace(b"\n", b"\r\n\r\n").rstrip())
     with into_memory(root, tmp_path / "out") as pair:
         result = pair.copy()
-        assert (result.exit, result.totals.all()["written"]) == (Exit.OK, ROWS + 1)
+        assert (result.exit, result.totals.all()["written"]) == (Exit.OK, ROWS + 2)
         report = pair.verify()
         assert report.verdict == "PASS"
         assert report.equivalences
@@ -197,6 +237,32 @@ def test_what_is_no_file_of_its_own_is_not_followed(root: Path, tmp_path: Path) 
         reasons = sorted(item["reason"] for item in lines_of(tmp_path / "out"))
         assert [reason.split(":")[0] for reason in reasons] == ["artifacts/alpha", "state/runs/secret.json"]
         assert pair.verify().verdict == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize("folder", ["logs", "logs/runs"])
+def test_a_folder_elsewhere_is_refused_and_not_taken_for_an_empty_one(
+    root: Path, tmp_path: Path, folder: str
+) -> None:
+    with into_memory(root, tmp_path / "out") as pair:
+        assert pair.copy().exit is Exit.OK
+        (root / folder).rename(tmp_path / "elsewhere")
+        # The second one is that of a disk which is not mounted.
+        for there in ("elsewhere", "absent"):
+            (root / folder).symlink_to(tmp_path / there)
+            for command in (pair.copy, pair.verify):
+                with pytest.raises(ConfigurationError, match="symbolic link"):
+                    command()
+            with opened(root) as storage, pytest.raises(TwinstoreError, match="symbolic link"):
+                storage.pack_run_logs.append([make_log_entry("alpha", 3)])
+            (root / folder).unlink()
+
+
+def test_a_torn_line_of_a_run_that_nothing_names_is_counted(root: Path, tmp_path: Path) -> None:
+    log = next(path for path in (root / "logs/runs").iterdir() if "sha256" in path.name)
+    log.write_bytes(log.read_bytes()[:100])
+    with into_memory(root, tmp_path / "out") as pair:
+        result = pair.copy()
+        assert (result.totals.all()["written"], result.totals.all()["torn_tail"]) == (ROWS - 2, 1)
 
 
 def test_a_tree_is_the_target_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,6 +114,37 @@ def test_what_an_interrupted_append_left_is_ignored_and_cut_by_the_next(
     assert log.read_bytes() == whole + line("a", 3) + line("a", 4)
 
 
+@pytest.mark.parametrize("end", [line("a", 2).strip() + b"\r", b"[1]", b"\x00x", b"\x00" + line("a", 2)])
+def test_what_no_interrupted_append_leaves_is_never_cut(
+    storage: TaskRunnerStorage, root: Path, end: bytes
+) -> None:
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    (root / "logs/runs").mkdir(parents=True)
+    log = root / "logs/runs/a.ndjson"
+    log.write_bytes(line("a", 1).strip() + (b"\r" if end.endswith(b"\r") else b"\n") + end)
+    before = log.read_bytes()
+    with pytest.raises(DocumentDecodeError, match=r"a\.ndjson.*line"):
+        storage.pack_run_logs.read("a")
+    if not end.endswith(b"\n"):
+        with pytest.raises(DocumentDecodeError, match=r"a\.ndjson"):
+            storage.pack_run_logs.append_next("a", make_draft())
+        assert log.read_bytes() == before
+
+
+def test_what_stands_where_a_file_is_written_first_is_not_opened(
+    storage: TaskRunnerStorage, root: Path
+) -> None:
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    other = root / "other"
+    other.write_bytes(b"of somebody else")
+    (root / "state/runs/b.json~").hardlink_to(other)
+    os.mkfifo(root / "state/runs/c.json~")
+    for run in ("b", "c"):
+        storage.pack_runs.create(make_pack_run(None, run))
+        assert not (root / f"state/runs/{run}.json~").exists()
+    assert other.read_bytes() == b"of somebody else"
+
+
 def test_a_last_line_that_only_lacks_its_end_is_kept(storage: TaskRunnerStorage, root: Path) -> None:
     storage.pack_runs.create(make_pack_run(None, "a"))
     (root / "logs/runs").mkdir(parents=True)

@@ -8,8 +8,9 @@ Several entries of one call show all or none:
     3  the first byte is written, and flushed: from here on they are there
     4  the last zero byte is cut off
 
-A line that begins with a zero byte ends the log, for every reader. As long as the last byte of the file is
-zero, whoever reads from the end must look where the log ends; afterwards the end is the end.
+A line that begins with a zero byte ends the log, for every reader, as long as the last byte of the file is
+zero: then whoever reads from the end must look where the log ends. Afterwards the end is the end, and a zero
+byte is damage like any other: a line that is no JSON.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-__all__ = ["LogEnd", "append_lines", "is_entry", "lines_backwards", "lines_of", "log_end"]
+__all__ = ["LogEnd", "append_lines", "is_entry", "is_interrupted", "lines_backwards", "lines_of", "log_end"]
 
 ZERO: Final = b"\x00"
 FEED: Final = b"\n"
 STEP: Final = 1 << 16
+DECODER: Final = json.JSONDecoder()
 
 Line = tuple[int, bytes]
 """Where a line begins, and the line without its line feed."""
@@ -35,7 +37,7 @@ class LogEnd:
     Attributes:
         position: behind its last whole line.
         unfinished: that line has no line feed yet.
-        torn: something stands behind it.
+        torn: what an interrupted write left stands behind it.
     """
 
     __slots__ = ("position", "torn", "unfinished")
@@ -55,6 +57,28 @@ def is_entry(line: bytes) -> bool:
         return False
 
 
+def is_interrupted(line: bytes) -> bool:
+    """Whether a line without line feed can be what an interrupted write left: the beginning of an object.
+
+    Anything else, such as a log whose lines end otherwise, would be lost if it were cut off.
+    """
+    text = line.strip().decode("utf-8", "replace")
+    if text[:1] != "{":
+        return not text
+    try:
+        DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def is_unwritten(file: int, position: int) -> bool:
+    """Whether a zero byte at the beginning of a line is that of a batch which is not there yet."""
+    size = os.fstat(file).st_size
+    # In this order: where the last byte is another one, a batch is complete and its first byte is there.
+    return os.pread(file, 1, max(0, size - 1)) in {ZERO, b""} or os.pread(file, 1, position) != ZERO
+
+
 def lines_of(file: int, start: int = 0) -> Iterator[Line]:
     """Yield the whole lines of a log in their order; of one line more than the log is in memory at a time."""
     position = start
@@ -62,10 +86,10 @@ def lines_of(file: int, start: int = 0) -> Iterator[Line]:
     with os.fdopen(os.dup(file), "rb", buffering=STEP) as stream:
         stream.seek(start)
         for line in stream:
-            if line.startswith(ZERO):
+            if line.startswith(ZERO) and is_unwritten(file, position):
                 return
             whole = line.removesuffix(FEED)
-            if whole == line and not is_entry(line):
+            if whole == line and not is_entry(line) and is_interrupted(line):
                 return
             yield position, whole
             position += len(line)
@@ -81,7 +105,7 @@ def log_end(file: int) -> LogEnd:
         return _end_by_reading(file, size)
     start = _last_feed(file, size) + 1
     tail = os.pread(file, size - start, start)
-    if not tail.startswith(ZERO) and is_entry(tail):
+    if is_entry(tail) or not is_interrupted(tail):
         return LogEnd(size, unfinished=True)
     return LogEnd(start, torn=True)
 

@@ -168,9 +168,11 @@ class FilesystemView(DocumentView):
         if unowned(entity, tenant_id):
             return
         scope = scope_of(tenant_id)
-        strange, found = files_in_order(self._files, entity)
+        strange, untold, found = files_in_order(self._files, entity)
         if within.lower is None:
             yield from (record(row) for row in strange if self._sees(scope, row))
+            if tenant_id is None:
+                yield from (torn_tail() for file in untold if self._is_torn(file))
         for run, file in found:
             if (within.lower is not None and (run,) < within.lower[:1]) or (
                 within.upper is not None and (run,) > within.upper[:1]
@@ -182,13 +184,18 @@ class FilesystemView(DocumentView):
                     is_seen = True
                     yield record(row)
             if is_seen and covers(within, (run,)) and self._is_torn(file):
-                yield Record(key=None, owner=NO_TENANT, model=None, torn_tail=True)
+                yield torn_tail()
 
     def _is_torn(self, file: RunFile) -> bool:
         if not self._files.layout(file.entity).form.in_order:
             return False
         with self._files.tree.opened(file.place) as opened:
             return opened is not None and log_end(opened).torn
+
+
+def torn_tail() -> Record:
+    """Say that a log ends with what an interrupted writer left."""
+    return Record(key=None, owner=NO_TENANT, model=None, torn_tail=True)
 
 
 def record(row: FileRow) -> Record:

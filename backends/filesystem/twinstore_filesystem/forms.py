@@ -274,7 +274,9 @@ def problem_of(error: Exception) -> str:
     name = type(error).__name__
     if name == "JSONDecodeError":
         return "it is not JSON"
-    return "a name stands twice in one object" if "duplicate key" in str(error) else "a number is too large"
+    if "duplicate key" in str(error):
+        return "a name stands twice in one object"
+    return "a number is too large" if "digits" in str(error) else "a number is not finite"
 
 
 def refuse_broken(rows: Iterable[FileRow]) -> None:

@@ -75,7 +75,8 @@ class FileLayout:
         """Whether an entry is ours and holds no row: a lock, or what an interrupted write left."""
         kept = entry.removesuffix(TEMPORARY)
         if kept != entry:
-            return self.name_of(kept) is not None
+            # A manifest is written in the folder of its run.
+            return not self.manifest and self.name_of(kept) is not None
         return self.folder == STATE and is_lock(entry)
 
     def pinned(self, entity: Entity, query: Query) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
 
 from typing_extensions import override
 
@@ -78,8 +78,18 @@ def file_row(entity: Entity, value: object, original: FileOriginal | None = None
     """
     if not isinstance(value, dict):
         raise ValueError("it is no JSON object")  # noqa: TRY004  # one error for every bad text
-    row = row_of_values(entity, cast("Mapping[str, object]", value))
+    values = cast("Mapping[str, object]", value)
+    spelled = {name: int(part) for name in entity.key if is_whole(part := values.get(name))}
+    row = row_of_values(entity, {**values, **spelled} if spelled else values)
+    if not entity.admits_key(row.key):
+        wanted = ", ".join(f"{part.field} ({part.type.value})" for part in entity.key_parts)
+        raise ValueError(f"its key is not made of {wanted}")
     return FileRow(entity, row.key, row.document, row.markers, row.derived, None, False, original)  # noqa: FBT003
+
+
+def is_whole(part: object) -> TypeGuard[float]:
+    """Whether a part of a key is a whole number in another spelling."""
+    return isinstance(part, float) and part.is_integer()
 
 
 def broken_row(

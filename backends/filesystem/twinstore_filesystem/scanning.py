@@ -139,13 +139,13 @@ class Scan:
 
     def _lines(self, start: Key, name: str, place: Place, stream: BinaryIO) -> Iterator[FileRow]:
         position, number = 0, 0
-        while (line := stream.readline()) and line[0] != 0:
+        while (line := stream.readline()) and not (line[0] == 0 and is_batch(stream.fileno(), position)):
             number += 1
             text = line.rstrip(b"\n")
             original = FileOriginal(self._tree, place, number, position, len(text))
             position += len(line)
-            # What has no end was interrupted, unless it is an object already.
-            if not text.strip() or not (line.endswith(b"\n") or is_object(text)):
+            # What has no end was interrupted, where it is the beginning of an object and no more.
+            if not text.strip() or not (line.endswith(b"\n") or is_object(text) or is_more(text)):
                 continue
             try:
                 value = value_of(text)
@@ -179,6 +179,11 @@ class Scan:
 
     def _children(self, folder: str) -> list[tuple[str, str]]:
         path = self._tree.root / folder
+        for above in (path, *path.parents):
+            if above == self._tree.root:
+                break
+            if above.is_symlink():
+                raise foreign(above)
         with translated(path):
             try:
                 names = sorted(os.listdir(path))  # noqa: PTH208  # names, and not the objects of a walk
@@ -223,6 +228,26 @@ def is_object(text: bytes) -> bool:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def is_more(text: bytes) -> bool:
+    """Whether a text is something else than an object that breaks off."""
+    if not text.lstrip().startswith(b"{"):
+        return True
+    try:
+        json.loads(text.decode("utf-8", "replace"))
+    except json.JSONDecodeError as error:
+        return error.msg == "Extra data"
+    except RecursionError:
+        return False
+    return True
+
+
+def is_batch(file: int, position: int) -> bool:
+    """Whether the zero byte before a line says that a batch is being written there."""
+    end = os.fstat(file).st_size
+    last = os.pread(file, 1, end - 1) if end else b""
+    return not last.strip(b"\0") or os.pread(file, 1, position) != b"\0"
 
 
 def value_of(content: bytes) -> object:

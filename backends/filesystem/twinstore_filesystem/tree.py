@@ -24,7 +24,7 @@ __all__ = ["Entry", "Place", "Tree"]
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Without waiting: the other end of a pipe that somebody put there may never come.
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 GROW: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 MODE: Final = 0o666  # what the umask of the process leaves of it
 FOLDER_MODE: Final = 0o777
@@ -96,7 +96,7 @@ class Tree:
         self.prepare()
         path = self.root / folder
         with translated(path):
-            outer = self._outer(path, create=create)
+            outer = self._outer(folder, create=create)
         if outer is None:
             yield None
             return
@@ -169,6 +169,9 @@ class Tree:
             beside = place.name + TEMPORARY
             try:
                 with translated(path):
+                    # What an interrupted write left; it may be anything by now, so it is never opened.
+                    with suppress(FileNotFoundError):
+                        os.unlink(beside, dir_fd=folder)
                     _write(os.open(beside, FRESH, MODE, dir_fd=folder), chunks)
                     os.rename(beside, place.name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
@@ -220,9 +223,9 @@ class Tree:
                 raise foreign(path)
             return file
 
-    def _outer(self, path: Path, *, create: bool) -> int | None:
+    def _outer(self, folder: str, *, create: bool) -> int | None:
         try:
-            return os.open(path, FOLDER)
+            return self._descended(folder)
         except FileNotFoundError as error:
             if not self.read_only and not self.root.is_dir():
                 # It was there at the first use: an unmounted disk must not read as an empty one.
@@ -233,8 +236,19 @@ class Tree:
                 ) from error
         if not create:
             return None
-        self._made(path)
-        return os.open(path, FOLDER)
+        self._made(self.root / folder)
+        return self._descended(folder)
+
+    def _descended(self, folder: str) -> int:
+        """Open a folder below the root; the root may be a link, and nothing below it."""
+        opened = os.open(self.root, FOLDER)
+        for part in Path(folder).parts:
+            try:
+                inner = os.open(part, FOLDER | os.O_NOFOLLOW, dir_fd=opened)
+            finally:
+                os.close(opened)
+            opened = inner
+        return opened
 
     def _made(self, path: Path) -> None:
         """Make a folder and those above it that are absent, each durably."""

@@ -62,13 +62,16 @@ def known_folders(layouts: Iterable[FileLayout]) -> dict[str, set[str]]:
     return found
 
 
-def files_in_order(files: Files, entity: Entity) -> tuple[list[FileRow], list[tuple[str, RunFile]]]:
-    """Return what is not ours, and the files of an entity in the order of their runs.
+def files_in_order(
+    files: Files, entity: Entity
+) -> tuple[list[FileRow], list[RunFile], list[tuple[str, RunFile]]]:
+    """Return what is not ours, the files that tell no run, and the others in the order of their runs.
 
     The names of all are in memory, and no content.
     """
     layout = files.layout(entity)
     strange: list[FileRow] = []
+    untold: list[RunFile] = []
     found: list[tuple[str, RunFile]] = []
     for entry in files.tree.entries(layout.folder):
         name = layout.name_of(entry.name) if entry.kind == ("folder" if layout.manifest else "file") else None
@@ -80,6 +83,7 @@ def files_in_order(files: Files, entity: Entity) -> tuple[list[FileRow], list[tu
         run = file.run or _told(files, file)
         if run is None:
             strange += _rows(files, file)
+            untold.append(file)
         else:
             found.append((run, file))
     if entity.parent is None:
@@ -88,7 +92,7 @@ def files_in_order(files: Files, entity: Entity) -> tuple[list[FileRow], list[tu
             others = (item for item in files.tree.entries(folder) if item.name not in known)
             strange += [_foreign(files, entity, folder, item) for item in others]
     strange.sort(key=lambda row: row.original.where if row.original else "")
-    return strange, sorted(found, key=lambda item: item[0])
+    return strange, untold, sorted(found, key=lambda item: item[0])
 
 
 def rows_in_order(files: Files, run: str, file: RunFile, within: KeyRange) -> Iterator[FileRow]:
