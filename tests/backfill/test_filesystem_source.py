@@ -9,12 +9,14 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
 import pytest
 
 from tests.backfill.toolkit import Pair, invoke
+from twinstore.bulk import KeyRange
 from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError, DocumentDecodeError, TwinstoreError
 from twinstore.jsontext import dumps
@@ -255,6 +257,49 @@ def test_a_folder_elsewhere_is_refused_and_not_taken_for_an_empty_one(
             with opened(root) as storage, pytest.raises(TwinstoreError, match="symbolic link"):
                 storage.pack_run_logs.append([make_log_entry("alpha", 3)])
             (root / folder).unlink()
+
+
+def test_a_file_that_may_not_be_read_keeps_no_other_from_being_moved(tmp_path: Path) -> None:
+    with TemporaryDirectory(dir="/tmp") as folder:  # every user may look into its parents
+        root = Path(folder, "tree")
+        with opened(root) as storage:
+            for run in RUNS:
+                fill(storage, run)
+        Path(folder).chmod(0o755)
+        with into_memory(root, tmp_path) as pair:
+            expected = found_in(pair)
+            for path in ("logs/runs/alpha.ndjson", "artifacts/alpha/artifact-manifest.json"):
+                (root / path).chmod(0)
+            with without_rights():
+                found = found_in(pair)
+        hidden = [reason for reason in found if "Permission denied" in reason]
+        # Each of both is read twice, for a copy and for a comparison; of the log two lines are missing.
+        assert (len(hidden), len(found)) == (4, len(expected) - 2)
+
+
+def found_in(pair: Pair) -> list[str]:
+    """Return what stands in a source, both ways to read it: why a row cannot be moved, or nothing."""
+    bulk = pair.source.bulk
+    with bulk.view() as view:
+        return [
+            row.error or ""
+            for entity in bulk.entities()
+            for read in (view.records, view.rows)
+            for batch in read(entity, KeyRange())
+            for row in batch
+        ]
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Run a block as nobody, where the user of the tests may read everything."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
 
 
 def test_a_torn_line_of_a_run_that_nothing_names_is_counted(root: Path, tmp_path: Path) -> None:

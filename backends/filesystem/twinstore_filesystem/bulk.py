@@ -189,8 +189,11 @@ class FilesystemView(DocumentView):
     def _is_torn(self, file: RunFile) -> bool:
         if not self._files.layout(file.entity).form.in_order:
             return False
-        with self._files.tree.opened(file.place) as opened:
-            return opened is not None and log_end(opened).torn
+        try:
+            with self._files.tree.opened(file.place) as opened:
+                return opened is not None and log_end(opened).torn
+        except ConfigurationError:
+            return False  # it may not be opened, which its row tells
 
 
 def torn_tail() -> Record:

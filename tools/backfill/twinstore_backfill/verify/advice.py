@@ -31,9 +31,15 @@ def direction_warnings(options: VerifyOptions, context: VerifyContext) -> tuple[
     if options.approval or not already_switched(options, context):
         return ()
     key, target = ":".join(module_keys(context.target.module).switch), context.target.backend
+    source = context.source.backend
+    back = (
+        f"the way back is proved with --from {target} --to {source}"
+        if context.source.storage.capabilities.bulk_target
+        else f"nothing is copied back into {source}"
+    )
     text = (
-        f"{key} names {target} already, so the service writes to the target and the source stands still; the "
-        f"way back is proved with --from {target} --to {context.source.backend}."
+        f"{key} names {target} already, so the service writes to the target and the source stands still; "
+        f"{back}."
     )
     return (text,)
 
