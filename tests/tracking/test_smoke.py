@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pymongo import MongoClient
 
 from tests.backfill.toolkit import invoke, write_config
 from tests.stores import DRIVERS
@@ -87,3 +88,28 @@ def test_a_copy_is_proved_and_the_service_goes_on_where_it_was(
         ]
         assert after.tracking_sessions.recover("s2", "m0", at(9), docker_slot=2).recovery_attempts == 1
         assert after.machines.get_required("m0").active_sessions == ("s0", "s2")
+
+
+def test_a_count_that_is_written_out_at_zero_is_named_and_leaves_no_gap(
+    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        tracking_settings("mongo", request) as left,
+        tracking_settings("postgres", request) as right,
+        tracking_on(left) as before,
+        tracking_on(right),
+        MongoClient[dict[str, Any]](left["Persistence"]["Mongo"]["ConnectionString"]) as client,
+    ):
+        fill(before)
+        sessions = client[left["Persistence"]["Mongo"]["Database"]]["sessions"]
+        # As an application with the default 0 in its own schema writes it.
+        sessions.update_one({"session_id": "s3"}, {"$set": {"recovery_attempts": 0}})
+        sides = (
+            *("--source-config", write_config(tmp_path / "l.json", left)),
+            *("--target-config", write_config(tmp_path / "r.json", right)),
+            *("--module", "tracking", "--from", "Mongo", "--to", "Postgres"),
+        )
+        assert invoke(capsys, "backfill", "copy", *sides, "--execute").code == 0
+        report = invoke(capsys, "backfill", "verify", *sides, "--format", "json").json
+        assert (report["verdict"], report["cutover_ready"]) == ("PASS", True)
+        assert "null_for_absent" in str(report["equivalences"])

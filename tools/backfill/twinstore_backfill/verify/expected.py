@@ -22,7 +22,7 @@ from twinstore.jsontext import LARGE_TEXT
 from twinstore.mapnames import lossy_map
 from twinstore.normalform import marker_not_normal
 from twinstore.releasing import fence_in, released
-from twinstore.shapes import Kind
+from twinstore.shapes import Kind, left_out_values
 from twinstore.stored import MARK, NUMBERS, has_marks, unmarked
 from twinstore.tenancy import Tenant
 from twinstore_backfill.ignoring import without
@@ -78,6 +78,7 @@ class Expecting:
         self._ignored = tuple(item.path for item in ignored)
         self._approved = {".".join(("doc", *item.path)): item.reason is not None for item in ignored}
         self._identity = tuple(entity.identity.items())
+        self._left_out = left_out_values(entity.model)
         # The validator itself: the classmethod around it costs as much again on small documents.
         self._validator = entity.model.__pydantic_validator__
         self.has_beside = bool(entity.derived or entity.beside)
@@ -137,7 +138,7 @@ class Expecting:
             given["doc"] = {
                 name: value for name, value in given["doc"].items() if (name, value) != (single, row.key[0])
             }
-        found = tuple(map(self._told, changes(given, parts_of(content))))
+        found = tuple(self._told(change, given["doc"]) for change in changes(given, parts_of(content)))
         return Expected(stored, beside, (*contradictions, *found))
 
     def _contradictions(self, row: ScanRow, beside: Mapping[str, object]) -> tuple[Change, ...]:
@@ -209,8 +210,14 @@ class Expecting:
         markers = self._markers(cast("Mapping[str, object]", storage))
         return (*self._modelled(without(document, self._ignored), row), markers)
 
-    def _told(self, change: Change) -> Change:
+    def _told(self, change: Change, given: Mapping[str, object]) -> Change:
         """Return a change as it is told: by its rule, or as ignored on request."""
+        field = change.field
+        if change.path == f"doc.{field}" and field in self._left_out:
+            # Written out, or left out as the models do: every reader takes both for the same.
+            value, default = given.get(field), self._left_out[field]
+            if value == default and type(value) is type(default):
+                return replace(change, kind="null_for_absent")
         approved = self._approved.get(INDEX.sub("", change.path))
         return change if approved is None else replace(change, kind="ignored", approved=approved)
 
