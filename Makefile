@@ -40,6 +40,8 @@ check: setup ## lint, format, types, import contracts, generated files
 	$(BIN)/python -m twinstore.generate_aio --check
 	$(BIN)/python -m docs.generate --check
 	$(BIN)/twinstore dev migration scheduler --check
+	$(BIN)/twinstore dev migration tracking --check
+	$(BIN)/twinstore dev migration taskrunner --check
 	$(BIN)/twinstore dev migration twinstore --check
 
 fix: setup ## repair what ruff can repair

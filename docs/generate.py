@@ -1,10 +1,10 @@
-"""Writes the generated parts of the pages in docs/, and ``schema.txt`` beside the migrations of each module.
+"""Writes the generated parts of the pages in docs/, and the files beside the migrations of each module.
 
     python -m docs.generate [--check]
 
 With ``--check`` it only says what is out of date. A page holds a pair of comments around each generated part.
-Some parts, and every ``schema.txt``, say what the servers really hold; for them a mongod and a PostgreSQL are
-started in a temporary directory.
+Some parts, and every ``schema.txt`` beside migrations, say what the servers really hold; for them a mongod
+and a PostgreSQL are started in a temporary directory.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from docs.parts import (
     statements,
     support,
 )
+from docs.parts.entities import MODULES
 from twinstore.scheduler.module import MODULE
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def static_parts() -> dict[str, Callable[[], str]]:
         **outsiders.parts(),
         "statements": partial(statements.statement_table, MODULE),
         "support": support.support_table,
-        "internal-fields": partial(entities.internal_fields_table, MODULE),
+        "internal-fields": partial(entities.internal_fields_table, MODULES),
+        "document-ids": partial(entities.document_id_table, MODULES),
     }
 
 
@@ -103,11 +105,13 @@ def main() -> int:
     check: bool = parser.parse_args().check
     # These need the servers of the extra 'embedded'.
     from docs.parts.live import server_parts, shipped_schemas  # noqa: PLC0415
+    from docs.parts.shipped import script_files  # noqa: PLC0415
     from twinstore_embedded import servers  # noqa: PLC0415
 
     with TemporaryDirectory() as directory, servers(directory) as running:
         # First what the driver itself reads, then what is asked of it.
-        stale = [update_file(path, text, check=check) for path, text in shipped_schemas(running).items()]
+        shipped = {**shipped_schemas(running), **script_files()}
+        stale = [update_file(path, text, check=check) for path, text in shipped.items()]
         with server_parts(running) as live:
             parts = {**static_parts(), **live}
             stale += [

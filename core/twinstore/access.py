@@ -236,8 +236,9 @@ class Access(Protocol):
         """Append to an ordered log, all or nothing; return the rows as they are stored.
 
         A row without a sequence gets the next one of its parent, in the order given, from 1. A row whose key
-        is stored already with equal content, the sequence apart where the row has none, is returned and not
-        written again. Appends to one parent wait for each other. The parent is named by its key.
+        is stored already with equal content, the sequence apart where it lacks one, is not written again.
+        Only a new row with a sequence comes back as the same object. Appends to one parent, which its key
+        names, wait for each other.
 
         Raises:
             NotFoundError: the parent is absent or foreign.
@@ -259,8 +260,7 @@ class Access(Protocol):
         """Open a transaction, or go on in the one that is open.
 
         Commits at normal exit and rolls back on any exception; in a unit that was open before, its owner does
-        that, and an exception makes it unusable. ``atomic=False`` lets stores without transactions write one
-        row after the other.
+        that, and an exception makes it unusable. ``atomic=False``: without transactions, row after row.
 
         Raises:
             UnsupportedCapabilityError: ``atomic`` on a store without transactions.

@@ -65,6 +65,7 @@ class Capabilities:
         point_in_time_reads: views can read the state as of a position.
         change_stream: changes can be followed.
         bulk: tools can copy and verify; a first driver may do without.
+        bulk_target: with ``bulk``: tools can also copy into it. Without, it is a source only.
         time_precision_ms: the finest stored step of an instant, in milliseconds.
         largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own.
     """
@@ -80,9 +81,17 @@ class Capabilities:
     point_in_time_reads: bool = False
     change_stream: bool = False
     bulk: bool = False
+    # True by default: every driver from before it existed is a target.
+    bulk_target: bool = True
     time_precision_ms: int = 1
     largest_document_bytes: int | None = None
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        """Let nothing be a target that tools cannot use at all."""
+        if not self.bulk:
+            # The class is frozen, and the default of one field follows from another.
+            object.__setattr__(self, "bulk_target", False)
 
     def require(self, name: str) -> None:
         """Do nothing when the capability is there.

@@ -86,6 +86,7 @@ class Record:
         error: why the row cannot be decoded.
         original: what is stored, as JSON text or as something that tells it in pieces. With ``error`` it is
             required; else a quarantine that needs it takes the model, which is another form of the row.
+        torn_tail: it is no row, but what an interrupted writer left behind the last one: counted, not moved.
     """
 
     key: Key | None
@@ -96,6 +97,7 @@ class Record:
     error: str | None = None
     # Not compared: it tells in pieces what the other attributes say, and is another object at each read.
     original: Original | str | None = field(default=None, compare=False)
+    torn_tail: bool = False
 
     @property
     def label(self) -> str:
@@ -167,6 +169,7 @@ class ScanRow:
             that follow from the content; null stands for an absent value.
         expires: the instant by which retention judges the row.
         stored_bytes: what the row takes in the store, where ``content`` shows only a digest of it.
+        error: why no copy takes the row, where the store can tell; ``content`` then has a mark.
     """
 
     key: Key | None
@@ -175,6 +178,7 @@ class ScanRow:
     beside: bytes = NOTHING_BESIDE
     expires: datetime | None = None
     stored_bytes: int = 0
+    error: str | None = None
 
     @property
     def label(self) -> str:

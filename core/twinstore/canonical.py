@@ -33,8 +33,6 @@ M = TypeVar("M", bound="CanonicalModel")
 NAMED_PROBLEMS: Final = 5
 MANY_PROBLEMS: Final = 1000
 FIRST_VALUE: Final = JSONDecoder()
-# What stands in every small number as the writer of JSON spells it, and seldom in anything else.
-SMALL_FLOAT: Final = b"e-"
 
 
 class CanonicalModel(BaseModel):
@@ -115,7 +113,7 @@ class CanonicalJsonSerializer:
         wire = model.wire()
         text = jsontext.dumps(wire)
         # Rarely more than this: the walk through all values costs more than the JSON.
-        return jsontext.dumps(_encodable(wire)) if SMALL_FLOAT in text and _may_hold(model) else text
+        return jsontext.dumps(_encodable(wire)) if jsontext.may_need_repr(text) and _may_hold(model) else text
 
     @staticmethod
     def serialize_pretty(model: CanonicalModel) -> bytes:

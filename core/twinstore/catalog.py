@@ -104,7 +104,7 @@ class Entity(Generic[M_co]):
         columns: names of columns that do not follow the custom, by wire name, marker or derived field.
         fixed_table: whether the table is a customer's: it has no column that counts changes, and its instants
             have six digits, into which the library writes whole milliseconds all the same.
-        narrow: integer fields that a table holds in 32 bits.
+        narrow: integer fields, or lists of integers, that a table holds in 32 bits.
         filled: text fields that a table refuses when they are empty.
         storage: storage markers.
         derived: internal fields that follow from model and markers, in the order of documents.
@@ -122,6 +122,8 @@ class Entity(Generic[M_co]):
         kept_apart: keys of rows that each store keeps to itself: neither copied, compared nor counted.
         sequence: the integer field of an ordered log that :meth:`~twinstore.access.Access.append` assigns.
         own_id: the field that is ``_id`` in documents where the key is another one that follows from it.
+        generated_id: whether documents have a generated ``ObjectId`` as ``_id``, which is no part of the key:
+            its fields stand under their own names, and a unique index finds a row.
         collection: name of the collection; default: ``name``.
         collection_setting: the setting of the driver that may replace the name of the collection.
     """
@@ -152,6 +154,7 @@ class Entity(Generic[M_co]):
     kept_apart: tuple[Key, ...] = ()
     sequence: str | None = None
     own_id: str | None = None
+    generated_id: bool = False
     collection: str = ""
     collection_setting: str | None = None
 
@@ -258,8 +261,8 @@ class Entity(Generic[M_co]):
 
     @cached_property
     def document_id(self) -> str | None:
-        """The one field that is ``_id`` in documents, ``None`` where that joins the parts of the key."""
-        return self.own_id or self.single_key
+        """The one field that is ``_id`` in documents; ``None`` where that joins the key, or is generated."""
+        return None if self.generated_id else self.own_id or self.single_key
 
     @cached_property
     def key_in_payload(self) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.catalog_forms import problems_of_forms
 from twinstore.keys import KeyType
 from twinstore.query import IsNull
-from twinstore.shapes import Kind
+from twinstore.shapes import Kind, is_whole
 from twinstore.tenancy import TenancyKind
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ def problems(entity: Entity) -> Iterator[str]:
     unknown = sorted(set(_named(entity)) - entity.known.keys())
     if unknown:
         yield f"has no field {', '.join(unknown)}"
+    wide = [
+        name for name in entity.narrow if name in entity.shapes and not is_whole(entity.shapes[name].value)
+    ]
+    if wide:
+        yield f"holds {', '.join(wide)} in 32 bits, which is neither an integer nor a list of integers"
     yield from problems_of_forms(entity)
     yield from _problems_of_parent(entity)
     for derived in entity.derived:

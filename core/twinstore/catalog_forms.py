@@ -23,6 +23,7 @@ def problems_of_forms(entity: Entity) -> Iterator[str]:
     yield from problems_of_variants(entity)
     yield from problems_of_key(entity)
     yield from problems_of_own_id(entity)
+    yield from problems_of_generated_id(entity)
     yield from problems_of_assigned(entity)
     yield from problems_of_derived(entity)
     for name, number in Counter(entity.columns.values()).items():
@@ -82,6 +83,22 @@ def problems_of_own_id(entity: Entity) -> Iterator[str]:
         or shape.value.kind is not Kind.TEXT
     ):
         yield f"has the own id {name}, which must be a text that every model has"
+
+
+def problems_of_generated_id(entity: Entity) -> Iterator[str]:
+    """Yield what contradicts an ``_id`` that nothing in the row tells."""
+    if not entity.generated_id:
+        return
+    if entity.own_id is not None:
+        yield f"has the own id {entity.own_id} and a generated one, but documents have one _id"
+    if entity.derived_key is not None:
+        yield "has a generated id and a key that follows from the content, which is the id; leave out either"
+    hidden = [name for name in entity.key if name not in entity.shapes]
+    if hidden:
+        yield (
+            f"has a generated id and the key {', '.join(hidden)}, which is no field of its model; programs "
+            "that know documents by a generated id find them by fields of their own"
+        )
 
 
 def problems_of_assigned(entity: Entity) -> Iterator[str]:

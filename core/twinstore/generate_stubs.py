@@ -21,7 +21,9 @@ HEADER: Final = """# {title}, as `python -m twinstore.generate_aio` wrote it.
 
 """
 CONFIG: Final = "config: ConfigSource = None, *, clock: Clock | None = None"
-OPTIONS: Final = "options: Mapping[str, object] | None = None, observers: Iterable[Observer] = ()"
+OPTIONS: Final = (
+    "options: Mapping[str, object] | None = None, observers: Iterable[Observer] = (), role: str | None = None"
+)
 
 
 def shipped_modules() -> tuple[str, ...]:
@@ -67,9 +69,10 @@ def aio_stub() -> str:
     """Return the stub of the names for asyncio."""
     modules = {name: module_spec(name) for name in shipped_modules()}
     classes = {
-        f"Async{spec.title}{part}": spec.package
+        f"Async{kind.__name__}": spec.package
         for spec in modules.values()
-        for part in ("Session", "Storage")
+        for kind in (spec.session, spec.storage)
+        if kind is not None
     }
     return _stub(
         "The names for asyncio that come from our modules",

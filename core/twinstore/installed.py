@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ModuleAttributes", "names"]
 
-DERIVED: Final = re.compile(r"add_\w+_storage|\w+(?:Session|Storage)")
+# What a name must look like before any plug-in is read for it; submodules are in lower case.
+DERIVED: Final = re.compile(r"add_\w+_storage|[A-Z]\w+")
 
 
 class ModuleAttributes:
@@ -57,9 +58,9 @@ def _makers() -> Mapping[str, Callable[[], object]]:
     drivers = installed_backend_names()
     makers: dict[str, Callable[[], object]] = {}
     for name in built_modules():
-        title = module_plugins()[name].title
-        makers[f"{title}Session"] = lambda name=name: module_spec(name).session
-        makers[f"{title}Storage"] = lambda name=name: module_spec(name).storage
+        session, storage = module_plugins()[name].classes
+        makers[session] = lambda name=name: module_spec(name).session
+        makers[storage] = lambda name=name: module_spec(name).storage
         makers[f"add_{name}_storage"] = lambda name=name: opener(name, None)
         for driver in drivers:
             makers[f"add_{name}_{driver.casefold()}_storage"] = lambda name=name, driver=driver: opener(
@@ -78,10 +79,13 @@ def opener(module: str, driver: str | None) -> Callable[..., ModuleStorage[objec
         clock: Clock | None = None,
         options: Mapping[str, object] | None = None,
         observers: Iterable[Observer] = (),
+        role: str | None = None,
     ) -> ModuleStorage[object, object]:
         from twinstore.storage import open_module  # noqa: PLC0415  # storage derives from what stands here
 
-        return open_module(module, driver, config, clock=clock, options=options, observers=observers)
+        return open_module(
+            module, driver, config, clock=clock, options=options, observers=observers, role=role
+        )
 
     add_storage.__name__ = f"add_{module}_{driver.casefold()}_storage" if driver else f"add_{module}_storage"
     add_storage.__qualname__ = add_storage.__name__

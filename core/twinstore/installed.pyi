@@ -7,19 +7,42 @@ from twinstore.config import ConfigSource
 from twinstore.observing.observer import Observer
 from twinstore.scheduler.storage import SchedulerSession as SchedulerSession
 from twinstore.scheduler.storage import SchedulerStorage as SchedulerStorage
+from twinstore.taskrunner.storage import TaskRunnerSession as TaskRunnerSession
+from twinstore.taskrunner.storage import TaskRunnerStorage as TaskRunnerStorage
+from twinstore.tracking.storage import TrackingStorage as TrackingStorage
+from twinstore.tracking.storage import TrackingUnit as TrackingUnit
 
 __all__: list[str] = [
     "SchedulerSession",
     "SchedulerStorage",
+    "TaskRunnerSession",
+    "TaskRunnerStorage",
+    "TrackingStorage",
+    "TrackingUnit",
+    "add_scheduler_filesystem_storage",
     "add_scheduler_memory_storage",
     "add_scheduler_mongo_storage",
     "add_scheduler_postgres_storage",
     "add_scheduler_storage",
+    "add_taskrunner_filesystem_storage",
+    "add_taskrunner_memory_storage",
+    "add_taskrunner_mongo_storage",
+    "add_taskrunner_postgres_storage",
+    "add_taskrunner_storage",
+    "add_tracking_filesystem_storage",
+    "add_tracking_memory_storage",
+    "add_tracking_mongo_storage",
+    "add_tracking_postgres_storage",
+    "add_tracking_storage",
 ]
 
 class ModuleAttributes:
     @property
     def scheduler(self) -> SchedulerStorage: ...
+    @property
+    def tracking(self) -> TrackingStorage: ...
+    @property
+    def taskrunner(self) -> TaskRunnerStorage: ...
 
 def add_scheduler_storage(
     config: ConfigSource = None,
@@ -27,6 +50,15 @@ def add_scheduler_storage(
     clock: Clock | None = None,
     options: Mapping[str, object] | None = None,
     observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> SchedulerStorage: ...
+def add_scheduler_filesystem_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
 ) -> SchedulerStorage: ...
 def add_scheduler_memory_storage(
     config: ConfigSource = None,
@@ -34,6 +66,7 @@ def add_scheduler_memory_storage(
     clock: Clock | None = None,
     options: Mapping[str, object] | None = None,
     observers: Iterable[Observer] = (),
+    role: str | None = None,
 ) -> SchedulerStorage: ...
 def add_scheduler_mongo_storage(
     config: ConfigSource = None,
@@ -41,6 +74,7 @@ def add_scheduler_mongo_storage(
     clock: Clock | None = None,
     options: Mapping[str, object] | None = None,
     observers: Iterable[Observer] = (),
+    role: str | None = None,
 ) -> SchedulerStorage: ...
 def add_scheduler_postgres_storage(
     config: ConfigSource = None,
@@ -48,5 +82,86 @@ def add_scheduler_postgres_storage(
     clock: Clock | None = None,
     options: Mapping[str, object] | None = None,
     observers: Iterable[Observer] = (),
+    role: str | None = None,
 ) -> SchedulerStorage: ...
+def add_tracking_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TrackingStorage: ...
+def add_tracking_filesystem_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TrackingStorage: ...
+def add_tracking_memory_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TrackingStorage: ...
+def add_tracking_mongo_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TrackingStorage: ...
+def add_tracking_postgres_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TrackingStorage: ...
+def add_taskrunner_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TaskRunnerStorage: ...
+def add_taskrunner_filesystem_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TaskRunnerStorage: ...
+def add_taskrunner_memory_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TaskRunnerStorage: ...
+def add_taskrunner_mongo_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TaskRunnerStorage: ...
+def add_taskrunner_postgres_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TaskRunnerStorage: ...
 def names() -> tuple[str, ...]: ...

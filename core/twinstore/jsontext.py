@@ -35,6 +35,8 @@ JsonObject = dict[str, JsonValue]
 
 # Below it Python's repr, which is the canonical form, uses an exponent of two digits; orjson does not.
 SMALLEST_PLAIN_FLOAT: Final = 1e-4
+# What stands in every such number as orjson spells it, and seldom in anything else.
+SMALL_FLOATS: Final = (b"e-", b"0.0000")
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 # Bytes or characters from which on memory counts for more than time.
@@ -158,7 +160,8 @@ def normalise(value: object, level: int = 1) -> JsonValue:
         return normalised_object(cast("dict[object, object]", value), level)
     if type(value) is list:
         return [normalise(item, level + 1) for item in cast("list[object]", value)]
-    raise ValueError(f"{type(value).__name__} is no JSON value")  # becomes a ValidationError
+    hint = "; give twinstore.jsondates.date_object(...)" if isinstance(value, datetime) else ""
+    raise ValueError(f"{type(value).__name__} is no JSON value{hint}")  # becomes a ValidationError
 
 
 def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObject:
@@ -204,6 +207,11 @@ def checked_number(value: float) -> int | float:
     if not INT64_MIN <= value <= INT64_MAX:
         raise ValueError("whole number does not fit into 64 bits")  # becomes a ValidationError
     return value
+
+
+def may_need_repr(text: bytes) -> bool:
+    """Whether a number may stand in a text of :func:`dumps` that the canonical form spells otherwise."""
+    return any(mark in text for mark in SMALL_FLOATS)
 
 
 def encodable(value: JsonValue) -> object:

@@ -40,8 +40,14 @@ class ModuleSessions(Generic[R_co, S_co]):
         make: Callable[[R_co], S_co],
         lifetime: Lifetime,
         notifier: Notifier | None = None,
+        *,
+        without_tenant: bool = False,
     ) -> None:
-        """Take the driver, what makes a session over its repositories, and whether the storage is open."""
+        """Take the driver, what makes a session over its repositories, and whether the storage is open.
+
+        ``without_tenant``: whether a session may name neither a tenant nor a purpose.
+        """
+        self._without_tenant = without_tenant
         self._backend = backend
         self._make = make
         self._lifetime = lifetime
@@ -58,7 +64,7 @@ class ModuleSessions(Generic[R_co, S_co]):
             purpose: why all tenants are needed; opens system scope and excludes ``tenant_id``.
 
         Raises:
-            TenantScopeError: both or neither of tenant and purpose are given.
+            TenantScopeError: both of tenant and purpose are given, or neither where every row has a tenant.
             UnsupportedCapabilityError: the server has no sessions.
         """
         block = self.unobserved(tenant_id, causal_consistency=causal_consistency, purpose=purpose)
@@ -70,7 +76,7 @@ class ModuleSessions(Generic[R_co, S_co]):
     ) -> Generator[S_co]:
         """Open a session as :meth:`open` does, of whose length somebody else tells the observers."""
         self._lifetime.check()
-        scope = bound_scope(tenant_id, purpose, self.notifier)
+        scope = bound_scope(tenant_id, purpose, self.notifier, without_tenant=self._without_tenant)
         with self._backend.session(scope, causal_consistency=causal_consistency) as repositories:
             yield self._make(repositories)
 
@@ -109,8 +115,15 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         # Made once: every call of a host that opens no session goes through it.
         self._unbound = self._observed_over(backend.repositories)
         self._lifetime = Lifetime(backend.driver)
-        self.sessions = ModuleSessions(backend, self._observed_over, self._lifetime, notifier)
+        self.sessions = ModuleSessions(
+            backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
+        )
         self.open_units = OpenUnits()
+
+    @property
+    def admits_no_tenant(self) -> bool:
+        """Whether a session may name neither tenant nor purpose; it is then about rows without tenant."""
+        return False
 
     @abstractmethod
     def session_over(
@@ -187,7 +200,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         one that writes the same row waits for the unit until the limit of a statement.
 
         Raises:
-            TenantScopeError: both or neither of tenant and purpose are given.
+            TenantScopeError: both of tenant and purpose are given, or neither where every row has a tenant.
             TransactionAbortedError: an error of the store was caught inside and the unit went on.
             ValidationError: this thread or task has a unit of this storage open; or inside, at a write in a
                 unit opened with ``read_only``.
@@ -202,7 +215,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
     ) -> Generator[S_co]:
         """Open a unit as :meth:`transaction` does, of whose length somebody else tells the observers."""
-        scope = bound_scope(tenant_id, purpose, self._notifier)
+        scope = bound_scope(tenant_id, purpose, self._notifier, without_tenant=self.admits_no_tenant)
         # Noted before the driver opens anything: a second unit could wait for rows of the first one for ever.
         with self.open_units.opened(), self._open.transaction(scope, read_only=read_only) as repositories:
             yield self._observed_over(repositories, in_unit=True)
@@ -239,12 +252,16 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
             return repeat(once, attempts=attempts)
         return self._notifier.run("transact", repeat, once, attempts=attempts)
 
-    def bind(self, handle: object, tenant_id: str) -> S_co:
+    def bind(self, handle: object, tenant_id: str | None = None) -> S_co:
         """Join a caller's own psycopg connection or pymongo client session, inside its transaction.
 
         The handle is never committed or closed.
+
+        Raises:
+            TenantScopeError: no tenant is given where every row has one.
         """
-        repositories = self._open.bind(handle, bound_scope(tenant_id, None))
+        scope = bound_scope(tenant_id, None, without_tenant=self.admits_no_tenant)
+        repositories = self._open.bind(handle, scope)
         return self._observed_over(repositories, in_unit=True)
 
     def check_ready(self) -> None:

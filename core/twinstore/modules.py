@@ -111,6 +111,7 @@ class ModulePlugin:
         name: the name of the entry point: of the attribute of a storage, of the schema, and in commands.
         title: the name of the module in names of classes, for example ``Library``.
         settings: where its settings stand.
+        session: the name of the class of its sessions; default: ``LibrarySession``.
         position: where lists of modules name it; smaller ones first, equal ones by name.
         spec: imports and returns what the module stores; ``None`` for a module of which only the settings
             are known, because one settings file serves hosts of several releases.
@@ -121,6 +122,12 @@ class ModulePlugin:
     settings: ModuleSettings
     position: int = 100
     spec: Callable[[], ModuleSpec[object]] | None = None
+    session: str = ""
+
+    @property
+    def classes(self) -> tuple[str, str]:
+        """The names of the classes of its sessions and of its storage."""
+        return self.session or f"{self.title}Session", f"{self.title}Storage"
 
 
 def is_module_name(name: str) -> bool:

@@ -46,6 +46,8 @@ class ModuleSettings:
         option_paths: by option, the key below the section; an option that is a mapping has a section there.
         mode: another spelling of the switch, where there is one.
         roles: by role of a process, the sections that this process reads in place of ``<section>:Storage``.
+        spellings: other spellings of keys of drivers below ``<section>:Storage``, each with the key it
+            means: ``("Mongo", "BooksCollection")`` for ``("Mongo", "Collections", "books")``.
     """
 
     section: str
@@ -54,6 +56,7 @@ class ModuleSettings:
     option_paths: Mapping[str, ConfigPath] = field(default_factory=dict[str, ConfigPath])
     mode: ConfigPath = ()
     roles: Mapping[str, tuple[ConfigPath, ...]] = field(default_factory=dict[str, tuple[ConfigPath, ...]])
+    spellings: Mapping[ConfigPath, ConfigPath] = field(default_factory=dict[ConfigPath, ConfigPath])
 
     def __post_init__(self) -> None:
         """Refuse what the settings could not be read by; met by the author of the module only."""

@@ -49,6 +49,7 @@ class Role(Enum):
     REPEATED = "index-only column"
     PAYLOAD = "payload"
     IDENTITY = "joined identity"
+    GENERATED = "generated identity"
     COUNTER = "version counter"
 
 

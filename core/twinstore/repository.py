@@ -18,7 +18,7 @@ from twinstore.paging import Page
 from twinstore.query import expired_query, query_of_key
 from twinstore.scope import instant_argument, model_argument
 from twinstore.stepwise import Stepwise
-from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
+from twinstore.tenancy import ALL_TENANTS, NO_TENANT, AllTenants, Tenant, Tenants
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -60,6 +60,17 @@ class Repository:
 
     def _admit_optional(self, tenant_id: str | None, purpose: str) -> Tenants:
         return self._admit_system(purpose) if tenant_id is None else self._admit(tenant_id)
+
+    def _admit_scope(self, tenant_id: str | AllTenants | None, purpose: str) -> Tenants:
+        """Return the scope of a call where some rows have a tenant; ``None`` means those without."""
+        if tenant_id is ALL_TENANTS:
+            return self._admit_system(purpose)
+        if tenant_id is not None:
+            return self._admit(tenant_id)
+        binding = self._access.binding
+        binding.state.check()
+        binding.scope.admit_no_tenant()
+        return NO_TENANT
 
     def _model(self, value: object, cls: type[T], name: str) -> T:
         self._access.binding.state.check()

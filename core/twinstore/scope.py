@@ -17,6 +17,7 @@ from twinstore.fields import (
     Actor,
     Count,
     Count32,
+    FreeObject,
     Id,
     OptionalReference,
     OptionalText,
@@ -30,6 +31,7 @@ from twinstore.observing.notifier import PRESENT
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from twinstore.jsontext import JsonObject
     from twinstore.observing.notifier import Notifier
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "id_argument",
     "instant_argument",
     "member_argument",
+    "object_argument",
     "optional_reference_argument",
     "optional_text_argument",
     "system_scope_openings",
@@ -58,6 +61,7 @@ OPTIONAL_REFERENCE_ADAPTER: Final = TypeAdapter[str | None](OptionalReference)
 OPTIONAL_TEXT_ADAPTER: Final = TypeAdapter[str | None](OptionalText)
 COUNT_ADAPTER: Final = TypeAdapter[int](Count32)
 WHOLE_ADAPTER: Final = TypeAdapter[int](Count)
+OBJECT_ADAPTER: Final = TypeAdapter["JsonObject"](FreeObject)
 
 # A purpose is free text. What is counted by it must not grow with the data of a host that puts some in.
 MAX_PURPOSES: Final = 100
@@ -74,11 +78,13 @@ class Scope:
     """The tenant a set of repositories is bound to.
 
     Unbound repositories (no tenant, no purpose) take the tenant of each call and may open system scope;
-    bound ones admit their own tenant only, or, opened with a purpose, system scope only.
+    bound ones admit their own tenant only, or, opened with a purpose, system scope only, or, opened without
+    either, no tenant only.
     """
 
     tenant_id: str | None = None
     purpose: str | None = None
+    without_tenant: bool = False
 
     def admit(self, tenant_id: str) -> str:
         """Return the normalised tenant of a call.
@@ -95,6 +101,10 @@ class Scope:
             raise TenantScopeError(
                 f"This session has system scope ({self.purpose}); open one for tenant {tenant!r} instead."
             )
+        if self.without_tenant:
+            raise TenantScopeError(
+                f"This session has no tenant; open one for tenant {tenant!r} to reach what belongs to it."
+            )
         if self.tenant_id is not None and tenant != self.tenant_id:
             raise TenantScopeError(
                 f"Tenant {tenant!r} differs from {self.tenant_id!r}, the tenant of this session; "
@@ -108,13 +118,31 @@ class Scope:
         Raises:
             TenantScopeError: the repositories are bound to one tenant.
         """
-        if self.tenant_id is not None:
+        if self.tenant_id is not None or self.without_tenant:
+            bound = "no tenant" if self.tenant_id is None else f"tenant {self.tenant_id!r}"
             raise TenantScopeError(
-                f"'{purpose}' sees all tenants, but this session is bound to tenant {self.tenant_id!r}; "
+                f"'{purpose}' sees all tenants, but this session is bound to {bound}; "
                 "call it on the storage, or in a session opened with a purpose and no tenant."
             )
         note_system_scope(purpose)
         return purpose
+
+    def admit_no_tenant(self) -> None:
+        """Admit a call about the rows without a tenant.
+
+        Raises:
+            TenantScopeError: the repositories are bound to a tenant, or have system scope.
+        """
+        if self.tenant_id is not None:
+            raise TenantScopeError(
+                f"This call names no tenant, but the session is bound to tenant {self.tenant_id!r}; "
+                "name that one, or open a session without a tenant."
+            )
+        if self.purpose is not None:
+            raise TenantScopeError(
+                f"This session has system scope ({self.purpose}); ask for ALL_TENANTS, "
+                "or open a session without tenant and purpose for what belongs to no tenant."
+            )
 
     def admit_optional(self, tenant_id: str | None, purpose: str) -> str | None:
         """Return the tenant of a call, or ``None`` after opening system scope for all of them."""
@@ -127,17 +155,26 @@ class Scope:
 UNBOUND: Final = Scope()
 
 
-def bound_scope(tenant_id: str | None, purpose: str | None, notifier: Notifier | None = None) -> Scope:
-    """Return the scope of a session: one tenant, or system scope with a purpose.
+def bound_scope(
+    tenant_id: str | None,
+    purpose: str | None,
+    notifier: Notifier | None = None,
+    *,
+    without_tenant: bool = False,
+) -> Scope:
+    """Return the scope of a session: one tenant, system scope with a purpose, or no tenant.
 
     Args:
         tenant_id: the one tenant.
         purpose: why all tenants are needed.
         notifier: tells of the opening of system scope; ``None``: whoever tells of the present call.
+        without_tenant: whether the module has rows without a tenant, so that neither may be given.
 
     Raises:
-        TenantScopeError: both or neither is given.
+        TenantScopeError: both are given, or neither where every row has a tenant.
     """
+    if tenant_id is None and purpose is None and without_tenant:
+        return Scope(without_tenant=True)
     if (tenant_id is None) == (purpose is None):
         raise TenantScopeError("Open a session for one tenant, or without a tenant and with a purpose.")
     if tenant_id is None:
@@ -216,6 +253,11 @@ def count_argument(value: int, name: str) -> int:
 def whole_argument(value: int, name: str) -> int:
     """Return a whole number from 0 of at most 64 bits, or raise ``ValidationError`` naming the argument."""
     return _argument(WHOLE_ADAPTER, value, name)
+
+
+def object_argument(value: JsonObject, name: str) -> JsonObject:
+    """Return free JSON in canonical form, or raise ``ValidationError`` naming the argument."""
+    return _argument(OBJECT_ADAPTER, value, name)
 
 
 def model_argument(value: object, cls: type[T], name: str) -> T:

@@ -24,10 +24,10 @@ from twinstore.variants import variants_of
 __all__ = [
     "FieldShape",
     "Kind",
-    "free_maps",
     "has_floats",
     "instant_paths",
-    "left_out_when_empty",
+    "is_whole",
+    "left_out_values",
     "shapes_of",
 ]
 
@@ -167,14 +167,28 @@ def instant_paths(model: type[BaseModel]) -> tuple[FieldPath, ...]:
     return tuple(_instants(model))
 
 
-def free_maps(model: type[BaseModel]) -> tuple[FieldPath, ...]:
-    """Return the wire paths of all maps whose keys are chosen by users."""
-    return tuple(_maps(model))
+def is_whole(value: ValueShape) -> bool:
+    """Whether a value is an integer, or a list of integers."""
+    item = value.item if value.kind is Kind.LIST else value
+    return item is not None and item.kind is Kind.INTEGER
 
 
-def left_out_when_empty(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the wire names of the lists and maps that the wire form leaves out when they are empty."""
-    return tuple(shape.wire for shape in shapes_of(model) if shape.left_out)
+def left_out_values(model: type[BaseModel]) -> dict[str, object]:
+    """Return by wire name the value with which a field is left out of the wire form, such as ``[]`` or 0.
+
+    It is the default, because a reader takes that for a field that is not there.
+    """
+    return {
+        shape.wire: _plain(kind.model_fields[shape.name].get_default(call_default_factory=True))
+        for kind in variants_of(model) or (model,)
+        for shape in shapes_of(kind)
+        if shape.left_out
+    }
+
+
+def _plain(default: object) -> object:
+    """Return a default as JSON has it."""
+    return list(cast("tuple[object, ...]", default)) if isinstance(default, tuple) else default
 
 
 @cache
@@ -240,15 +254,6 @@ def _instants(model: type[BaseModel]) -> Iterator[FieldPath]:
             yield (shape.wire,)
         elif value.kind is Kind.OBJECT:
             yield from ((shape.wire, *rest) for rest in _instants(value.model))
-
-
-def _maps(model: type[BaseModel]) -> Iterator[FieldPath]:
-    for shape in shapes_of(model):
-        value = _innermost(shape.value)
-        if value.kind is Kind.MAP:
-            yield (shape.wire,)
-        elif value.kind is Kind.OBJECT:
-            yield from ((shape.wire, *rest) for rest in _maps(value.model))
 
 
 def _innermost(value: ValueShape) -> ValueShape:

@@ -134,6 +134,7 @@ def open_module(
     clock: Clock | None = None,
     options: Mapping[str, object] | None = None,
     observers: Iterable[Observer] = (),
+    role: str | None = None,
     read_only: bool = False,
 ) -> AnyStorage:
     """Return the storage of one module; ``twinstore.add_<module>_storage`` is this for a known module.
@@ -145,12 +146,16 @@ def open_module(
         clock: the clock of the services.
         options: options of the module by name; they win over the configuration.
         observers: as for :func:`open_storage`.
+        role: the role of this process, such as ``worker``, which has sections of its own in the settings;
+            ``None``: those of every other process.
         read_only: the storage is the source of a copy; see :class:`~twinstore.backend.OpenRequest`.
 
     Raises:
         ConfigurationError: as for :meth:`Storage.module`.
     """
     settings = load_settings(config)
+    if role is not None:
+        settings = settings.for_role(role)
     if options:
         settings = settings.with_options({module: options})
     name = backend or settings.backend_name(module)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from docs.parts.samples import samples_of
+from docs.parts.samples import SAMPLES, folder_of, samples_of
 from docs.parts.tables import NONE, code, codes, prose, table
 from twinstore.config.keys import module_keys
-from twinstore_mongo.derive import ID, VERSION, derived_fields, stored_names
+from twinstore.generate_stubs import shipped_modules
+from twinstore.modules import module_spec
+from twinstore_mongo.derive import ID, VERSION, derived_fields, key_index, stored_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.modules import ModuleSpec
 
-__all__ = ["entities_part", "internal_fields_table", "retention"]
+__all__ = ["MODULES", "document_id_table", "entities_part", "internal_fields_table", "retention"]
+
+MODULES: Final[tuple[ModuleSpec[object], ...]] = tuple(map(module_spec, shipped_modules()))
 
 
 def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entity], str]) -> str:
@@ -34,7 +38,7 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
             f"[{entity.name}](#{_anchor(title)})",
             codes(entity.key),
             retention(entity),
-            _links(module.name, [name for name, model in samples.items() if issubclass(model, entity.model)]),
+            _links(module, [name for name, model in samples.items() if issubclass(model, entity.model)]),
         )
         for entity, title in titles.items()
     )
@@ -44,9 +48,7 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
     stored = {entity.model for entity in titles}
     others = [name for name, model in samples.items() if model not in stored]
     # What callers send or are told is the row of another model.
-    told = (
-        [f"Stored as part of another entity or not at all: {_links(module.name, others)}."] if others else []
-    )
+    told = [f"Stored as part of another entity or not at all: {_links(module, others)}."] if others else []
     return "\n\n".join((table(head, rows), *told, *sections))
 
 
@@ -71,16 +73,38 @@ def _anchor(title: str) -> str:
     return title.replace(".", "").replace(" ", "-")
 
 
-def _links(module: str, names: Iterable[str]) -> str:
-    return ", ".join(f"[{name}](../samples/api/{module}/{name})" for name in names) or NONE
+def _links(module: ModuleSpec[object], names: Iterable[str]) -> str:
+    folder = folder_of(module).relative_to(SAMPLES.parent).as_posix()
+    return ", ".join(f"[{name}](../{folder}/{name})" for name in names) or NONE
 
 
-def internal_fields_table(module: ModuleSpec[object]) -> str:
+def internal_fields_table(modules: Iterable[ModuleSpec[object]]) -> str:
     """Return the fields of documents that are not part of the model, of each entity that has some."""
-    rows = {entity.name: _internal_fields(entity) for entity in module.catalog.entities}
+    rows = {entity.name: _internal_fields(entity) for module in modules for entity in module.catalog.entities}
     head = ("Entity", "Markers", "Derived", "Version")
     cells = ((code(name), *(cell or NONE for cell in row)) for name, row in rows.items() if any(row))
     return table(head, cells)
+
+
+def document_id_table(modules: Iterable[ModuleSpec[object]]) -> str:
+    """Return what ``_id`` is in the documents of each entity, and how the key is found from it."""
+    rows = (
+        (code(entity.name), *_document_id(entity)) for module in modules for entity in module.catalog.entities
+    )
+    return table(("Entity", "`_id`", "Key"), rows)
+
+
+def _document_id(entity: Entity) -> tuple[str, str]:
+    """Return what ``_id`` is, and what finds the key: the id, or an index on what stands beside it."""
+    index = key_index(entity)
+    if index is None:
+        return code(entity.key[0]), "`_id` itself"
+    key = f"{codes(field for field, _ in index.key)}, by {code(index.name)}"
+    if entity.generated_id:
+        return "generated `ObjectId`", key
+    if entity.own_id is not None:
+        return code(entity.own_id), f"{key}; it follows from `_id`"
+    return code(":".join(f"<{name}>" for name in entity.key)), key
 
 
 def _internal_fields(entity: Entity) -> tuple[str, str, str]:

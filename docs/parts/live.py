@@ -10,10 +10,10 @@ import psycopg
 from pymongo import MongoClient
 
 from docs.parts import capabilities, schemas
-from docs.parts.entities import entities_part
+from docs.parts.entities import MODULES, entities_part
 from docs.parts.shipped import schema_files
 from twinstore import open_storage
-from twinstore.scheduler.module import MODULE
+from twinstore.modules import module_plugin
 from twinstore_embedded.roles import APP
 
 if TYPE_CHECKING:
@@ -34,21 +34,24 @@ __all__ = [
     "shipped_schemas",
 ]
 
-# The number of the section of the module.
-SECTION: Final = "3.1"
+# The sections of the modules begin with 3.1, that of the scheduler, to which the customer's pages link.
+CHAPTER: Final = 3
 HOUSEKEEPING: Final = "housekeeping"
 MEMORY: Final = {"Persistence": {"Scheduler": "Memory"}}
+# Nothing is read or written there: the driver is only asked what it can do.
+FILES: Final = {"Persistence": {"TaskRunner": "Filesystem", "Filesystem": {"Root": "/nowhere"}}}
 
 
 def declared(settings: Mapping[str, object]) -> Capabilities:
     """Return what the driver of some settings can do."""
     with open_storage(settings) as storage:
-        return storage.scheduler.capabilities
+        module = storage.taskrunner if settings is FILES else storage.scheduler
+        return module.capabilities
 
 
 def capability_matrix(mongo: Mapping[str, object], postgres: Mapping[str, object]) -> str:
     """Return the matrix over all backends that we ship."""
-    backends = {"Mongo": mongo, "Postgres": postgres, "Memory": MEMORY}
+    backends = {"Mongo": mongo, "Postgres": postgres, "Memory": MEMORY, "Filesystem": FILES}
     return capabilities.matrix({name: declared(settings) for name, settings in backends.items()})
 
 
@@ -56,11 +59,11 @@ def schema_parts(
     database: Database[dict[str, Any]], relational: schemas.Relational
 ) -> dict[str, Callable[[], str]]:
     """Return the part with all entities, one on each store for what is not an entity, and the policies."""
-    described = MODULE.catalog.entities
+    described = [entity for module in MODULES for entity in module.catalog.entities]
 
     def held(entity: Entity) -> str:
         collection = schemas.collection_part(database, entity.collection)
-        return f"{collection}\n\n{schemas.table_part(relational, entity.name)}"
+        return f"{collection}\n\n{schemas.table_part(relational, entity.module, entity.name)}"
 
     def other_collections() -> str:
         known = {entity.collection for entity in described}
@@ -68,15 +71,20 @@ def schema_parts(
         return "\n\n".join(schemas.collection_part(database, name) for name in names)
 
     def other_tables() -> str:
-        known = {entity.name for entity in described}
-        names = [name for name in schemas.tables(relational) if name not in known]
-        return "\n\n".join(schemas.table_part(relational, name) for name in names)
+        known = {(entity.module, entity.name) for entity in described}
+        found = [
+            (module.name, name) for module in MODULES for name in schemas.tables(relational, module.name)
+        ]
+        return "\n\n".join(schemas.table_part(relational, *place) for place in found if place not in known)
 
     return {
-        f"entities.{MODULE.name}": partial(entities_part, MODULE, SECTION, held),
+        **{
+            f"entities.{module.name}": partial(entities_part, module, f"{CHAPTER}.{number}", held)
+            for number, module in enumerate(MODULES, 1)
+        },
         f"mongo.{HOUSEKEEPING}": other_collections,
         f"postgres.{HOUSEKEEPING}": other_tables,
-        "policies": partial(schemas.policy_part, relational),
+        "policies": partial(schemas.policy_part, relational, [module.name for module in MODULES]),
     }
 
 
@@ -90,17 +98,13 @@ def shipped_schemas(running: Servers) -> dict[Path, str]:
 def server_parts(running: Servers) -> Iterator[dict[str, Callable[[], str]]]:
     """Apply the migrations on both servers and give the parts, for as long as the servers run."""
     with ExitStack() as stack:
-        mongo = {"Persistence": {"Scheduler": "Mongo", **_section("Mongo", running.mongo.url)}}
         owner = running.postgres.owner_url()
-        postgres = {
-            "Persistence": {
-                "Scheduler": "Postgres",
-                **_section("Postgres", running.postgres.app_url(), owner),
-            }
-        }
+        mongo = _settings("Mongo", running.mongo.url)
+        postgres = _settings("Postgres", running.postgres.app_url(), owner)
         for settings in (mongo, postgres):
             with open_storage(settings) as storage:
-                storage.scheduler.initializer.ensure_migrations()
+                for module in MODULES:
+                    storage.module(module.name).initializer.ensure_migrations()
         client = stack.enter_context(closing(MongoClient[dict[str, Any]](running.mongo.url)))
         connection = stack.enter_context(closing(psycopg.connect(owner, autocommit=True)))
         relational = schemas.Relational(connection, APP)
@@ -108,7 +112,8 @@ def server_parts(running: Servers) -> Iterator[dict[str, Callable[[], str]]]:
         yield {"matrix": matrix, **schema_parts(client["docs"], relational)}
 
 
-def _section(driver: str, url: str, owner: str | None = None) -> dict[str, object]:
-    if owner is None:
-        return {driver: {"ConnectionString": url, "Database": "docs"}}
-    return {driver: {"ConnectionString": url, "OwnerConnectionString": owner}}
+def _settings(driver: str, url: str, owner: str | None = None) -> dict[str, object]:
+    """Return settings in which a driver answers for every module."""
+    switches = {module_plugin(module.name).settings.section: driver for module in MODULES}
+    reached = {"Database": "docs"} if owner is None else {"OwnerConnectionString": owner}
+    return {"Persistence": {**switches, driver: {"ConnectionString": url, **reached}}}

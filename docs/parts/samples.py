@@ -11,32 +11,52 @@ from pydantic.alias_generators import to_snake
 from twinstore.canonical import CanonicalModel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twinstore.modules import ModuleSpec
 
-__all__ = ["FOLDER", "model_of", "samples_of"]
+__all__ = ["SAMPLES", "folder_of", "model_of", "samples_of"]
 
-FOLDER: Final = Path(__file__).parents[2] / "samples" / "api"
+SAMPLES: Final = Path(__file__).parents[2] / "samples"
+FORMS: Final = frozenset({".json", ".ndjson"})
+
+
+def folder_of(module: ModuleSpec[object]) -> Path:
+    """Return where the samples of a module are; those of a web interface have a folder of their own."""
+    api = SAMPLES / "api" / module.name
+    return api if api.is_dir() else SAMPLES / module.name
 
 
 def samples_of(module: ModuleSpec[object]) -> dict[str, type[CanonicalModel]]:
     """Return the models of the samples of a module by file name, ``run.json`` before ``run-a.json``."""
-    names = sorted((path.name for path in (FOLDER / module.name).glob("*.json")), key=_stem)
-    return {name: model_of(module, name) for name in names}
+    folder = folder_of(module)
+    names = (path.name for path in folder.iterdir() if path.suffix in FORMS) if folder.is_dir() else ()
+    return {name: model_of(module, name) for name in sorted(names, key=_stem)}
 
 
 def model_of(module: ModuleSpec[object], sample: str) -> type[CanonicalModel]:
-    """Return the model of a sample by its name: the longest that it begins with, or that begins with it.
+    """Return the model of a sample by its name: that of an entity, or of a public model, or what it begins.
 
     Raises:
         LookupError: no public model of the module has such a name.
     """
-    models = _models(module.package)
     stem = _stem(sample)
-    exact = [name for name in models if stem == name or stem.startswith(f"{name}-")]
-    found = exact or [name for name in models if name.startswith(f"{stem}-")]
+    # By the name of an entity first, since its model may have another one.
+    entities = {entity.singular.replace(" ", "-"): entity.model for entity in module.catalog.entities}
+    if (entity := entities.get(_closest(stem, [*entities]))) is not None:
+        return entity
+    models = _models(module.package)
+    found = _closest(stem, [*models])
     if not found:
         raise LookupError(f"{module.package} exports no model that the sample {sample} is named after")
-    return models[max(found, key=len)]
+    return models[found]
+
+
+def _closest(stem: str, names: Sequence[str]) -> str:
+    """Return the name that a stem is, or begins, or else the longest with which it begins; empty for none."""
+    longer = [name for name in names if name == stem or name.startswith(f"{stem}-")]
+    found = longer or [name for name in names if stem.startswith(f"{name}-")]
+    return stem if stem in longer else max(found, key=len, default="")
 
 
 def _models(package: str) -> dict[str, type[CanonicalModel]]:
@@ -50,4 +70,4 @@ def _models(package: str) -> dict[str, type[CanonicalModel]]:
 
 
 def _stem(sample: str) -> str:
-    return sample.removesuffix(".json")
+    return sample.rpartition(".")[0]

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 from docs.parts.tables import NONE, code, codes, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import psycopg
     from pymongo.database import Database
 
 __all__ = ["collection_part", "collections", "policy_part", "table_part", "tables"]
 
-SCHEMA: Final = "scheduler"
-
 TABLES: Final = """
-SELECT relname FROM pg_class WHERE relnamespace = 'scheduler'::regnamespace AND relkind = 'r' ORDER BY 1
+SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'r' ORDER BY 1
 """
 COLUMNS: Final = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), l.collname, a.attnotnull,
@@ -44,7 +42,7 @@ ORDER BY c.relname
 """
 SECURITY: Final = "SELECT relrowsecurity, relforcerowsecurity FROM pg_class WHERE oid = %s::regclass"
 POLICIES: Final = """
-SELECT policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = 'scheduler' AND tablename = %s
+SELECT policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = %s AND tablename = %s
 ORDER BY policyname
 """
 GRANTS: Final = """
@@ -66,14 +64,14 @@ class Relational:
         return self.connection.execute(statement.encode(), arguments).fetchall()
 
 
-def tables(store: Relational) -> tuple[str, ...]:
-    """Return the names of all tables."""
-    return tuple(name for (name,) in store.rows(TABLES))
+def tables(store: Relational, schema: str) -> tuple[str, ...]:
+    """Return the names of all tables of a schema."""
+    return tuple(name for (name,) in store.rows(TABLES, schema))
 
 
-def table_part(store: Relational, name: str) -> str:
+def table_part(store: Relational, schema: str, name: str) -> str:
     """Return columns, constraints, indexes, row-level security and grants of a table."""
-    full = f"{SCHEMA}.{name}"
+    full = f"{schema}.{name}"
     columns = table(("Column", "Type", "Null", "Default"), map(_column, store.rows(COLUMNS, full)))
     constraints = [f"- {code(found)}: {code(text)}" for found, text in store.rows(CONSTRAINTS, full)]
     indexes = [_index(*row) for row in store.rows(INDEXES, full)]
@@ -83,7 +81,7 @@ def table_part(store: Relational, name: str) -> str:
             columns,
             *_listed("Constraints:", constraints),
             *_listed("Indexes:", indexes),
-            f"{_security(store, name)} {_grants(store, full)}",
+            f"{_security(store, schema, name)} {_grants(store, full)}",
         ]
     )
 
@@ -111,11 +109,11 @@ def _listed(title: str, lines: list[str]) -> Iterator[str]:
         yield "\n".join([title, "", *lines])
 
 
-def _security(store: Relational, name: str) -> str:
-    ((enabled, forced),) = store.rows(SECURITY, f"{SCHEMA}.{name}")
+def _security(store: Relational, schema: str, name: str) -> str:
+    ((enabled, forced),) = store.rows(SECURITY, f"{schema}.{name}")
     if not enabled:
         return "No row-level security: it belongs to no tenant."
-    policies = codes(policy for policy, *_ in store.rows(POLICIES, name))
+    policies = codes(policy for policy, *_ in store.rows(POLICIES, schema, name))
     return f"Row-level security: {'forced' if forced else 'enabled'}, policy {policies}."
 
 
@@ -124,11 +122,13 @@ def _grants(store: Relational, full: str) -> str:
     return f"The application role may {codes(found)}." if found else "The application role may do nothing."
 
 
-def policy_part(store: Relational) -> str:
+def policy_part(store: Relational, schemas: Iterable[str]) -> str:
     """Return every distinct policy with the tables that it guards."""
     guarded: dict[tuple[str, ...], list[str]] = {}
-    for name in tables(store):
-        for row in store.rows(POLICIES, name):
+    places = [(schema, name) for schema in schemas for name in tables(store, schema)]
+    for place in places:
+        name = place[1]
+        for row in store.rows(POLICIES, *place):
             guarded.setdefault(tuple(" ".join(str(part).split()) for part in row), []).append(name)
     return "\n\n".join(
         f"Policy {code(policy)} for {code(command)} on {codes(names)}:\n\n"
@@ -158,7 +158,7 @@ def collection_part(database: Database[dict[str, Any]], name: str) -> str:
 
 def _mongo_index(index: Mapping[str, Any]) -> str:
     keys = ", ".join(f"{field}: {int(direction)}" for field, direction in index["key"].items())
-    notes = ["unique"] if index.get("unique") else []
+    notes = [note for note in ("unique", "sparse") if index.get(note)]
     if "partialFilterExpression" in index:
         notes.append(f"where {code(_shown(index['partialFilterExpression']))}")
     if "expireAfterSeconds" in index:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Final, cast, get_args, get_origin
 
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DRIVERS", "driver_keys", "driver_table", "option_keys", "option_table", "switch_table"]
 
-DRIVERS: Final = ("Mongo", "Postgres", "Memory")
+DRIVERS: Final = ("Mongo", "Postgres", "Memory", "Filesystem")
 KINDS: Final[dict[object, str]] = {
     bool: "true or false",
     float: "number",
     int: "whole number",
     object: "object, from Python only",
+    Path: "path",
     str: "text",
 }
 

@@ -1,4 +1,4 @@
-"""What the shipped migrations of a module make on PostgreSQL, in the file that stands beside them."""
+"""The files beside the migrations of a module: what they make on PostgreSQL, and scripts for mongosh."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.modules import built_modules, module_spec
+from twinstore.modules import built_modules, module_plugin, module_spec
+from twinstore_mongo.mongosh import script
+from twinstore_mongo.steps import load_steps
+from twinstore_mongo.validators import validator_of
 from twinstore_postgres.migrator import STORE, apply, shipped_migrations
 from twinstore_postgres.schema import SCHEMA_FILE, snapshot_of
 
 if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
+    from twinstore_mongo.steps import Step
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["schema_files"]
+__all__ = ["schema_files", "script_files"]
 
+MONGO: Final = "mongo"
 SHIPPED: Final[tuple[ModuleSpec[object], ...]] = (LEDGER_MODULE, *map(module_spec, built_modules()))
 
 
@@ -31,6 +36,26 @@ def schema_files(connection: Connection, role: str) -> dict[Path, str]:
         Path(str(module.migrations(STORE) / SCHEMA_FILE)): _made(connection, module, role)
         for module in SHIPPED
     }
+
+
+def script_files() -> dict[Path, str]:
+    """Return the wanted text of the scripts that are shipped: of steps that administrators know by a name."""
+    return {
+        Path(str(module.migrations(MONGO))) / f"{step.name}.mongosh": _script(module, step)
+        for module in SHIPPED
+        for step in load_steps(module.migrations(MONGO))
+        if step.file
+    }
+
+
+def _script(module: ModuleSpec[object], step: Step) -> str:
+    made = {collection.name for collection in step.collections}
+    validators = {
+        entity.collection: validator_of(entity)
+        for entity in module.catalog.entities
+        if entity.collection in made
+    }
+    return script(module.name, [step], validators, module_plugin(module.name).settings.options())
 
 
 def _made(connection: Connection, module: ModuleSpec[object], role: str) -> str:

@@ -111,6 +111,15 @@ def test_a_source_needs_no_version_of_its_rows(
         assert [list(view.rows(entity, KeyRange())) for entity in KIT.entities] == [[]] * len(KIT.entities)
 
 
+def test_a_list_of_numbers_is_read_in_its_own_width_alone(
+    admin: Connection, reader: Connection, module: ModuleSpec[object]
+) -> None:
+    admin.execute("ALTER TABLE kit.notes ALTER steps TYPE int4[], ALTER seats TYPE text[]")
+    wrong = r"seats as text\[\] instead of integer\[\]"
+    with pytest.raises(ConfigurationError, match=rf"steps as integer\[\] instead of bigint\[\], {wrong}"):
+        survey_of(reader, module)
+
+
 def test_keys_may_be_null_where_nobody_forbids_it(admin: Connection, bulk: BulkPort) -> None:
     del bulk
     table = table_of(COUNTERS)

@@ -12,8 +12,10 @@ from uuid import uuid4
 from twinstore.bulk import KeyRange
 from twinstore.catalog import Entity, LifeInCopy
 from twinstore.config import load_settings
+from twinstore.jsondates import date_object
 from twinstore.scheduler.catalog import (
     AUDIT,
+    EXECUTION_LOGS,
     GRAPH_JOB_EVENTS,
     GRAPH_JOBS,
     IMPACT_SNAPSHOTS,
@@ -188,7 +190,10 @@ def fill(storage: SchedulerStorage, tenants: Sequence[str] = TENANTS, *, plain: 
         for entity in COPIED:
             if entity not in BY_HAND:
                 item = SCHEDULER_EXAMPLES.of(entity)
-                item.store(storage.unbound, tenant, item.small(tenant, _name(tenant, entity)))
+                row = item.small(tenant, _name(tenant, entity))
+                if entity is EXECUTION_LOGS:
+                    row = row.evolve(data={"at": date_object(at(0.001)), "k": [{"at": date_object(at(1))}]})
+                item.store(storage.unbound, tenant, row)
 
 
 def _fill_graph_jobs(storage: SchedulerStorage, tenant: str, *, plain: bool) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.access import UNSET, Add, Row, UniqueKey
 from twinstore.catalog import TenancyKind
+from twinstore.jsondates import date_object
 from twinstore.paging import SortKey
 from twinstore.query import (
     After,
@@ -33,8 +34,10 @@ from twinstore.testing.entities import (
     EVENTS,
     LINES,
     NOTES,
+    PARCELS,
     PARTS,
     PLACES,
+    SCANS,
     Level,
     Spot,
 )
@@ -71,6 +74,9 @@ VARIED: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
         "attempts": (0, 1),
         "due_at": INSTANTS,
         "closed_at": INSTANTS,
+        "steps": ((), (2**40, 1)),
+        "seats": (None, (), (2, 1)),
+        "extra": ({}, {"at": date_object(at(1))}),
     },
     PLACES.name: {"amount": (0, 1), "checked_at": INSTANTS},
     DEVICES.name: {
@@ -86,6 +92,8 @@ VARIED: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
     LINES.name: {"message": ("m", "m", "n")},
     EVENTS.name: {"message": ("m", "m", "n")},
     COUNTERS.name: {"amount": (0, 1, -1), "holder": (None, "w")},
+    PARCELS.name: {"label": (None, "l1", "l2"), "amount": (0, 1), "checked_at": INSTANTS},
+    SCANS.name: {"message": ("m", "m", "n")},
 }
 MARKERS: Final[Mapping[str, Sequence[Mapping[str, object]]]] = {
     NOTES.name: ({}, {}, {"archivedAt": at(1), "archivedBy": "ada", "revision": 3}),
@@ -118,6 +126,8 @@ CONDITIONS: Final[Mapping[str, Sequence[Condition]]] = {
     LINES.name: (AtLeast("sequence", 2), Equals("message", "m")),
     EVENTS.name: (AtLeast("sequence", 2), Equals("message", "m")),
     COUNTERS.name: (AtLeast("amount", 0), IsNull("holder")),
+    PARCELS.name: (Equals("label", "l1"), AtLeast("amount", 1), IsNull("checkedAt")),
+    SCANS.name: (AtLeast("sequence", 2), Equals("message", "m")),
 }
 ORDERS: Final[Mapping[str, Sequence[SortKey]]] = {
     NOTES.name: (
@@ -129,6 +139,7 @@ ORDERS: Final[Mapping[str, Sequence[SortKey]]] = {
     DEVICES.name: (SortKey("spotCount", number=True), SortKey("dueAt", time=True, nullable=True)),
     PARTS.name: (SortKey("amount", number=True),),
     COUNTERS.name: (SortKey("amount", descending=True, number=True),),
+    PARCELS.name: (SortKey("amount", number=True),),
 }
 COUNTED: Final[Mapping[str, Sequence[str]]] = {
     NOTES.name: ("level", "holder", "urgent", "rank", "archivedBy"),
@@ -139,6 +150,8 @@ COUNTED: Final[Mapping[str, Sequence[str]]] = {
     LINES.name: ("message",),
     EVENTS.name: ("message",),
     COUNTERS.name: ("holder",),
+    PARCELS.name: ("label", "amount"),
+    SCANS.name: ("message",),
 }
 MARKED: Final[Mapping[str, Sequence[Sets]]] = {
     NOTES.name: (
@@ -151,18 +164,20 @@ MARKED: Final[Mapping[str, Sequence[Sets]]] = {
     DEVICES.name: ({"holder": "w", "attempts": Add(1)}, {"serial": UNSET, "level": "low"}, {"dueAt": UNSET}),
     PARTS.name: ({"amount": Add(2), "checkedAt": at(0)},),
     COUNTERS.name: ({"amount": Add(1), "holder": "w"}, {"holder": UNSET}),
+    PARCELS.name: ({"amount": Add(1)}, {"label": UNSET, "checkedAt": at(4)}),
 }
 UNIQUES: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
     NOTES.name: tuple((OURS.id, BATCH, title) for title in ("t1", "t2", "t3")),
     DEVICES.name: (("s1",), ("s2",)),
+    PARCELS.name: (("l1",), ("l2",)),
 }
 ENTITIES: Final[tuple[Entity[Any], ...]] = (
     *([NOTES] * 4),
     *([DEVICES] * 4),
-    *([PLACES, PARTS, LINES, ENTRIES, EVENTS, COUNTERS] * 2),
+    *([PLACES, PARTS, LINES, ENTRIES, EVENTS, COUNTERS, PARCELS, SCANS] * 2),
 )
 CHANGEABLE: Final = tuple(entity for entity in ENTITIES if not entity.append_only)
-LOGS: Final = (ENTRIES, LINES, EVENTS)
+LOGS: Final = (ENTRIES, LINES, EVENTS, SCANS)
 
 
 class AccessGenerator(Random):

@@ -9,26 +9,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
+from bson import ObjectId
 from pymongo import MongoClient
 
 from docs.generate import PART
-from docs.parts.entities import retention
+from docs.parts.entities import MODULES, retention
 from tests.docs.pages import DOCS
+from tests.every_module import for_every_module, migrate
 from twinstore import open_storage
 from twinstore.catalog import Entity, Retention
 from twinstore.query import IsNull
-from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
+from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
+from twinstore.testing.examples import ModuleExamples, is_owned
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
+from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.databases import MongoDatabase, MongoServer, PostgresServer
+    from tests.servers import Settings
 
 PAGE: Final = (DOCS / "11_DATA_SCHEMAS.md").read_text("utf-8")
 # What the page says of one collection or table, up to the next one, the next heading or the end of the part.
 PIECE: Final = re.compile(
-    r"^(?P<store>MongoDB collection|PostgreSQL table) `(?:\w+\.)?(?P<name>\w+)`:\n(?P<body>.*?)"
+    r"^(?P<store>MongoDB collection|PostgreSQL table) `(?P<name>[\w.]+)`:\n(?P<body>.*?)"
     r"(?=^MongoDB collection |^PostgreSQL table |^#|^<!-- )",
     re.DOTALL | re.MULTILINE,
 )
@@ -37,25 +43,39 @@ PARTS: Final = {
     **{match["name"]: match["body"] for match in PART.finditer(PAGE)},
     **{f"{PREFIXES[match['store']]}.{match['name']}": match["body"] for match in PIECE.finditer(PAGE)},
 }
-ENTITIES: Final = [entity.name for entity in SCHEDULER.entities]
+EVERY: Final = [entity for module in MODULES for entity in module.catalog.entities]
+each_entity: Final = pytest.mark.parametrize("entity", EVERY, ids=str)
+EXAMPLES: Final[tuple[ModuleExamples, ...]] = (SCHEDULER_EXAMPLES, TRACKING_EXAMPLES, TASKRUNNER_EXAMPLES)
+TITLES: Final = {"scheduler": "Scheduler", "tracking": "Tracking", "taskrunner": "Task runner"}
 SECONDS_PER_DAY: Final = 86_400
 COLUMNS: Final = """
 SELECT column_name, data_type, udt_name, datetime_precision, collation_name, is_nullable
-FROM information_schema.columns WHERE table_schema = 'scheduler' AND table_name = %s ORDER BY ordinal_position
+FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
 """
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 @pytest.fixture(scope="module")
-def owner(module_postgres_database: PostgresDatabase) -> Iterator[Connection]:
-    with closing(psycopg.connect(module_postgres_database.owner_url, autocommit=True)) as connection:
-        yield connection
+def owner(postgres_server: PostgresServer) -> Iterator[Connection]:
+    with postgres_server.empty_database() as database:
+        migrate(for_every_module(database.config, "Postgres"))
+        with closing(psycopg.connect(database.owner_url, autocommit=True)) as connection:
+            yield connection
 
 
 @pytest.fixture(scope="module")
-def mongo(module_mongo_database: MongoDatabase) -> Iterator[Any]:
-    with closing(MongoClient[dict[str, Any]](module_mongo_database.url)) as client:
-        yield client[module_mongo_database.name]
+def mongo_settings(mongo_server: MongoServer) -> Iterator[tuple[Settings, MongoDatabase]]:
+    with mongo_server.database() as database:
+        settings = for_every_module(database.config, "Mongo")
+        migrate(settings)
+        yield settings, database
+
+
+@pytest.fixture(scope="module")
+def mongo(mongo_settings: tuple[Settings, MongoDatabase]) -> Iterator[Any]:
+    _, database = mongo_settings
+    with closing(MongoClient[dict[str, Any]](database.url)) as client:
+        yield client[database.name]
 
 
 def rows_of(part: str) -> list[list[str]]:
@@ -77,14 +97,18 @@ def wanted_type(kind: str, udt: str, precision: int | None, collation: str | Non
     """Spell a type of the information schema as the page does."""
     # Microseconds are what a column without a precision has.
     instant = "timestamptz" if precision == MICROSECONDS else f"timestamptz({precision})"
-    element = {"_text": "text[]", "timestamptz": instant}.get(udt, kind)
+    element = {"_text": "text[]", "_int4": "integer[]", "timestamptz": instant}.get(udt, kind)
     return f'{element} COLLATE "{collation}"' if collation else element
 
 
 def test_every_entity_has_its_section_in_the_order_of_the_catalog() -> None:
-    assert re.findall(r"^#+ (3\.1\b.*)$", PAGE, re.MULTILINE) == [
-        "3.1 Scheduler",
-        *(f"3.1.{number} {name}" for number, name in enumerate(ENTITIES, 1)),
+    assert re.findall(r"^###+ (3\..*)$", PAGE, re.MULTILINE) == [
+        title
+        for number, module in enumerate(MODULES, 1)
+        for title in (
+            f"3.{number} {TITLES[module.name]}",
+            *(f"3.{number}.{place} {entity.name}" for place, entity in enumerate(module.catalog.entities, 1)),
+        )
     ]
 
 
@@ -110,21 +134,26 @@ def test_the_retention_of_an_entity_is_that_of_its_description(entity: Entity, t
     assert retention(entity) == text
 
 
-@pytest.mark.parametrize("name", ENTITIES)
-def test_the_columns_are_those_of_the_table(owner: Connection, name: str) -> None:
+@each_entity
+def test_the_columns_are_those_of_the_table(owner: Connection, entity: Entity) -> None:
     wanted = [
         [f"`{column}`", f"`{wanted_type(kind, udt, precision, collation)}`", nullable.lower()]
-        for column, kind, udt, precision, collation, nullable in owner.execute(COLUMNS, [name])
+        for column, kind, udt, precision, collation, nullable in owner.execute(
+            COLUMNS, [entity.module, entity.name]
+        )
     ]
     assert wanted
-    assert [row[:3] for row in rows_of(f"postgres.{name}")] == wanted
+    assert [row[:3] for row in rows_of(f"postgres.{entity.module}.{entity.name}")] == wanted
 
 
-@pytest.mark.parametrize("name", ENTITIES)
-def test_the_indexes_and_constraints_are_those_of_the_table(owner: Connection, name: str) -> None:
-    statement = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'scheduler' AND tablename = %s"
-    found: dict[str, str] = dict(owner.execute(statement, [name]).fetchall())
-    indexes, constraints = (items_of(f"postgres.{name}", title) for title in ("Indexes", "Constraints"))
+@each_entity
+def test_the_indexes_and_constraints_are_those_of_the_table(owner: Connection, entity: Entity) -> None:
+    statement = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = %s AND tablename = %s"
+    place = [entity.module, entity.name]
+    found: dict[str, str] = dict(owner.execute(statement, place).fetchall())
+    indexes, constraints = (
+        items_of(f"postgres.{'.'.join(place)}", title) for title in ("Indexes", "Constraints")
+    )
     keys = {each for each, text in constraints.items() if re.search("`(PRIMARY KEY|UNIQUE) ", text)}
     assert set(found) == set(indexes) | keys
     for index, text in indexes.items():
@@ -132,39 +161,43 @@ def test_the_indexes_and_constraints_are_those_of_the_table(owner: Connection, n
         assert ("UNIQUE" in found[index]) == (" unique" in text)
 
 
-@pytest.mark.parametrize("name", ENTITIES)
-def test_row_level_security_is_forced_by_the_policy_that_is_named(owner: Connection, name: str) -> None:
+@each_entity
+def test_row_level_security_is_forced_by_the_policy_that_is_named(owner: Connection, entity: Entity) -> None:
+    place, part = [entity.module, entity.name], PARTS[f"postgres.{entity.module}.{entity.name}"]
     policies = owner.execute(
-        "SELECT policyname FROM pg_policies WHERE schemaname = 'scheduler' AND tablename = %s", [name]
+        "SELECT policyname FROM pg_policies WHERE schemaname = %s AND tablename = %s", place
     ).fetchall()
     flags = owner.execute(
         "SELECT relrowsecurity AND relforcerowsecurity FROM pg_class WHERE oid = to_regclass(%s)",
-        [f"scheduler.{name}"],
+        [".".join(place)],
     ).fetchone()
-    assert flags == (True,)
-    assert [f"policy `{policy}`" in PARTS[f"postgres.{name}"] for (policy,) in policies] == [True]
-    assert f"`{name}`" in PARTS["policies"]
+    assert flags == (is_owned(entity),)
+    assert [f"policy `{policy}`" in part for (policy,) in policies] == [True] * is_owned(entity)
+    assert (f"`{entity.name}`" in PARTS["policies"]) == is_owned(entity)
 
 
-def test_every_table_is_listed_and_no_other(owner: Connection) -> None:
+@pytest.mark.parametrize("module", [module.name for module in MODULES])
+def test_every_table_is_listed_and_no_other(owner: Connection, module: str) -> None:
     found = {
-        name for (name,) in owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'scheduler'")
+        name for (name,) in owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [module])
     }
-    assert set(re.findall(r"PostgreSQL table `scheduler\.(\w+)`", PAGE)) == found
+    assert set(re.findall(rf"PostgreSQL table `{module}\.(\w+)`", PAGE)) == found
 
 
 def test_every_collection_is_listed_and_no_other(mongo: Any) -> None:  # noqa: ANN401  # a pymongo database
     assert set(re.findall(r"MongoDB collection `(\w+)`", PAGE)) == set(mongo.list_collection_names())
 
 
-@pytest.mark.parametrize("name", ENTITIES)
-def test_the_indexes_and_ages_are_those_of_the_collection(mongo: Any, name: str) -> None:  # noqa: ANN401  # a pymongo database
+@each_entity
+def test_the_indexes_and_ages_are_those_of_the_collection(mongo: Any, entity: Entity) -> None:  # noqa: ANN401  # a pymongo database
+    name = entity.collection
     found, listed = mongo[name].index_information(), items_of(f"mongo.{name}", "Indexes")
     assert set(found) == set(listed)
     for index, content in found.items():
         keys = ", ".join(f"{field}: {direction}" for field, direction in content["key"])
         assert f"`{{{keys}}}`" in listed[index]
         assert ("unique" in listed[index]) == content.get("unique", False)
+        assert ("sparse" in listed[index]) == content.get("sparse", False)
         assert ("where" in listed[index]) == ("partialFilterExpression" in content)
         seconds = re.findall(r"TTL ([\d,]+) seconds", listed[index])
         age = content.get("expireAfterSeconds")
@@ -175,8 +208,9 @@ def test_finished_runs_expire_after_the_default_age() -> None:
     assert f"TTL {180 * SECONDS_PER_DAY:,} seconds" in items_of("mongo.runs", "Indexes")["ttl_finishedAt"]
 
 
-@pytest.mark.parametrize("name", ENTITIES)
-def test_the_validator_is_that_of_the_collection(mongo: Any, name: str) -> None:  # noqa: ANN401  # a pymongo database
+@each_entity
+def test_the_validator_is_that_of_the_collection(mongo: Any, entity: Entity) -> None:  # noqa: ANN401  # a pymongo database
+    name = entity.collection
     options = mongo[name].options()
     schema = options["validator"]["$jsonSchema"]
     top = {
@@ -189,14 +223,16 @@ def test_the_validator_is_that_of_the_collection(mongo: Any, name: str) -> None:
 
 def test_the_internal_fields_of_documents_are_named(
     mongo: Any,  # noqa: ANN401  # a pymongo database
-    module_mongo_database: MongoDatabase,
+    mongo_settings: tuple[Settings, MongoDatabase],
     tenant: str,
 ) -> None:
-    with open_storage(module_mongo_database.config) as storage:
-        SCHEDULER_EXAMPLES.store_each(storage.scheduler.unbound, tenant, f"x@{tenant}")
+    with open_storage(mongo_settings[0]) as storage:
+        for examples in EXAMPLES:
+            examples.store_each(storage.module(examples.module.name).unbound, tenant, f"x@{tenant}")
+    documents = {entity.name: list(mongo[entity.collection].find()) for entity in EVERY}
     stored = {
-        name: {field for document in mongo[name].find() for field in document if field.startswith("_")}
-        for name in ENTITIES
+        name: {field for document in found for field in document if field.startswith("_")}
+        for name, found in documents.items()
     }
     internal = set[str]().union(*stored.values())
     assert {"_id", "_version", "_runId"} <= internal
@@ -204,3 +240,27 @@ def test_the_internal_fields_of_documents_are_named(
     listed = {row[0]: set(re.findall(r"`(\w+)`", " ".join(row[1:]))) for row in rows_of("internal-fields")}
     for name, found in stored.items():
         assert found - {"_id"} <= listed.get(f"`{name}`", set()), name
+    told = {row[0].strip("`"): row[1:] for row in rows_of("document-ids")}
+    for entity in EVERY:
+        check_identity(mongo[entity.collection], documents[entity.name], *told[entity.name])
+
+
+def check_identity(
+    collection: Any,  # noqa: ANN401  # a pymongo collection
+    documents: list[dict[str, Any]],
+    identity: str,
+    key: str,
+) -> None:
+    """Compare what the page says of an ``_id`` and of what finds the key with documents and indexes."""
+    assert documents, collection.name
+    assert {"ObjectId" in identity} == {isinstance(item["_id"], ObjectId) for item in documents}
+    names = re.findall(r"\w+", identity)
+    for document in documents if "<" in identity else ():
+        parts = [str(document[name]) for name in names]
+        assert document["_id"] in {":".join(parts), "".join(f":{len(part)}:{part}" for part in parts)}
+    if key == "`_id` itself":
+        assert not any(identity.strip("`") in document for document in documents)
+        return
+    *fields, index = re.findall(r"`(\w+)`", key.partition(";")[0])
+    content = collection.index_information()[index]
+    assert (content["unique"], [field for field, _ in content["key"]]) == (True, fields)

@@ -15,12 +15,13 @@ from docs.parts.live import capability_matrix, schema_parts
 from docs.parts.schemas import Relational
 from docs.parts.shipped import schema_files
 from tests.databases import APP_ROLE
+from tests.every_module import for_every_module, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.databases import MongoServer, PostgresDatabase, PostgresServer
 
 ADVICE: Final = "out of date: run `make docs`"
 MARKED: Final = [(page, name) for page in PAGES for name in marked_parts(page.read_text("utf-8"))]
@@ -31,14 +32,15 @@ Parts = dict[str, "Callable[[], str]"]
 
 
 @pytest.fixture(scope="module")
-def live_parts(
-    module_mongo_database: MongoDatabase, module_postgres_database: PostgresDatabase
-) -> Iterator[Parts]:
-    mongo, postgres = module_mongo_database, module_postgres_database
+def live_parts(mongo_server: MongoServer, postgres_server: PostgresServer) -> Iterator[Parts]:
     with (
+        mongo_server.database() as mongo,
+        postgres_server.empty_database() as postgres,
         closing(MongoClient[dict[str, Any]](mongo.url)) as client,
         closing(psycopg.connect(postgres.owner_url, autocommit=True)) as connection,
     ):
+        for config, driver in ((mongo.config, "Mongo"), (postgres.config, "Postgres")):
+            migrate(for_every_module(config, driver))
         schemas = schema_parts(client[mongo.name], Relational(connection, APP_ROLE))
         yield {"matrix": lambda: capability_matrix(mongo.config, postgres.config), **schemas}
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from docs.parts.entities import MODULES
+from docs.parts.samples import folder_of, samples_of
 from tests.docs.pages import DOCS, FENCE, PAGES, ROOT
 
 if TYPE_CHECKING:
@@ -53,6 +55,9 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 
 def test_every_sample_is_linked_from_the_data_schemas() -> None:
     linked = {
-        (DOCS / link).resolve() for link in links(DOCS / "11_DATA_SCHEMAS.md") if link.endswith(".json")
+        (DOCS / link).resolve()
+        for link in links(DOCS / "11_DATA_SCHEMAS.md")
+        if link.endswith((".json", ".ndjson"))
     }
-    assert linked == set((ROOT / "samples/api/scheduler").iterdir())
+    folders = {folder_of(module) for module in MODULES if samples_of(module)}
+    assert linked == {path for folder in folders for path in folder.iterdir() if path.is_file()}

@@ -9,7 +9,7 @@ import tomllib
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 import yaml
@@ -18,11 +18,14 @@ from tests.docs.pages import PAGES, Block, all_blocks, blocks
 from tests.stores import DRIVERS, fresh_settings
 from twinstore import load_settings, open_storage
 from twinstore.config.keys import top_sections
+from twinstore.modules import built_modules, module_plugins
 from twinstore.plugins import load_backend
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.servers import Settings
 
 PARSERS: Final[dict[str, Callable[[str], dict[str, object]]]] = {
     "json": json.loads,
@@ -31,6 +34,8 @@ PARSERS: Final[dict[str, Callable[[str], dict[str, object]]]] = {
 }
 LANGUAGES: Final = {"console", "ini", "json", "python", "sql", "text", "toml", "yaml"}
 PYTHON_PAGES: Final = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+MODULES: Final = ("taskrunner", "scheduler")
+STORES: Final = (*DRIVERS, "filesystem")
 SETTINGS: Final = all_blocks("json", "toml", "yaml")
 
 
@@ -39,14 +44,31 @@ def workplace(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
     """Stand in a directory with the settings of a migrated store."""
-    with fresh_settings(request.param, request) as settings:
+    with fresh_settings(request.param, request) as scheduler:
+        page: Path = request.node.callspec.params["page"]
+        settings = with_modules(scheduler, page)
         (tmp_path / "appsettings.json").write_text(json.dumps(settings))
         with open_storage(settings) as storage:
-            storage.scheduler.initializer.ensure_migrations()
+            for module in modules_of(page):
+                storage.module(module).initializer.ensure_migrations()
         monkeypatch.chdir(tmp_path)
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.setenv("TWINSTORE_CONFIG", str(tmp_path / "appsettings.json"))
         yield tmp_path
+
+
+def modules_of(page: Path) -> list[str]:
+    """Return the modules that a page speaks of: those of ``storage.<module>``, and the scheduler."""
+    text = page.read_text("utf-8")
+    return [name for name in built_modules() if name == "scheduler" or f"storage.{name}" in text]
+
+
+def with_modules(settings: Settings, page: Path) -> Settings:
+    """Return settings that store every module of a page where the scheduler is stored."""
+    persistence = dict(cast("dict[str, object]", settings["Persistence"]))
+    for name in modules_of(page):
+        persistence.setdefault(module_plugins()[name].settings.section, persistence["Scheduler"])
+    return {**settings, "Persistence": persistence}
 
 
 def run_page(page: Path, folder: Path) -> None:
@@ -120,10 +142,12 @@ def test_settings_in_a_page_load(block: Block, tmp_path: Path) -> None:
     path = tmp_path / f"appsettings.{block.language}"
     path.write_text(block.body, "utf-8")
     settings = load_settings(path, environ={})
-    named = [name for name in DRIVERS if settings.backend_section("scheduler", name)]
+    named = [
+        (module, name) for module in MODULES for name in STORES if settings.backend_section(module, name)
+    ]
     assert named, "no driver is configured"
-    for name in named:
-        settings.backend_settings("scheduler", load_backend(name))
+    for module, name in named:
+        settings.backend_settings(module, load_backend(name, module=module))
 
 
 def top_level(block: Block) -> dict[str, object]:

@@ -28,10 +28,18 @@ PURGED: Final = (
     "the index by age holds the rows of all tenants, and the others hold those of one in another order"
 )
 
-SCHEDULER_ON_POSTGRES: Final = (
+EVERY_COPY_ON_POSTGRES: Final = (
     may("*.bulk.counts*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
     may("*.bulk.view*", EXAMINES, INDEX, SCANS, because=BULK),
     may("*.bulk.cut*", EXAMINES, because=PAST),
+)
+EVERY_COPY_ON_MONGO: Final = (
+    may("*.bulk.counts*", EXAMINES, INDEX, SCANS, because=BULK),
+    may("*.bulk.view*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
+    may("*.bulk.cut*", EXAMINES, because=PAST),
+)
+SCHEDULER_ON_POSTGRES: Final = (
+    *EVERY_COPY_ON_POSTGRES,
     may("graph_jobs.count*", EXAMINES, because=COUNTED),
     may("policy_jobs.count*", EXAMINES, because=COUNTED),
     Allowance(
@@ -79,9 +87,7 @@ SCHEDULER_ON_POSTGRES: Final = (
     may("*.remove a tenant*", EXAMINES, because=PURGED),
 )
 SCHEDULER_ON_MONGO: Final = (
-    may("*.bulk.counts*", EXAMINES, INDEX, SCANS, because=BULK),
-    may("*.bulk.view*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
-    may("*.bulk.cut*", EXAMINES, because=PAST),
+    *EVERY_COPY_ON_MONGO,
     may("graph_jobs.count*", EXAMINES, because=COUNTED),
     may("policy_jobs.count*", EXAMINES, because=COUNTED),
     may(
@@ -114,6 +120,13 @@ LEDGER_ON_POSTGRES: Final = (
 
 POSTGRES: Final[dict[str, tuple[Allowance, ...]]] = {
     "scheduler": SCHEDULER_ON_POSTGRES,
+    "tracking": EVERY_COPY_ON_POSTGRES,
+    "taskrunner": EVERY_COPY_ON_POSTGRES,
     "twinstore": LEDGER_ON_POSTGRES,
 }
-MONGO: Final[dict[str, tuple[Allowance, ...]]] = {"scheduler": SCHEDULER_ON_MONGO, "twinstore": LEDGER}
+MONGO: Final[dict[str, tuple[Allowance, ...]]] = {
+    "scheduler": SCHEDULER_ON_MONGO,
+    "tracking": EVERY_COPY_ON_MONGO,
+    "taskrunner": EVERY_COPY_ON_MONGO,
+    "twinstore": LEDGER,
+}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.plans.filling import FEW, MAKERS, MANY, Numbers
 from tests.plans.ledger_rows import LEDGER_ROWS
+from tests.plans.module_rows import MODULE_ROWS
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.modules import module_spec
 
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SPECS", "rows_of", "tenants_of"]
 
-SPECS: Final = (module_spec("scheduler"), LEDGER_MODULE)
+SPECS: Final = (*map(module_spec, ("scheduler", "tracking", "taskrunner")), LEDGER_MODULE)
 
 
 def rows_of(entity: Entity, count: int) -> Iterator[Row]:
     """Yield so many rows of an entity; those that belong to another row come behind it."""
-    make = (LEDGER_ROWS if entity.module == LEDGER_MODULE.name else MAKERS)[entity.name]
+    make = (LEDGER_ROWS if entity.module == LEDGER_MODULE.name else MAKERS | MODULE_ROWS)[entity.name]
     return (make(Numbers(number, count)) for number in range(count))
 
 

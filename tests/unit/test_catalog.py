@@ -37,6 +37,11 @@ def described(entity: Entity[Any], **changes: Any) -> Entity[Any]:  # noqa: ANN4
         (NOTES, {"key_parts": (text("nothing"),)}, "has no field nothing"),
         (DEVICES, {"beside": ("id", "colour")}, "has no field colour"),
         (PLACES, {"narrow": ("volume",)}, "has no field volume"),
+        (
+            NOTES,
+            {"narrow": ("seats", "tags")},
+            "holds tags in 32 bits, which is neither an integer nor a list",
+        ),
         (NOTES, {"storage": ()}, "has no field archivedAt"),
         (PLACES, {"tenancy": Tenancy.required("owner")}, "has no field owner"),
         (LINES, {"parent": Parent(entity=NOTES, field="note")}, "has no field note"),

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import pytest
 
-from twinstore.catalog import Derived, Index, Layout, Marker, Parent, StoreKind, digits, text
+from twinstore.catalog import Derived, Entity, Index, Layout, Marker, Parent, StoreKind, digits, text
 from twinstore.fields import Count, Id
-from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS
+from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS, IMPACT_SNAPSHOTS
 from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphOverlayJob
 from twinstore.shapes import Kind, shapes_of
+from twinstore.testing.entities import PARCELS
 from twinstore.variants import VariantModel, variants_of
 
 TABLES: Final = frozenset({StoreKind.TABLES})
@@ -138,3 +139,33 @@ def test_models_that_cannot_be_told_apart_are_refused(words: dict[str, str], pro
     with pytest.raises(TypeError, match=problem):
         type("Other", (Shape,), {"__module__": __name__, "__annotations__": {}}, **words)
     assert variants_of(Shape) == (Circle, Box)
+
+
+@pytest.mark.parametrize(
+    ("entity", "changes", "problem"),
+    [
+        (GRAPH_JOBS, {"generated_id": True}, "has the own id id and a generated one"),
+        (
+            GRAPH_JOBS,
+            {"generated_id": True, "own_id": None},
+            "has a generated id and the key uuid, which is no",
+        ),
+        (
+            IMPACT_SNAPSHOTS,
+            {"generated_id": True},
+            "has a generated id and a key that follows from the content",
+        ),
+        (PARCELS, {"own_id": "label"}, "has the own id label, which must be a text that every model has"),
+    ],
+    ids=said,
+)
+def test_a_generated_id_beside_another_one_is_refused(
+    entity: Entity, changes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{entity.name} {problem}"):
+        replace(entity, **changes)
+
+
+def test_a_generated_id_is_no_field_and_leaves_the_key_where_it_is() -> None:
+    assert (PARCELS.document_id, PARCELS.single_key) == (None, "parcelId")
+    assert replace(PARCELS, generated_id=False).document_id == "parcelId"

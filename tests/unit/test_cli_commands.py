@@ -75,7 +75,7 @@ def test_every_error_has_its_exit_code(error: TwinstoreError, code: int) -> None
 def test_drivers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     answer = invoke(capsys, "backends", "--format", "json")
     names = [item["name"] for item in answer.json["backends"]]
-    assert (answer.code, names) == (0, ["Memory", "Mongo", "Postgres"])
+    assert (answer.code, names) == (0, ["Filesystem", "Memory", "Mongo", "Postgres"])
     assert "Postgres" in invoke(capsys, "backends").out
 
 

@@ -412,7 +412,10 @@ def make(path: Path) -> Path:
             "Scheduler:Store:Mongo:Database",
             "Did you mean Storage? Allowed below Scheduler: Storage, Workers.",
         ),
-        ("Tracking:Storage:Mode", "Allowed below Tracking:Storage: Filesystem, Memory, Mongo, Postgres."),
+        (
+            "Tracking:Storage:Mode",
+            "Allowed below Tracking:Storage: RetentionDays, Filesystem, Memory, Mongo, Postgres.",
+        ),
         ("TaskRunner:Tenancy:Enforce", "Did you mean Enforced?"),
         ("Worker:Queue", "Allowed below Worker: Storage, TaskRunner."),
         ("Worker:TaskRunner:Tenancy:Enforced", "Allowed below Worker:TaskRunner: Storage."),

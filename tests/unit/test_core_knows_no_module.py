@@ -10,13 +10,15 @@ import pytest
 
 ROOT: Final = Path(__file__).parent.parent.parent
 WORDS: Final = re.compile("scheduler|tracking|task_?runner", re.IGNORECASE)
-# The packages of the modules, the kit of one of them, the statements that a driver has for a module, and the
+# The packages of the modules, their kits, the statements that a driver has for a module, and the
 # demo, which shows one.
 PLACES: Final = (
     "core/twinstore/scheduler/",
     "core/twinstore/tracking/",
     "core/twinstore/taskrunner/",
     "core/twinstore/testing/scheduler/",
+    "core/twinstore/testing/tracking/",
+    "core/twinstore/testing/taskrunner/",
     "tools/backfill/twinstore_backfill/demo/",
 )
 FILES: Final = sorted(

@@ -145,6 +145,8 @@ def test_settings_keep_what_else_is_in_the_file(tmp_path: Path) -> None:
         "Tracking": {"StaleAfterSeconds": 5},
         "Persistence": {
             "Scheduler": "Postgres",
+            "Tracking": "Mongo",
+            "TaskRunner": "Mongo",
             "Mongo": {
                 "ConnectionString": "mongodb://127.0.0.1:27017/?replicaSet=twinstore",
                 "Database": "twinstore",

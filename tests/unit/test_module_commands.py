@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 BOOK = Book(id="first", tenant_id="acme", title="On stores")
 SIDES = ("--from", "Memory", "--to", "Memory")
+SHOP = """
+from twinstore.modules import ModulePlugin
+from twinstore.options import ModuleSettings
+
+PLUGIN = ModulePlugin(name="shop", title="Shop", settings=ModuleSettings(section="Shop"))
+"""
 
 
 def settings(path: Path, **switches: str) -> Path:
@@ -44,6 +50,15 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
 
 
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install a module of which this release knows the settings only."""
+    points = {"twinstore.modules": {"shop": "acme_shop:PLUGIN"}}
+    (install_distribution(monkeypatch, tmp_path, "acme-shop", points) / "acme_shop.py").write_text(SHOP)
+    yield
+    sys.modules.pop("acme_shop", None)
+
+
 class TestChoice:
     @pytest.mark.parametrize(
         "command",
@@ -59,8 +74,9 @@ class TestChoice:
         ],
     )
     @pytest.mark.parametrize(
-        "others", [{}, {"Tracking": "Mongo"}], ids=["alone", "beside one that is not there"]
+        "others", [{}, {"Shop": "Mongo"}], ids=["alone", "beside one of which the settings are known"]
     )
+    @pytest.mark.usefixtures("shop")
     def test_the_only_module_that_the_settings_name_is_meant(
         self,
         command: tuple[str, ...],
@@ -72,11 +88,15 @@ class TestChoice:
         answer = invoke(capsys, "--config", config, *command)
         assert (answer.code, answer.err) == (0, "")
 
-    def test_where_the_settings_name_none_the_only_installed_one_is_meant(
+    def test_where_the_settings_name_none_there_is_no_choice(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         config = settings(tmp_path / "s.json")
-        assert invoke(capsys, "--config", config, "migrate", "status", "--backend", "Memory").code == 0
+        answer = invoke(capsys, "--config", config, "migrate", "status", "--backend", "Memory")
+        assert (answer.code, "There are 3 modules (scheduler, tracking, taskrunner)" in answer.err) == (
+            2,
+            True,
+        )
 
     @pytest.mark.parametrize(
         ("switches", "message"),
@@ -85,7 +105,7 @@ class TestChoice:
                 {"Scheduler": "Memory", "Library": "Memory"},
                 "The settings name 2 modules (scheduler, library)",
             ),
-            ({}, "There are 2 modules (scheduler, library)"),
+            ({}, "There are 4 modules (scheduler, tracking, taskrunner, library)"),
         ],
     )
     @pytest.mark.parametrize(
@@ -123,9 +143,10 @@ class TestChoice:
         ("module", "message"),
         [
             ("schedular", "Unknown module 'schedular'. Did you mean scheduler?"),
-            ("tracking", "is known by its settings only"),
+            ("shop", "is known by its settings only"),
         ],
     )
+    @pytest.mark.usefixtures("shop")
     def test_a_module_that_cannot_be_used_says_why(
         self, module: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -227,8 +248,9 @@ class TestAsyncio:
             )
             assert storage.module("library", type(books)) is books
 
+    @pytest.mark.usefixtures("shop")
     def test_a_module_of_which_only_the_settings_are_known_has_none(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        answer = invoke(capsys, "dev", "aio", "tracking")
+        answer = invoke(capsys, "dev", "aio", "shop")
         assert (answer.code, "known by its settings only" in answer.err) == (2, True)

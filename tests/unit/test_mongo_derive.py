@@ -13,10 +13,11 @@ from twinstore.query import AtLeast, Equals, IsNull, IsPresent, OneOf
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUN_SUMMARIES, SCHEDULER, SCHEDULES, TRIGGERS
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.options import SchedulerOptions
-from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, EVENTS, KIT, NOTES
+from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, EVENTS, KIT, NOTES, PARCELS, SCANS
 from twinstore_mongo.derive import collection_specs, index_specs, joined_id, longs_of, stored_names
 from twinstore_mongo.proposal import contradictions, proposed_step
 from twinstore_mongo.steps import CollectionSpec, IndexSpec, Step, load_steps, parse_step
+from twinstore_mongo.survey import serves
 
 if TYPE_CHECKING:
     from twinstore.query import Condition
@@ -127,6 +128,24 @@ def test_markers_and_derived_fields_are_internal_unless_their_name_is_known() ->
     assert stored_names(IMPACT_SNAPSHOTS)["tenantId"] == "_tenantId"
 
 
+def test_an_index_that_an_option_keeps_sparse_serves_its_lists_sparse_or_not() -> None:
+    index = Index(fields=("tenantId",), name="tenant", sparse_unless="tenancy_enforced")
+    (spec,) = index_specs(replace(NOTES, indexes=(index,)))
+    (plain,) = index_specs(replace(NOTES, indexes=(replace(index, sparse_unless=None),)))
+    for found in ({"key": {"tenantId": 1}}, {"key": {"tenantId": 1}, "sparse": True}):
+        assert serves(spec, [found])
+        assert serves(plain, [found]) is ("sparse" not in found)
+        assert not serves(spec, [{**found, "hidden": True}])
+
+
+def test_beside_a_generated_id_the_key_has_its_own_names_and_the_first_index() -> None:
+    for entity, key in ((PARCELS, ("parcelId",)), (SCANS, ("parcelId", "sequence"))):
+        assert "_id" not in stored_names(entity).values()
+        first, *_ = index_specs(entity)
+        wanted = IndexSpec(name="_".join(("ux", *key)), key=tuple((name, 1) for name in key), unique=True)
+        assert first == wanted
+
+
 def test_a_joined_id_is_that_of_the_release() -> None:
     assert joined_id(("tenant", "a:b")) == "tenant:a:b"
     assert joined_id((7,)) == "7"
@@ -151,7 +170,7 @@ def test_no_two_keys_have_the_same_joined_id() -> None:
 
 def test_integers_with_a_column_of_64_bits_have_them_in_documents_too() -> None:
     assert longs_of(TRIGGERS) == ("fireCount", "misfireCount")
-    assert longs_of(NOTES) == ("rank", "attempts")
+    assert longs_of(NOTES) == ("rank", "attempts", "steps")
     assert longs_of(DEVICES) == ("rank", "attempts")
     assert longs_of(ENTRIES) == ("sequence",)
     assert longs_of(IMPACT_SNAPSHOTS) == ()

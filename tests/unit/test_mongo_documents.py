@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import bson
 import pytest
-from bson import DBRef
+from bson import DBRef, ObjectId
 from bson.codec_options import CodecOptions
 from bson.int64 import Int64
 
@@ -28,8 +28,8 @@ from twinstore.scheduler.repositories.schedules import deletion_of
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.selectors import selector_digest
 from twinstore.tenancy import Tenant
-from twinstore.testing.datasets import DEVICE, ROW_FACTORIES, Dataset, RowFactory
-from twinstore.testing.entities import DEVICES
+from twinstore.testing.datasets import DEVICE, PARCEL, ROW_FACTORIES, SCAN, Dataset, RowFactory
+from twinstore.testing.entities import DEVICES, PARCELS, SCANS
 from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
@@ -90,6 +90,27 @@ def test_a_row_of_every_kind_comes_back_from_its_document(factory: RowFactory[Ca
     for number in range(12):
         row = factory.row(Dataset(Tenant(TENANT), "batch"), number)
         assert codec.decode(stored(codec.encode(row))) == row
+
+
+def test_a_generated_id_is_new_each_time_and_of_no_meaning_when_it_is_read() -> None:
+    codec, row = codec_of(PARCELS), PARCEL.row(Dataset(Tenant(TENANT), "batch"), 1)
+    one, two = (stored(codec.encode(row)) for _ in range(2))
+    assert [next(iter(document)) for document in (one, two)] == ["_id", "_id"]
+    assert (type(one["_id"]), one["_id"] != two["_id"]) == (ObjectId, True)
+    assert one | {"_id": None} == two | {"_id": None}
+    for identity in (None, "text", 7, {"a": 1}):
+        assert codec.decode(one | {"_id": identity}) == row
+
+
+def test_an_undecodable_document_with_a_generated_id_is_named_by_its_key_where_it_has_one() -> None:
+    codec, row = codec_of(SCANS), SCAN.row(Dataset(Tenant(TENANT), "batch"), 1)
+    document = stored(codec.encode(row)) | {"message": 5}
+    with pytest.raises(DocumentDecodeError) as caught:
+        codec.decode(document)
+    assert caught.value.key == f"{document['parcelId']}:2"
+    with pytest.raises(DocumentDecodeError) as caught:
+        codec.decode(document | {"sequence": "2"})
+    assert caught.value.key == repr(document["_id"])
 
 
 def test_the_fields_stand_in_canonical_order_and_internal_ones_last() -> None:

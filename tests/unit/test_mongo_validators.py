@@ -10,7 +10,7 @@ from twinstore.catalog import Entity
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHEDULES
 from twinstore.scheduler.runs import Run
 from twinstore.shapes import instant_paths
-from twinstore.testing.entities import DEVICES, ENTRIES, NOTES
+from twinstore.testing.entities import DEVICES, ENTRIES, NOTES, PARCELS, SCANS
 from twinstore_mongo.stored_form import StoredForm
 from twinstore_mongo.validators import validator_of
 
@@ -54,6 +54,14 @@ def test_a_key_of_several_parts_stays_beside_its_id() -> None:
     properties = schema(ENTRIES)["properties"]
     assert properties["_id"] == properties["deviceId"] == {"bsonType": "string"}
     assert properties["sequence"] == {"bsonType": ["int", "long", "double"], "multipleOf": 1}
+
+
+@pytest.mark.parametrize("entity", [PARCELS, SCANS], ids=lambda entity: entity.name)
+def test_a_generated_id_is_an_object_id_and_the_key_is_required_beside_it(entity: Entity) -> None:
+    content = schema(entity)
+    assert content["properties"]["_id"] == {"bsonType": "objectId"}
+    assert {"_id", "parcelId"} <= set(content["required"])
+    assert content["properties"]["parcelId"] == {"bsonType": "string"}
 
 
 def test_enumerations_admit_their_wire_texts_only() -> None:

@@ -32,7 +32,19 @@ def types_of(*names: str) -> dict[str, str]:
 
 def test_a_type_follows_from_the_model() -> None:
     assert types_of(
-        "id", "level", "colour", "urgent", "rank", "width", "due_at", "tags", "words", "spot", "spots"
+        "id",
+        "level",
+        "colour",
+        "urgent",
+        "rank",
+        "width",
+        "due_at",
+        "tags",
+        "steps",
+        "seats",
+        "words",
+        "spot",
+        "spots",
     ) == {
         "id": "text",
         "level": "int2",
@@ -42,6 +54,8 @@ def test_a_type_follows_from_the_model() -> None:
         "width": "int4",
         "due_at": "timestamptz",
         "tags": "text[]",
+        "steps": "int8[]",
+        "seats": "int4[]",
         "words": "jsonb",
         "spot": "jsonb",
         "spots": "jsonb",
@@ -67,6 +81,8 @@ def test_a_key_has_the_types_of_its_parts() -> None:
         "lines": ["text", "int8"],
         "events": ["uuid"],
         "counters": ["int8"],
+        "parcels": ["text"],
+        "scans": ["text", "int8"],
     }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.modules import built_modules, module_spec
-from twinstore_postgres.columns import columns_of
+from twinstore_postgres.columns import column_name, columns_of
 from twinstore_postgres.proposal import contradictions, proposed_migration
 from twinstore_postgres.schema import wanted_schema
 
@@ -47,4 +47,5 @@ def test_what_is_shipped_otherwise_is_named(module: ModuleSpec[object]) -> None:
     ]
     found = list(contradictions(module.catalog, [*shipped, f"column {entity.name}.extra: integer"]))
     assert f"The description of {entity.name} does not know the column extra." in found
-    assert any(text.startswith(f"The column id of {entity.name} is integer") for text in found)
+    key = column_name(entity, entity.key[0])
+    assert any(text.startswith(f"The column {key} of {entity.name} is integer") for text in found)

@@ -48,6 +48,26 @@ def test_a_session_has_either_a_tenant_or_a_purpose(tenant: str | None, purpose:
         bound_scope(tenant, purpose)
 
 
+def test_a_session_without_a_tenant_admits_nothing_else() -> None:
+    scope = bound_scope(None, None, without_tenant=True)
+    scope.admit_no_tenant()
+    with pytest.raises(TenantScopeError, match="no tenant; open one for tenant 't'"):
+        scope.admit("t")
+    with pytest.raises(TenantScopeError, match="bound to no tenant"):
+        scope.admit_system("purge")
+
+
+@pytest.mark.parametrize("scope", [Scope(tenant_id="t"), Scope(purpose="purge")])
+def test_a_bound_scope_has_no_rows_without_a_tenant(scope: Scope) -> None:
+    with pytest.raises(TenantScopeError, match="without"):
+        scope.admit_no_tenant()
+
+
+def test_a_session_for_a_tenant_and_a_purpose_is_refused_everywhere() -> None:
+    with pytest.raises(TenantScopeError):
+        bound_scope("t", "why", without_tenant=True)
+
+
 def test_system_scope_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     before = system_scope_openings().get("a test", 0)
     with caplog.at_level(logging.INFO, logger="twinstore.system_scope"):

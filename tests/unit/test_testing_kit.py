@@ -161,5 +161,5 @@ def test_the_contract_of_drivers_has_the_kit_of_every_installed_module() -> None
 def test_an_outsiders_module_brings_its_kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
     kits = DriverContract.kits()
-    assert list(kits) == ["TestScheduler", "TestLibrary", "TestCopies"]
+    assert list(kits) == ["TestScheduler", "TestTracking", "TestTaskRunner", "TestLibrary", "TestCopies"]
     assert issubclass(kits["TestLibrary"], LibraryContract)

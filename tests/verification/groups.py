@@ -101,10 +101,13 @@ GROUPS: Final = (
         "unit/test_lock_handles",
     ),
     _group("workers", "registration, heartbeat, detection of dead ones", "WorkerRepository"),
-    Group(
+    _group(
         "tracking",
-        "rules of fields, automatic instants, indexes, free metadata",
-        missing="this release does not open the module tracking: there is no test on any driver",
+        "rules of fields, automatic instants, indexes, free metadata, slots, the silent, retention",
+        "SessionRepository TaskRepository MachineRepository Slot Unit",
+        "tracking/test_mongo_schema",
+        "tracking/test_retention",
+        "tracking/test_samples",
     ),
     Group(
         "task runner",

@@ -15,9 +15,9 @@ from tests.verification.groups import DRIVERS, GROUPS, KITS, drivers_named, file
 from tests.verification.plugin import admitted
 from tests.verification.report import Facts, markdown, report_of
 from twinstore.clock import FixedClock
+from twinstore.testing import DriverContract
 from twinstore.testing.instants import START
 from twinstore.testing.methods import Case, matrix_of, missing_methods
-from twinstore.testing.scheduler import SchedulerContract
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,8 +60,8 @@ def test_a_group_counts_its_cases_by_driver_and_says_where_it_has_none() -> None
     text = markdown(report)
     assert "| locks | **no test** | **no test** | 1 passed, **1 failed**, 2 s | – |" in text  # noqa: RUF001
     assert "**No test on memory, mongo**" in text
-    assert "- **tracking**" in text
-    assert "**No test**: this release does not open the module tracking" in text
+    assert "- **task runner**" in text
+    assert "**No test**: this release does not open the module taskrunner" in text
     assert "| triggers | **no test** | **no test** | **no test** | 1 passed, 1 s |" in text
     assert report["servers"] == {"postgres": "18.6"}
 
@@ -111,7 +111,7 @@ def test_the_facts_of_a_run_are_those_of_the_clock_and_the_working_copy() -> Non
 
 
 def test_groups_name_contracts_and_files_that_exist() -> None:
-    contracts = {cls.__name__ for cls in SchedulerContract.__mro__}
+    contracts = {cls.__name__ for kit in DriverContract.kits().values() for cls in kit.__mro__}
     assert set[str]().union(*(group.contracts for group in GROUPS)) - contracts == set()
     assert [file for file in files_of_groups() if not (ROOT / file).is_file()] == []
     assert [

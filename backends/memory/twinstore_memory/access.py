@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from twinstore.access import Access, AccessDefaults, Binding, Marking, Row
 from twinstore.canonical import CanonicalModel
+from twinstore.documents.selection import matches, ordered, select, sort_key
 from twinstore.paging import decoded
 from twinstore.query import label_of_value
-from twinstore_memory.compile import matches, ordered, select, sort_key
 from twinstore_memory.rows import decode, encode, table
 from twinstore_memory.store import DRIVER
 from twinstore_memory.units import Joined

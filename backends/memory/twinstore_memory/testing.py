@@ -17,6 +17,7 @@ from twinstore.testing import Deployment, DeploymentDefaults, ProbeDefaults, Raw
 from twinstore.testing.examples import is_owned
 from twinstore_memory import rows
 from twinstore_memory.backend import MemoryBackend
+from twinstore_memory.bulk import belongs
 from twinstore_memory.store import MemoryDatabase, drop_store, shared_store
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class MemoryProbe(ProbeDefaults, RawProbe):
 
     @override
     def count(self, entity: Entity, tenant_id: str) -> int:
-        found = rows.stored_rows(self._store, entity).values()
-        return sum(row.tenant_id == tenant_id or not is_owned(entity) for row in found)
+        found, unit = rows.stored_rows(self._store, entity).values(), self._store.begin()
+        return sum(not is_owned(entity) or belongs(unit, row, tenant_id) for row in found)
 
     @override
     def read(self, entity: Entity, key: Key) -> StoredRow | None:

@@ -16,6 +16,7 @@ from twinstore.access import Row
 from twinstore_mongo.codec import FIRST_VERSION, next_version
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.errors import DUPLICATE_KEY, violated_index
+from twinstore_mongo.exact import given_back
 from twinstore_mongo.raw import element_of, first_of
 
 if TYPE_CHECKING:
@@ -89,11 +90,21 @@ def replacing(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> Documen
     document = document_of(codec, write.record, next_version(first_of(stored, VERSION)))
     identity = element_of(stored, ID)
     replaces = RawBSONDocument(framed(identity))
-    raw = bson.encode(document)
+    raw = identified(codec, bson.encode(document), stored)
     # Of an id of its own beside the key: what stands there is another row, which the server then refuses to
     # become this one.
     moves = codec.entity.own_id is None and element_of(raw, ID) != identity
     return DocumentWrite(write.record, raw, replaces, moves=moves)
+
+
+def identified(codec: Codec[Any], raw: bytes, stored: bytes) -> bytes:
+    """Return a new document with the ``_id`` of a stored one, where that is free and has its type."""
+    if not codec.entity.generated_id:
+        return raw
+    identity = element_of(stored, ID)
+    # Of one type they are equally long, and a new document begins with its own.
+    same_type = identity[0] == raw[LENGTH_BYTES]
+    return raw[:LENGTH_BYTES] + identity + raw[LENGTH_BYTES + len(identity) :] if same_type else raw
 
 
 def framed(elements: bytes) -> bytes:
@@ -119,13 +130,14 @@ def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSIO
 def is_equal(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> bool:
     """Whether a stored document holds what would be written: each value with its type, names in any order.
 
-    Free is the number of its changes alone: an ``_id`` beside the key is made of it, and the validator
-    refuses the next write of the service to a document with one that the client generated.
+    Free is the number of its changes, and an ``_id`` that is generated: any ObjectId. Every other one beside
+    the key is made of it, and the validator refuses the next write of the service to a document with another.
     """
     versioned = codec.entity.versioned
-    if write.raw == stored or (versioned and same_but_version(write.raw, stored)):
+    raw = identified(codec, write.raw, stored)
+    if raw == stored or (versioned and same_but_version(raw, stored)):
         return True
-    wanted, found = bson.decode(write.raw, EXACT), lossless(stored)
+    wanted, found = bson.decode(raw, EXACT), lossless(stored)
     if found is None:
         return False
     if versioned and type(found.get(VERSION)) is Int64:
@@ -139,11 +151,13 @@ def lossless(raw: bytes) -> Document | None:
         document = bson.decode(raw, EXACT)
     except bson.InvalidBSON:
         return None
-    return document if bson.encode(document) == raw else None
+    return document if bson.encode(document) == raw else given_back(raw)
 
 
 def same(one: object, other: object) -> bool:
     """Whether two stored values are of one type and equal; the order of names does not matter."""
+    # The client shows a map as a reference or not, depending on the order of its names.
+    one, other = (dict(item.as_doc()) if isinstance(item, bson.DBRef) else item for item in (one, other))
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):

@@ -22,8 +22,10 @@ from twinstore.mapnames import lossy_map, names_lost
 from twinstore.turns import one_large
 from twinstore_mongo.bulk_original import BsonOriginal
 from twinstore_mongo.bulk_owners import owner_of_value
-from twinstore_mongo.codec import EPOCH, FOREIGN_TYPES, NAIVE_EPOCH
+from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import ID
+from twinstore_mongo.exact import given_back
+from twinstore_mongo.free_json import EPOCH, NAIVE_EPOCH
 from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_parts, order_of, plain_part
 from twinstore_mongo.paths import PathTree
 from twinstore_mongo.raw import documents_of, first_of, parts_of
@@ -197,9 +199,10 @@ class Exporter:
             document, stored = decode(raw, NAIVE), decode(raw, STORED)
         except InvalidBSON:
             return self.by_first_values(raw, BROKEN)
-        if encode(stored) != raw or encode(self.own(document)) != encode(self.own(stored)):
+        exact = document if encode(stored) == raw else given_back(raw)
+        if exact is None or encode(self.own(document)) != encode(self.own(stored)):
             return self.by_first_values(raw, ALTERED)
-        return self.record(document, raw)
+        return self.record(exact, raw)
 
     def own(self, document: Document) -> Document:
         """Return what a model may read of a document; all else is left out of a copy, whatever it is."""
@@ -230,7 +233,7 @@ class Exporter:
             text_timestamp=mark_utc(document, self.instants),
         )
         record.original = BsonOriginal(raw)
-        self.codec.restore_references(document)
+        self.codec.restore_maps(document)
         try:
             row = self.codec.decode(document)
         except DocumentDecodeError as error:

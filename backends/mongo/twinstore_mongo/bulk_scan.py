@@ -23,7 +23,7 @@ from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore.turns import one_large
 from twinstore_mongo.derive import stored_names
-from twinstore_mongo.exact import exact_document
+from twinstore_mongo.exact import exact_document, given_back
 from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_parts
 from twinstore_mongo.raw import documents_of, first_of, parts_of
 from twinstore_mongo.stored_form import StoredForm, json_of
@@ -166,6 +166,8 @@ class CollectionScan:
             return ScanRow(key, owner, content, stored_bytes=len(raw))
         if bson.encode(document) == raw:
             return self.row(document)
+        if (exact := given_back(raw)) is not None:
+            return self.row(exact)
         digest = sha256(raw).hexdigest()
         row = self.row(document, digest)
         row.content, row.beside = self.form.shown(exact_document(raw), row.key, digest)

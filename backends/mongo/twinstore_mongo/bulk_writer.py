@@ -280,8 +280,9 @@ class MongoRangeWriter(RangeWriter):
     def _set_aside(self, write: DocumentWrite, refused: RefusedError) -> None:
         """Reject a refused record, unless its key came into the store meanwhile."""
         index = violated_index(refused.error)
-        # Somebody inserted the key since it was looked for; now it can be compared like any other.
-        if index in self._codec.key_indexes and write.replaces is None:
+        # Somebody inserted the key since it was looked for; now it can be compared like any other. Its index
+        # may have another name, and the server names the first one that refuses, which that need not be.
+        if index is not None and write.replaces is None:
             stored = self._stored([write.key]).get(write.key)
             if stored is not None:
                 self._decide(write, stored)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import pydantic
-from bson import Code, DBRef
+from bson import Code, ObjectId
 from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
@@ -21,7 +21,7 @@ from twinstore.canonical import (
     undecodable,
 )
 from twinstore.fields import parse_timestamp
-from twinstore.shapes import Kind, free_maps
+from twinstore.shapes import Kind
 from twinstore_mongo.derive import (
     ID,
     VERSION,
@@ -29,25 +29,31 @@ from twinstore_mongo.derive import (
     document_indexes,
     index_spec,
     joined_id,
-    key_index,
     longs_of,
     stored_names,
 )
-from twinstore_mongo.errors import DRIVER, ID_INDEX
+from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.free_json import (
+    EPOCH,
+    NAIVE_EPOCH,
+    dates_written,
+    free_map,
+    references,
+    walks_of,
+    within,
+)
 from twinstore_mongo.index_order_scan import Readings
-from twinstore_mongo.paths import PathTree
+from twinstore_mongo.key_order import plain_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore.catalog import Entity, Index
+    from twinstore.catalog import Entity, Index, Key
     from twinstore_mongo.connection import Document
 
 __all__ = [
-    "EPOCH",
     "FIRST_VERSION",
     "FOREIGN_TYPES",
-    "NAIVE_EPOCH",
     "READ_TYPES",
     "Codec",
     "codec_of",
@@ -82,14 +88,10 @@ class InstantInUtc(TypeDecoder):
         return EPOCH + (value - NAIVE_EPOCH)
 
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 FOREIGN_TYPES: Final = TypeRegistry([CodeAsObject()])
 # The same, with instants in UTC; the client must read them without an offset.
 READ_TYPES: Final = TypeRegistry([CodeAsObject(), InstantInUtc()])
 FIRST_VERSION: Final = Int64(1)
-# What a free map mostly holds; anything else may hide a reference.
-PLAIN: Final = frozenset({str, bool, int, float, type(None)})
 # What a marker may be.
 NOUNS: Final = {Kind.TEXT: "a string", Kind.INTEGER: "an integer", Kind.INSTANT: "an instant"}
 
@@ -101,10 +103,9 @@ class Codec(Generic[M]):
         names: the stored name of every field, marker and derived field.
         key: stored names of the key, in key order.
         tenant: stored name of the tenant, ``None`` where no field names one.
-        key_indexes: the names of the indexes that let a key stand once.
         uniques: the other unique indexes by their stored name.
         readings: how lists are read.
-        longs: the integers of the model that are always stored in 64 bits.
+        longs: the integers of the model, and lists of them, that are always stored in 64 bits.
     """
 
     def __init__(self, entity: Entity[M]) -> None:
@@ -112,12 +113,11 @@ class Codec(Generic[M]):
         self.names = stored_names(entity)
         self.key = tuple(self.names[name] for name in entity.key)
         self.tenant = None if entity.tenant_field is None else self.names[entity.tenant_field]
-        key = key_index(entity)
-        self.key_indexes = frozenset((ID_INDEX,) if key is None else (ID_INDEX, key.name))
         self.uniques = unique_indexes(entity)
         self.readings = Readings(entity, self.names)
         self.longs = longs_of(entity)
-        self._maps = PathTree.of(free_maps(entity.model))
+        self._read_maps = walks_of(entity.model, free_map, references)
+        self._written_maps = walks_of(entity.model, dates_written)
         self._markers = tuple((marker, self.names[marker.name]) for marker in entity.storage)
         self._written = tuple((marker.name, stored) for marker, stored in self._markers if stored != ID)
         self._plain = frozenset(marker.name for marker in entity.storage if marker.plain)
@@ -130,10 +130,14 @@ class Codec(Generic[M]):
         """Return the document of a row."""
         model, storage = row.model, row.storage
         wire: Document = model.wire()
+        if self._written_maps:
+            within(self._written_maps, wire)
         document: Document = {ID: self._take_id(row, wire), **wire}
         for name in self.longs:
             if name in document:
-                document[name] = Int64(document[name])
+                found = document[name]
+                listed = isinstance(found, list | tuple)
+                document[name] = [*map(Int64, found)] if listed else Int64(found)
         for marker, stored in self._written:
             if (value := storage.get(marker)) is not None:
                 document[stored] = Int64(value) if type(value) is int else value
@@ -148,6 +152,8 @@ class Codec(Generic[M]):
     def _take_id(self, row: Row[M], wire: Document) -> object:
         """Return the ``_id`` of a row; a field of the model that it repeats leaves the wire form."""
         single = self.entity.document_id
+        if self.entity.generated_id:
+            return ObjectId()
         if single is None:
             return joined_id(self.entity.key_of(row.model, row.storage))
         own = wire.pop(single, None)
@@ -159,7 +165,7 @@ class Codec(Generic[M]):
         Raises:
             DocumentDecodeError: the document does not form one; names entity and key.
         """
-        key = text_of(document.get(ID))
+        key = self.shown_key(document)
         values = self._values(document)
         model = decode_stored(self.entity.model, values, entity=self.entity.name, key=key, driver=DRIVER)
         if not self._markers:
@@ -174,10 +180,10 @@ class Codec(Generic[M]):
                 )
         return Row(model if self.entity.derived_key is None else self._reunited(model, storage), storage)
 
-    def restore_references(self, values: Document) -> None:
-        """Turn free maps that look like database references back into maps, in place."""
-        if self._maps:
-            restore_references(values, self._maps)
+    def restore_maps(self, values: Document) -> None:
+        """Turn what the client made of maps back into what models read, in place."""
+        if self._read_maps:
+            within(self._read_maps, values)
 
     def differs_when_read(self, row: Row[M]) -> bool:
         """Whether the document of a row would be read as another one: its key is neither own nor derived."""
@@ -188,6 +194,17 @@ class Codec(Generic[M]):
         own = wire.pop(name, None)
         key = row.storage[name]
         return own != (None if derive(row.storage, jsontext.dumps(wire)) == key else key)
+
+    def shown_key(self, document: Mapping[str, Any]) -> str:
+        """Return the key of a stored document as messages show it: its ``_id``, which is the key or joins it.
+
+        A generated one stands for a key that is missing or of another type, for then nothing else finds it.
+        """
+        if self.entity.generated_id:
+            key = tuple(plain_part(document.get(name)) for name in self.key)
+            if self.entity.admits_key(key):
+                return self.entity.key_text(cast("Key", key))
+        return text_of(document.get(ID))
 
     def bad(self, key: object, reason: str) -> Exception:
         """Return the error of a document that does not form a row."""
@@ -201,7 +218,7 @@ class Codec(Generic[M]):
             # A null is what others write for an absent value.
             if value is not None and name[:1] != "_" and name not in self._plain
         }
-        self.restore_references(values)
+        self.restore_maps(values)
         if self._identity is not None:
             key = document.get(ID)
             if values.setdefault(self._identity, key) != key:
@@ -225,7 +242,9 @@ class Codec(Generic[M]):
                 nouns[NOUNS[marker.kind]] = None
         if wrong:
             what = " or ".join(nouns)
-            raise self.bad(document.get(ID), f"its markers {', '.join(wrong)} are missing or not {what}")
+            raise self.bad(
+                self.shown_key(document), f"its markers {', '.join(wrong)} are missing or not {what}"
+            )
         return storage
 
     def _reunited(self, model: M, storage: Mapping[str, object]) -> M:
@@ -270,29 +289,6 @@ def read_marker(kind: Kind, value: object) -> object | None:
     if kind is Kind.INTEGER:
         return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
     return value if isinstance(value, str) else None
-
-
-def restore_references(values: Document, tree: PathTree) -> None:
-    """Turn free maps that look like database references back into maps, in place."""
-    for name in tree.leaves:
-        if (value := values.get(name)) is not None:
-            values[name] = restored(value)
-    for name, below in tree.branches:
-        value = values.get(name)
-        for part in value if isinstance(value, list) else (value,):
-            if isinstance(part, dict):
-                restore_references(part, below)
-
-
-def restored(value: Any) -> Any:  # noqa: ANN401  # free JSON
-    """Return a value with every reference in it as a map."""
-    if type(value) is dict:
-        if PLAIN.issuperset(map(type, value.values())):  # as nearly all of them
-            return value
-        return {name: restored(item) for name, item in value.items()}
-    if isinstance(value, DBRef):
-        return restored(dict(value.as_doc()))
-    return [restored(item) for item in value] if isinstance(value, list) else value
 
 
 def text_of(key: object) -> str:

@@ -2,7 +2,8 @@
 
 - ``_id`` is the one text or UUID that identifies a row, be it a field of the model or a marker, or the field
   that the description names instead. Where several parts or a number do, they stay fields of their own,
-  ``_id`` joins them, and a unique index finds a row.
+  ``_id`` joins them, and a unique index finds a row. Where the description says so, ``_id`` is an ObjectId
+  that is generated at the first insert and kept from then on, and the key stays beside it in the same way.
 - The fields of the model keep their wire names and stand first, in canonical order.
 - Storage markers and derived fields follow under ``_`` and their name; a marker that other programs know by
   its plain name keeps that. ``_version`` comes last.
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.catalog import Layout, StoreKind
 from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
-from twinstore.shapes import Kind
+from twinstore.shapes import is_whole
 from twinstore_mongo.steps import CollectionSpec, IndexSpec
 
 if TYPE_CHECKING:
@@ -73,14 +74,12 @@ def joined_id(key: Key) -> str:
 def longs_of(entity: Entity) -> tuple[str, ...]:
     """Return the integers of the model that documents always hold in 64 bits: those with such a column.
 
-    So the two kinds of store agree about each of them. All others take as many bits as their value needs.
+    Lists of such integers are among them. So the two kinds of store agree about each. All others take as many
+    bits as their value needs.
     """
     columns = entity.shapes if entity.layout is Layout.COLUMNS else entity.beside
-    return tuple(
-        name
-        for name in columns
-        if entity.shapes[name].value.kind is Kind.INTEGER and name not in entity.narrow
-    )
+    wide = (name for name in columns if name not in entity.narrow)
+    return tuple(name for name in wide if is_whole(entity.shapes[name].value))
 
 
 def collection_specs(module: Module) -> tuple[CollectionSpec, ...]:

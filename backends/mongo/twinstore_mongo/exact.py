@@ -17,7 +17,7 @@ from twinstore_mongo.raw import elements
 if TYPE_CHECKING:
     from twinstore_mongo.connection import Document
 
-__all__ = ["exact_document"]
+__all__ = ["exact_document", "given_back"]
 
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -29,6 +29,18 @@ NESTED: Final = frozenset({OBJECT, ARRAY})
 SHORT: Final = 4
 # Undefined, a pointer into another collection, and a symbol, which the client gives as something else.
 REPLACED: Final = frozenset({0x06, 0x0C, 0x0E})
+
+
+def given_back(raw: bytes) -> Document | None:
+    """Return a document whose values give it back byte by byte, ``None`` where none do.
+
+    The client alone takes a map with ``$ref`` behind another name for a reference, and forgets the order.
+    """
+    found = exact_document(raw)
+    try:
+        return found if bson.encode(found) == raw else None
+    except bson.errors.InvalidDocument:  # no name may hold what marks begin with
+        return None
 
 
 def exact_document(raw: bytes, depth: int = 0) -> Document:

@@ -17,13 +17,14 @@ from pymongo import DeleteOne, InsertOne, ReplaceOne
 from pymongo.errors import BulkWriteError, OperationFailure
 from typing_extensions import override
 
+from twinstore.jsondates import DATE
 from twinstore.planting import Doubled, Planter, PlantRefusedError, RawRow, Role, SchemaPart, StoredPlace
 from twinstore.resources import SharedResources
 from twinstore_mongo.connection import Connection
 from twinstore_mongo.derive import ID, VERSION, derived_fields, stored_names
 from twinstore_mongo.error_messages import ID_INDEX, violated_index
 from twinstore_mongo.errors import DUPLICATE_KEY
-from twinstore_mongo.stored_form import LEAST_SHORT, MOST_SHORT
+from twinstore_mongo.stored_form import LEAST_SHORT, MOST_SHORT, instant_text
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -41,6 +42,9 @@ STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 )
 RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
 Request = InsertOne[RawBSONDocument] | ReplaceOne[RawBSONDocument] | DeleteOne
+# Where a comparison shows what is not in the wire form.
+BESIDE: Final = (Role.DERIVED, Role.IDENTITY, Role.GENERATED, Role.COUNTER)
+PARTS: Final = {Role.MARKER: "storage", **dict.fromkeys(BESIDE, "beside")}
 DROPPED_BY_SERVER: Final = frozenset({"v", "ns", "key"})
 
 
@@ -137,10 +141,13 @@ class MongoPlanter(Planter):
 
     @override
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
-        """Return numbers of other types, and instants as text."""
+        """Return numbers of other types, generated identities as text, instants as text and as an object."""
         del place
+        if isinstance(value, bson.ObjectId):
+            yield "text", str(value)
         if isinstance(value, datetime):
             yield "text", f"{value.isoformat(timespec='milliseconds')}+00:00"
+            yield "object", {DATE: instant_text(value)}
         elif isinstance(value, bool):
             yield "int32", int(value)
         elif isinstance(value, int):
@@ -228,8 +235,7 @@ def place_of(entity: Entity, name: str) -> StoredPlace:
     """Return what stands under a name at the top of documents."""
     field = {stored: field for field, stored in stored_names(entity).items()}.get(name, name)
     role = role_of(entity, name, field)
-    part = {Role.MARKER: "storage", Role.DERIVED: "beside", Role.IDENTITY: "beside", Role.COUNTER: "beside"}
-    head = "storage" if field in entity.markers else part.get(role, "doc")
+    head = "storage" if field in entity.markers else PARTS.get(role, "doc")
     if field in {item.name for item in entity.derived}:
         head = "beside"  # also where it is the key
     return StoredPlace(name=name, field=field, part=head, role=role, nests=True)
@@ -247,7 +253,8 @@ def role_of(entity: Entity, name: str, field: str) -> Role:
         return Role.DERIVED
     if name == ID and field in entity.shapes:
         return Role.FIELD  # it is the own id, and no part of the key
-    return {ID: Role.IDENTITY, VERSION: Role.COUNTER}.get(name, Role.FIELD)
+    identity = Role.GENERATED if entity.generated_id else Role.IDENTITY
+    return {ID: identity, VERSION: Role.COUNTER}.get(name, Role.FIELD)
 
 
 def row_of(entity: Entity, raw: bytes) -> RawRow:

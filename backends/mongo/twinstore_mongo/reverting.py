@@ -64,7 +64,7 @@ class Reverter:
 
     def reversal(self) -> Reversal:
         """Return what would be dropped; see :class:`~twinstore.reverting.RevertsMigrations`."""
-        applied = any(step.name == self.revert.step for step in self.steps)
+        applied = self._applied is not None
         if applied:
             needed_by(self.revert.step, self._users(), module=self.module, driver=DRIVER)
         return Reversal(
@@ -89,8 +89,14 @@ class Reverter:
                 lease.check()
                 self.store.database.drop_collection(name)
         lease.check()
-        self.ledger.delete_one({"_id": f"{self.module}:{self.revert.step}"})
+        recorded = self.revert.step if self._applied is None else self._applied.name
+        self.ledger.delete_one({"_id": f"{self.module}:{recorded}"})
         return replace(present, done=True)
+
+    @property
+    def _applied(self) -> Step | None:
+        """The step, if it is applied; the file that takes it back has the name of its file."""
+        return next((step for step in self.steps if step.place == self.revert.step), None)
 
     def _users(self) -> list[str]:
         """Return the applied steps behind this one that name a collection of it."""
@@ -98,7 +104,7 @@ class Reverter:
         return [
             step.name
             for step in self.steps
-            if step.name > self.revert.step and ours & {item.name for item in step.collections}
+            if step.place > self.revert.step and ours & {item.name for item in step.collections}
         ]
 
     def _present(self) -> list[str]:

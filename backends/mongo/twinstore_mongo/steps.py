@@ -119,13 +119,16 @@ class Step:
     """One migration step; the checksum is that of its file with plain line ends.
 
     Attributes:
+        name: what the ledger calls it: its file without suffix, or the name that the file gives it.
         carry_overs: in their order, after everything else of the step is there.
+        file: the name of its file without suffix, whose number places it; empty where it is the name.
     """
 
     name: str
     checksum: str
     collections: tuple[CollectionSpec, ...]
     carry_overs: tuple[CarryOver, ...] = ()
+    file: str = ""
 
     def renamed(self, names: Mapping[str, str]) -> Step:
         """Return the same step for collections of other names."""
@@ -133,9 +136,14 @@ class Step:
         return replace(self, collections=tuple(collections))
 
     @property
+    def place(self) -> str:
+        """What orders the steps of a module."""
+        return self.file or self.name
+
+    @property
     def category(self) -> str:
         """``schema`` for 001-099; ``release`` for 100-199, which run only on request."""
-        return RELEASE if self.name >= FIRST_RELEASE else "schema"
+        return RELEASE if self.place >= FIRST_RELEASE else "schema"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,11 +174,15 @@ def parse_step(name: str, text: bytes) -> Step:
     """Return the step of a file."""
     # A checkout on Windows must not change the checksum that a database has recorded.
     plain = text.replace(b"\r\n", b"\n")
+    content = json.loads(plain)
     collections = tuple(
         CollectionSpec(item["name"], tuple(IndexSpec.of(index) for index in item["indexes"]))
-        for item in json.loads(plain)["collections"]
+        for item in content["collections"]
     )
-    return Step(name, f"sha256:{sha256(plain).hexdigest()}", collections)
+    # A name that administrators knew before the file had a number.
+    recorded = content.get("recordedAs")
+    checksum = f"sha256:{sha256(plain).hexdigest()}"
+    return Step(recorded or name, checksum, collections, file=name if recorded else "")
 
 
 def whole_collections(steps: Iterable[Step]) -> tuple[CollectionSpec, ...]:

@@ -1,14 +1,15 @@
 """How a stored document is shown to a comparison: as canonical JSON, with marks for what is never written.
 
-The form in which the driver writes is BSON type by BSON type: an instant is a date, an integer that a table
-holds in 64 bits has 64 bits here too, all others take as many as their value needs, and nothing is null.
+The form in which the driver writes is BSON type by BSON type: an instant is a date, and so is what stands for
+one in free JSON; an integer that a table holds in 64 bits has 64 bits here too, all others take as many as
+their value needs, and nothing is null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,23 +20,23 @@ from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
 from twinstore.fields import parse_timestamp
+from twinstore.jsondates import DATE, date_in
 from twinstore.shapes import Kind
 from twinstore.stored import MARK, marked
 from twinstore_mongo.derive import ID, VERSION, derived_fields, joined_id, longs_of, stored_names
+from twinstore_mongo.free_json import EPOCH, NAIVE_EPOCH, Walk, walks_of, within
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity, Key
     from twinstore_mongo.connection import Document
 
-__all__ = ["StoredForm", "json_of"]
+__all__ = ["LEAST_SHORT", "MOST_SHORT", "StoredForm", "instant_text", "json_of"]
 
 # What stands for itself. The client has a class of its own for integers of 64 bits, so these have 32.
 PLAIN: Final = frozenset({str, bool, int, NoneType})
 LEAST_SHORT: Final = -(2**31)
 MOST_SHORT: Final = 2**31 - 1
 BITS_OF_A_LONG: Final = 64
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +46,13 @@ class StoredForm:
     Attributes:
         wire_id: the wire name of ``_id``, where it is part of the wire form.
         joined: whether ``_id`` is made of the parts of the key.
+        generated: whether ``_id`` is an ObjectId of which the value is free.
         markers: storage markers and their stored names.
         derived: fields that follow from the content and their stored names.
         internal: the stored names that are no part of the wire form.
         instants: paths of instants from the top.
-        longs: stored names of the integers that always have 64 bits.
+        maps: the fields in which there is free JSON, each with what shows it.
+        longs: stored names of the integers that always have 64 bits, and of lists of them.
         versioned: documents count their changes.
         expires: the instant by which retention judges.
         derived_key: the id is part of the wire form unless it is what this returns.
@@ -57,10 +60,12 @@ class StoredForm:
 
     wire_id: str | None
     joined: bool
+    generated: bool
     markers: Mapping[str, str]
     derived: Mapping[str, str]
     internal: frozenset[str]
     instants: tuple[tuple[str, ...], ...]
+    maps: tuple[tuple[str, Walk], ...]
     longs: tuple[str, ...]
     versioned: bool
     expires: str | None
@@ -81,11 +86,13 @@ class StoredForm:
         counter = (VERSION,) if entity.versioned else ()
         return cls(
             wire_id=entity.document_id if entity.document_id in entity.shapes else None,
-            joined=entity.document_id is None,
+            joined=entity.document_id is None and not entity.generated_id,
+            generated=entity.generated_id,
             markers=markers,
             derived=derived,
             internal=frozenset((*markers.values(), *derived.values(), ID, *counter)),
             instants=tuple((names[head], *rest) for head, *rest in entity.instants),
+            maps=walks_of(entity.model, shown_map),
             longs=(*longs_of(entity), *(names[name] for name in counted)),
             versioned=entity.versioned,
             expires=None if retention is None else names[retention.field],
@@ -110,6 +117,7 @@ class StoredForm:
         for path in self.instants:
             if path[0] in stored:
                 show_instants(stored, path)
+        within(self.maps, stored)
         for name in self.longs:
             if name in stored:
                 stored[name] = long_of(stored[name])
@@ -121,8 +129,8 @@ class StoredForm:
         storage = self._named(self.markers, stored)
         beside = {name: plain(stored.get(source)) for name, source in self.derived.items()}
         self._add_id(document, storage, stored)
-        if self.joined:
-            self._check_joined(beside, stored[ID], key)
+        if not self._is_right(stored[ID], key):
+            beside[ID] = marked("identity", plain(stored[ID]))
         if self.versioned and not is_version(stored.get(VERSION)):
             # Under a mark, because a null stands for what may be absent.
             beside[VERSION] = marked("version", plain(stored.get(VERSION)))
@@ -147,10 +155,11 @@ class StoredForm:
             self.derived_key(storage, orjson.dumps(document)) == identity
         )
 
-    @staticmethod
-    def _check_joined(beside: Document, identity: object, key: Key | None) -> None:
-        if key is None or identity != joined_id(key):
-            beside[ID] = marked("identity", plain(identity))
+    def _is_right(self, identity: object, key: Key | None) -> bool:
+        """Whether an ``_id`` that is no part of the wire form is one that a copy may have stored."""
+        if self.generated:
+            return type(identity) is bson.ObjectId
+        return not self.joined or (key is not None and identity == joined_id(key))
 
 
 def show_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401  # any stored value
@@ -171,10 +180,35 @@ def show_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401  #
 
 
 def long_of(value: object) -> object:
-    """Return an integer of 64 bits as JSON has it; one of 32 bits is marked."""
+    """Return an integer of 64 bits as JSON has it; one of 32 bits is marked, also as the item of a list."""
     if type(value) is Int64:
         return int(value)
+    if type(value) is list:
+        return [item if type(item) is list else long_of(item) for item in value]
     return marked("int32", value) if type(value) is int else value
+
+
+def shown_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return an object of free JSON with its dates as the objects that stand for them.
+
+    An object of that form that is stored as such is marked, because the driver writes a date.
+    """
+    if type(value) is dict:
+        if PLAIN.issuperset(map(type, value.values())):
+            return value
+        return {name: item if type(item) in PLAIN else shown_member(item) for name, item in value.items()}
+    return shown_map(dict(value.as_doc())) if isinstance(value, bson.DBRef) else value
+
+
+def shown_member(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a member of free JSON as :func:`shown_map` has it."""
+    if type(value) is datetime:
+        return {DATE: instant_text(value)}
+    if type(value) is dict and date_in(value) is not None:
+        return marked("object", value)
+    if type(value) is list:
+        return value if PLAIN.issuperset(map(type, value)) else list(map(shown_member, value))
+    return shown_map(value)
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value

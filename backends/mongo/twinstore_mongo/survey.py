@@ -147,15 +147,22 @@ def warnings_of(
 def wanted_indexes(entity: Entity) -> list[IndexSpec]:
     """Return the indexes that serve the lists of an entity, as it describes them."""
     key = tuple(order_of(codec_of(entity).key))
-    # That of the key is warned of apart, and one that removes what is old serves no list.
-    return [index for index in index_specs(entity) if index.key != key and index.retention is None]
+    # That of the key is warned of apart; one that removes what is old, or leaves rows out while an option is
+    # off, serves no list.
+    return [
+        index
+        for index in index_specs(entity)
+        if index.key != key and index.retention is None and index.sparse_unless is None
+    ]
 
 
 def serves(wanted: IndexSpec, indexes: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether some index, under whatever name, does what the wanted one is for."""
+    # One that an option keeps sparse serves the lists that it is for, sparse or not.
+    unfit = ("hidden", "collation") if wanted.sparse_unless else ("sparse", "hidden", "collation")
     return any(
         list(index["key"].items()) == list(wanted.key)
         and dict(index.get("partialFilterExpression", {})) == dict(wanted.partial)
-        and not any(index.get(option) for option in ("sparse", "hidden", "collation"))
+        and not any(index.get(option) for option in unfit)
         for index in indexes
     )

@@ -41,7 +41,7 @@ def validator_of(entity: Entity) -> Document:
             "bsonType": "object",
             "required": [ID, *required],
             "properties": {
-                ID: {"bsonType": "string"},
+                ID: {"bsonType": "objectId" if entity.generated_id else "string"},
                 **properties,
                 **{names[marker.name]: marker_schema(marker) for marker in markers},
                 **{name: {"bsonType": "string"} for name in keys},

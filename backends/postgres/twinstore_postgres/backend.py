@@ -20,6 +20,7 @@ from twinstore_postgres.dedicated import DedicatedConnections
 from twinstore_postgres.errors import translated
 from twinstore_postgres.execution import JoinedExecution, SessionExecution, UnboundExecution, UnitExecution
 from twinstore_postgres.initializer import initializer_class
+from twinstore_postgres.owners import NO_TENANT_SETTING
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
@@ -125,7 +126,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
     @override
     @contextmanager
     def open_transaction(self, scope: Scope, *, read_only: bool) -> Iterator[Access]:
-        tenant = scope.tenant_id or SYSTEM_TENANT
+        tenant = NO_TENANT_SETTING if scope.without_tenant else scope.tenant_id or SYSTEM_TENANT
         state = UnitState()
         with self._server.connection() as connection:
             transport = self._server.transport

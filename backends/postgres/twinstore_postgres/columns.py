@@ -229,8 +229,10 @@ def _key_type(entity: Entity, name: str) -> LiteralString | None:
 
 
 def _type(entity: Entity, wire: str, value: ValueShape) -> LiteralString:
-    if wire in entity.narrow:
-        return NARROW
-    if value.kind is Kind.LIST and value.item is not None and value.item.kind in TEXTS:
-        return "text[]"
-    return TYPES[value.kind]
+    number = NARROW if wire in entity.narrow else TYPES[Kind.INTEGER]
+    if value.kind is Kind.LIST and value.item is not None:
+        if value.item.kind in TEXTS:
+            return "text[]"
+        if value.item.kind is Kind.INTEGER:
+            return number + "[]"
+    return number if value.kind is Kind.INTEGER else TYPES[value.kind]

@@ -36,6 +36,8 @@ TYPES: Final[Mapping[str, LiteralString]] = {
     "int2": "SMALLINT",
     "int4": "INTEGER",
     "int8": "BIGINT",
+    "int4[]": "INTEGER[]",
+    "int8[]": "BIGINT[]",
     "float8": "DOUBLE PRECISION",
     "bool": "BOOLEAN",
     "timestamptz": "TIMESTAMPTZ(3)",

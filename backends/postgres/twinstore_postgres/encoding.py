@@ -33,6 +33,8 @@ Encode = Callable[[CanonicalModel, Mapping[str, object]], "Row"]
 Decode = Callable[["Row"], object]
 
 PLAIN: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, Kind.INSTANT})
+# The members of lists that have a column of an array.
+LISTED: Final = TEXTS | {Kind.INTEGER}
 # What JSON of a map needs no model for; None stands for free JSON.
 JSON_SCALARS: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, None})
 
@@ -127,8 +129,8 @@ def _converted(value: str, entity: Entity, shape: FieldShape, names: dict[str, o
         return f"{value}.number"
     if kind is Kind.NAMED:
         return f"{value}.value"
-    if kind is Kind.LIST and item is not None and item.kind in TEXTS:
-        return f"list({value})" if item.kind is Kind.TEXT else f"[item.value for item in {value}]"
+    if kind is Kind.LIST and item is not None and item.kind in LISTED:
+        return f"list({value})" if item.kind in PLAIN else f"[item.value for item in {value}]"
     names[helper] = _json(entity.model, shape, item)
     return f"{helper}({value})"
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.derive import Table
 
 __all__ = [
+    "NO_TENANT_SETTING",
     "ScopeKind",
     "owner_condition",
     "owner_values",

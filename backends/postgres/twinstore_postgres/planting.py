@@ -47,7 +47,7 @@ __all__ = ["planter_of"]
 TREES: Final = frozenset({"json", "jsonb"})
 # What the client gives as plain values; all others are read and written as text.
 PLAIN: Final = frozenset(
-    {"text", "varchar", "bool", "int2", "int4", "int8", "float8", "timestamptz", "_text"}
+    {"text", "varchar", "bool", "int2", "int4", "int8", "float8", "timestamptz", "_text", "_int4", "_int8"}
 )
 COLUMNS: Final = """
 SELECT column_name, udt_name FROM information_schema.columns

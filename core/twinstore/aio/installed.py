@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncModuleAttributes", "facade_of", "names"]
 
-DERIVED: Final = re.compile(r"Async\w+(?:Session|Storage)")
+DERIVED: Final = re.compile(r"Async\w+")
 
 
 class AsyncModuleAttributes(ModuleAttributes):
@@ -34,11 +34,7 @@ def names() -> tuple[str, ...]:
 
 def _modules_of_names() -> dict[str, str]:
     """Return the module of each name."""
-    return {
-        f"Async{module_plugins()[module].title}{part}": module
-        for module in built_modules()
-        for part in ("Session", "Storage")
-    }
+    return {f"Async{name}": module for module in built_modules() for name in module_plugins()[module].classes}
 
 
 def facade_of(module: str) -> Callable[[object, CallThreads], object]:

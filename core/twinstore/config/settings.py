@@ -182,10 +182,27 @@ class Settings:
 
     def _driver_entries(self, keys: ModuleSettings, backend: str) -> Entries:
         """Return the entries of a driver by folded path relative to its section; the module wins."""
-        found: dict[ConfigPath, SettingsEntry] = {}
-        for section in (("Persistence", backend), (*keys.storage, backend)):
-            found.update(self._below(fold(section)))
+        found = dict(self._below(fold(("Persistence", backend))))
+        found.update(self._spelled(keys, backend))
         refuse_overlap(found)
+        return found
+
+    def _spelled(self, keys: ModuleSettings, backend: str) -> Entries:
+        """Return the entries of a driver below the section of a module, each under the key that it means."""
+        section = (*keys.storage, backend)
+        meant = {fold(key): target for key, target in keys.spellings.items()}
+        found = dict(self._below(fold(section)))
+        for path, entry in tuple(found.items()):
+            target = meant.get(fold((backend, *path)))
+            if target is None:
+                continue
+            del found[path]
+            same = found.setdefault(
+                fold(target[1:]), replace(entry, path=(*keys.storage, *target), given=entry.path)
+            )
+            # Two keys for one thing: which one would win otherwise nobody could tell.
+            if same.text != entry.text:
+                raise _contradiction(same, entry)
         return found
 
     def _below(self, section: ConfigPath) -> Iterator[tuple[ConfigPath, SettingsEntry]]:

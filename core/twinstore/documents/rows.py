@@ -31,6 +31,7 @@ __all__ = [
     "encode",
     "instant",
     "row_of_json",
+    "row_of_values",
     "sort_key",
     "sort_value",
     "unique_value",
@@ -134,9 +135,17 @@ def row_of_json(entity: Entity, document: str, markers: str, derived: str) -> Do
     Raises:
         ValueError: a text is not a JSON object; the store must refuse such a row by a constraint.
     """
-    values: list[Mapping[str, object]] = [
-        _restored(entity, _object(text)) for text in (document, markers, derived)
-    ]
+    return row_of_values(entity, _object(document), _object(markers), _object(derived))
+
+
+def row_of_values(
+    entity: Entity,
+    document: Mapping[str, object],
+    markers: Mapping[str, object] = NO_MARKERS,
+    derived: Mapping[str, object] = NO_MARKERS,
+) -> DocumentRow:
+    """Return the row of three JSON objects that are read already; see :func:`row_of_json`."""
+    values = [_restored(entity, members) for members in (document, markers, derived)]
     # First without a key, which is read from the values as any other field.
     row = DocumentRow(entity, (), *values)
     # What is stored may be of another type all the same; ``admits_key`` tells where it matters.

@@ -25,6 +25,7 @@ class RangeTally:
     quarantined: Mapping[str, int] = field(default_factory=dict[str, int])
     expired: Mapping[str, int] = field(default_factory=dict[str, int])
     text_timestamp: Mapping[str, int] = field(default_factory=dict[str, int])
+    torn_tail: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def lines(self) -> tuple[TallyLine, ...]:
         """Return the tally as the ledger stores it: owners are values, never names of fields."""

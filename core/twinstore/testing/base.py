@@ -293,7 +293,7 @@ class CopyContract(BulkCases):
     def isolated_workspace(self, backend_factory: BackendFactory) -> Iterator[Workspace]:
         """Return a workspace on a deployment of its own that has the schema of the ledger."""
         with backend_factory(self.module.module) as deployment, deployment.open() as storage:
-            if storage.capabilities.bulk:
+            if storage.capabilities.bulk_target:
                 storage.bulk.ledger_initializer.ensure_migrations()
             yield self.workspace_class(deployment, storage)
 
@@ -301,7 +301,7 @@ class CopyContract(BulkCases):
     @classmethod
     def ledger_schema(cls, storage: AnyStorage) -> None:
         """Create the schema of the ledger, as a copy does in its target."""
-        if storage.capabilities.bulk:
+        if storage.capabilities.bulk_target:
             storage.bulk.ledger_initializer.ensure_migrations()
 
 
@@ -352,8 +352,13 @@ def _use_bulk(storage: AnyStorage) -> None:
     storage.bulk.entities()
 
 
+def _be_a_target(storage: AnyStorage) -> None:
+    storage.bulk.ledger_initializer.status()
+
+
 USES: Final[dict[str, Callable[[AnyStorage], None]]] = {
     "bulk": _use_bulk,
+    "bulk_target": _be_a_target,
     "sessions": _open_session,
     "transactions": _open_unit,
 }

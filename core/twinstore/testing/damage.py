@@ -58,10 +58,12 @@ def _spots(entity: Entity, content: str) -> Iterator[BreakingChange]:
     looked_at: set[str | None] = {name for index in entity.indexes for name in index.names}
     looked_at |= {*entity.key, entity.tenant_field, entity.retention.field if entity.retention else None}
     shapes = [shape for shape in entity.shapes.values() if shape.wire not in looked_at]
-    for kind in (Kind.OBJECT, Kind.MAP, Kind.TEXT):
-        for shape in shapes:
-            if shape.value.kind is kind and shape.always_written:
-                yield from _spots_in(entity, shape, content)
+    # Optional ones last: rows have a value there after the change only.
+    for written in (True, False):
+        for kind in (Kind.OBJECT, Kind.MAP, Kind.TEXT):
+            for shape in shapes:
+                if shape.value.kind is kind and shape.always_written is written:
+                    yield from _spots_in(entity, shape, content)
 
 
 def _spots_in(entity: Entity, shape: FieldShape, content: str) -> Iterator[BreakingChange]:

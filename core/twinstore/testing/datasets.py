@@ -11,6 +11,7 @@ from twinstore.access import Ref, Row
 from twinstore.canonical import CanonicalModel, content_digest
 from twinstore.catalog import TenancyKind
 from twinstore.fields import INT64_MAX, INT64_MIN
+from twinstore.jsondates import date_object
 from twinstore.tenancy import NO_TENANT, Owner, Tenant
 from twinstore.testing.entities import (
     COUNTERS,
@@ -19,8 +20,10 @@ from twinstore.testing.entities import (
     EVENTS,
     LINES,
     NOTES,
+    PARCELS,
     PARTS,
     PLACES,
+    SCANS,
     Colour,
     Counter,
     Device,
@@ -29,8 +32,10 @@ from twinstore.testing.entities import (
     Level,
     Line,
     Note,
+    Parcel,
     Part,
     Place,
+    Scan,
     Spot,
 )
 from twinstore.testing.instants import at
@@ -39,12 +44,21 @@ from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
 if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.catalog import Entity, Key
+    from twinstore.jsontext import JsonObject
 
 __all__ = ["OWNER_CASES", "ROW_FACTORIES", "Dataset", "OwnerCase", "RowFactory", "factory_of"]
 
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True)
 
 NUMBERS: Final = (0, 1, -1, 2**31 - 1, -(2**31), 2**53 + 1, INT64_MAX, INT64_MIN)
+# Free JSON with dates, with what looks like one, and with none.
+FREE: Final[tuple[JsonObject, ...]] = (
+    {},
+    {"at": date_object(at(1.001)), "among": [1, date_object(LATEST), {"a": {"b": date_object(EARLIEST)}}]},
+    {"$date": "2025-10-26T14:05:00+00:00", "$ref": "runs", "$id": date_object(at(0))},
+    {"a": {"$date": "2025-10-26T14:05:00Z"}, "b": {"$date": [1]}, "c": {**date_object(at(0)), "d": None}},
+    date_object(at(0)),
+)
 INSTANTS: Final = (None, at(0), at(1.001), EARLIEST, LATEST, at(0), at(-0.001))
 
 
@@ -142,6 +156,7 @@ def a_spot(number: int) -> Spot:
         label=EDGE_TEXTS[number % len(EDGE_TEXTS)],
         seen_at=at(number),
         remark=EDGE_TEXTS[-1] if number % 2 else None,
+        details=FREE[(number + 1) % len(FREE)],
     )
 
 
@@ -164,7 +179,10 @@ def a_note(dataset: Dataset, number: int) -> Note:
         closed_at=at(number) if number % 3 else None,
         body=text if number % 2 else None,
         tags=tuple(EDGE_TEXTS[: number % 4]),
+        steps=NUMBERS[: number % 9],
+        seats=None if number % 4 == 0 else NUMBERS[5 - number % 4 : 1 : -1],
         words={text: text, "createdAt": "2025-10-26T14:05:00Z"} if number % 3 else {},
+        extra=FREE[number % len(FREE)],
         spot=a_spot(number) if number % 2 else None,
         spots=tuple(map(a_spot, range(number % 3))),
     )
@@ -266,6 +284,25 @@ def a_counter(dataset: Dataset, number: int) -> Counter:
     )
 
 
+def a_parcel(dataset: Dataset, number: int) -> Parcel:
+    """Return a parcel."""
+    return Parcel(
+        parcel_id=dataset.text(number),
+        tenant_id=dataset.tenant,
+        batch=dataset.batch,
+        label=f"{EDGE_TEXTS[number % len(EDGE_TEXTS)]}{number}@{dataset.batch}" if number % 2 else None,
+        amount=NUMBERS[number % len(NUMBERS)],
+        checked_at=INSTANTS[number % len(INSTANTS)],
+    )
+
+
+def a_scan(dataset: Dataset, number: int) -> Scan:
+    """Return a scan in the log of the first parcel."""
+    return Scan(
+        parcel_id=dataset.text(0), sequence=number + 1, batch=dataset.batch, message=EDGE_TEXTS[number]
+    )
+
+
 NOTE: Final = RowFactory(entity=NOTES, model=a_note, markers=markers_of_note, change={"body": "other"})
 PLACE: Final = RowFactory(entity=PLACES, model=a_place, change={"amount": 77})
 DEVICE: Final = RowFactory(
@@ -276,6 +313,8 @@ ENTRY: Final = RowFactory(entity=ENTRIES, model=an_entry, change={"message": "ot
 LINE: Final = RowFactory(entity=LINES, model=a_line, change={"message": "other"})
 EVENT: Final = RowFactory(entity=EVENTS, model=an_event, change={"message": "other"})
 COUNTER: Final = RowFactory(entity=COUNTERS, model=a_counter, change={"amount": 77})
+PARCEL: Final = RowFactory(entity=PARCELS, model=a_parcel, change={"amount": 77})
+SCAN: Final = RowFactory(entity=SCANS, model=a_scan, change={"message": "other"})
 
 ROW_FACTORIES: Final[tuple[RowFactory[CanonicalModel], ...]] = (
     NOTE,
@@ -286,6 +325,8 @@ ROW_FACTORIES: Final[tuple[RowFactory[CanonicalModel], ...]] = (
     LINE,
     EVENT,
     COUNTER,
+    PARCEL,
+    SCAN,
 )
 
 

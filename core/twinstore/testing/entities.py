@@ -11,15 +11,14 @@ differential machine can call the operations.
     lines      key of text and number, tenant required, columns; an ordered log of a note
     events     UUID key, tenant required, payload; an ordered log of a note whose key is not its number
     counters   key of a number, no tenant, columns
+    parcels    text key beside a generated id, tenant required, columns; unique where present, versioned
+    scans      key of text and number beside a generated id, tenant of the parcel; an ordered log
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, cast
-
-from pydantic import Field, StringConstraints
+from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.catalog import (
@@ -36,25 +35,25 @@ from twinstore.catalog import (
     text,
     uuid,
 )
-from twinstore.enums import NumberedEnum
-from twinstore.fields import (
-    Flag,
-    Id,
-    Int64,
-    Name,
-    OptionalReference,
-    OptionalText,
-    PositiveInt,
-    StringSet,
-    TenantId,
-    TextMap,
-    Timestamp,
-    Trimmed,
-)
 from twinstore.modules import ModuleSpec
 from twinstore.options import Days, ModuleOptions
 from twinstore.query import IsNull, IsPresent, OneOf
 from twinstore.shapes import Kind
+from twinstore.testing.models import (
+    Colour,
+    Counter,
+    Device,
+    Entry,
+    Event,
+    Level,
+    Line,
+    Note,
+    Parcel,
+    Part,
+    Place,
+    Scan,
+    Spot,
+)
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -68,8 +67,10 @@ __all__ = [
     "LINES",
     "MODULE",
     "NOTES",
+    "PARCELS",
     "PARTS",
     "PLACES",
+    "SCANS",
     "Colour",
     "Counter",
     "Device",
@@ -79,146 +80,15 @@ __all__ = [
     "Level",
     "Line",
     "Note",
+    "Parcel",
     "Part",
     "Place",
+    "Scan",
     "Spot",
     "by_access",
 ]
 
 NAME: Final = "kit"
-UuidText = Annotated[
-    str, StringConstraints(strict=True, pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-]
-Small = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1)]
-
-
-class Level(NumberedEnum):
-    """An enumeration with numbers."""
-
-    LOW = "low"
-    MIDDLE = "middle"
-    HIGH = "high"
-
-
-class Colour(StrEnum):
-    """An enumeration of texts."""
-
-    RED = "red"
-    DARK_GREEN = "dark-green"
-
-
-class Spot(CanonicalModel):
-    """A nested model with an instant of its own."""
-
-    label: Trimmed
-    seen_at: Timestamp
-    remark: OptionalText = None
-
-
-def is_empty(spots: tuple[Spot, ...]) -> bool:
-    """Whether the wire form leaves the spots out."""
-    return not spots
-
-
-class Note(CanonicalModel):
-    """A row with a value of every kind."""
-
-    id: Id
-    tenant_id: TenantId
-    batch: Id
-    title: Name
-    level: Level = Level.LOW
-    colour: Colour | None = None
-    urgent: Flag = False
-    rank: Int64 = 0
-    width: Small = 0
-    holder: OptionalReference = None
-    attempts: Int64 = 0
-    due_at: Timestamp | None = None
-    closed_at: Timestamp | None = None
-    body: OptionalText = None
-    tags: StringSet = ()
-    words: TextMap = Field(default_factory=dict)
-    spot: Spot | None = None
-    spots: tuple[Spot, ...] = Field(default=(), exclude_if=is_empty)
-
-
-class Place(CanonicalModel):
-    """A row with a key of two texts."""
-
-    shelf: Id
-    slot: Id
-    tenant_id: TenantId
-    batch: Id
-    amount: Int64 = 0
-    checked_at: Timestamp | None = None
-
-
-class Device(CanonicalModel):
-    """A row that may be without tenant, held as one document everywhere."""
-
-    id: UuidText
-    tenant_id: TenantId | None = None
-    batch: Id
-    serial: OptionalReference = None
-    level: Level = Level.LOW
-    urgent: Flag = False
-    rank: Int64 = 0
-    holder: OptionalReference = None
-    attempts: Int64 = 0
-    due_at: Timestamp | None = None
-    words: TextMap = Field(default_factory=dict)
-    spots: tuple[Spot, ...] = Field(default=(), exclude_if=is_empty)
-
-
-class Part(CanonicalModel):
-    """A row that belongs to whoever owns its device."""
-
-    device_id: UuidText
-    name: Id
-    batch: Id
-    amount: Int64 = 0
-    checked_at: Timestamp | None = None
-
-
-class Entry(CanonicalModel):
-    """A log entry of a device; its number is a part of its key."""
-
-    device_id: UuidText
-    sequence: PositiveInt | None = None
-    batch: Id
-    message: Trimmed
-
-
-class Line(CanonicalModel):
-    """A log entry of a note with a tenant of its own."""
-
-    note_id: Id
-    sequence: PositiveInt | None = None
-    tenant_id: TenantId
-    batch: Id
-    message: Trimmed
-
-
-class Event(CanonicalModel):
-    """A log entry of a note with an id of its own; its number only orders it."""
-
-    event_id: UuidText
-    note_id: Id
-    sequence: PositiveInt | None = None
-    tenant_id: TenantId
-    batch: Id
-    message: Trimmed
-
-
-class Counter(CanonicalModel):
-    """A row that no tenant owns."""
-
-    number: Int64
-    batch: Id
-    amount: Int64 = 0
-    holder: OptionalReference = None
-    checked_at: Timestamp | None = None
 
 
 class KitOptions(ModuleOptions):
@@ -235,7 +105,7 @@ NOTES: Final = Entity(
     key_parts=(text("id"),),
     tenancy=Tenancy.required(),
     group="kit",
-    narrow=("width",),
+    narrow=("width", "seats"),
     storage=(
         Marker(name="archivedAt", kind=Kind.INSTANT, plain=True),
         Marker(name="archivedBy"),
@@ -370,7 +240,38 @@ COUNTERS: Final = Entity(
     tenancy=Tenancy.none(),
     group="kit",
 )
-KIT: Final = Module(name=NAME, entities=(NOTES, PLACES, DEVICES, PARTS, ENTRIES, LINES, EVENTS, COUNTERS))
+PARCELS: Final = Entity(
+    name="parcels",
+    singular="parcel",
+    module=NAME,
+    model=Parcel,
+    key_parts=(text("parcelId"),),
+    tenancy=Tenancy.required(),
+    group="kit",
+    indexes=(
+        Index(fields=("label",), name="label", unique=True, where=(IsPresent("label"),), noun="label"),
+        Index(fields=("tenantId", "batch", "amount", "parcelId"), name="tenant_amount"),
+    ),
+    versioned=True,
+    generated_id=True,
+)
+SCANS: Final = Entity(
+    name="scans",
+    singular="scan",
+    module=NAME,
+    model=Scan,
+    key_parts=(text("parcelId"), int64("sequence")),
+    tenancy=Tenancy.through_parent(),
+    group="kit",
+    parent=Parent(entity=PARCELS, field="parcelId"),
+    append_only=True,
+    sequence="sequence",
+    generated_id=True,
+)
+KIT: Final = Module(
+    name=NAME,
+    entities=(NOTES, PLACES, DEVICES, PARTS, ENTRIES, LINES, EVENTS, COUNTERS, PARCELS, SCANS),
+)
 
 
 def itself(access: Access) -> Access:

@@ -72,6 +72,7 @@ class Example:
             does that by its key.
         unbound: methods that take part in no session and no unit of work.
         told: what parameters mean that are neither a field of a row nor its key, by their name.
+        moves: methods that take a key and return a model as look-ups do, and change the row.
     """
 
     entity: Entity
@@ -89,6 +90,7 @@ class Example:
     find: Find[object, CanonicalModel] | None
     unbound: frozenset[str] = frozenset()
     told: Told[CanonicalModel] = field(default_factory=lambda: NOTHING_TOLD)
+    moves: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -99,7 +101,11 @@ class Example:
     def lookups(self) -> tuple[Lookup, ...]:
         """The methods that find one row."""
         found = lookups_of(self.entity, self.protocol)
-        return tuple(replace(item, fields=self._fields(item.method, item.fields)) for item in found)
+        return tuple(
+            replace(item, fields=self._fields(item.method, item.fields))
+            for item in found
+            if item.method.name not in self.moves
+        )
 
     @property
     def lists(self) -> tuple[ListMethod, ...]:
@@ -191,6 +197,7 @@ def example(
     find: Find[S, M] | None = None,
     unbound: Iterable[str] = (),
     told: Told[M] = NOTHING_TOLD,
+    moves: Iterable[str] = (),
 ) -> Example:
     """Return the example of an entity; see :class:`Example`. What is left out is derived.
 
@@ -218,6 +225,7 @@ def example(
         find=cast("Find[object, CanonicalModel] | None", find),
         unbound=frozenset(unbound),
         told=cast("Told[CanonicalModel]", told),
+        moves=frozenset(moves),
     )
 
 

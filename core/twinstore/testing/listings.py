@@ -126,19 +126,24 @@ def place(value: object, *, descending: bool) -> tuple[bool, str | int]:
 
 
 def listings_of(module: ModuleExamples) -> Iterator[Listing]:
-    """Yield the lists that show the rows of one tenant, or of nobody, without any filter."""
+    """Yield the lists that show the rows of one tenant, or of nobody under a name, without any filter."""
     for item in module.examples:
         for listed in item.lists:
-            if listed.sees_one_tenant or not item.is_owned:
+            if not sees_everything(item, listed):
                 yield listing_of(item, listed)
 
 
 def system_listings_of(module: ModuleExamples) -> Iterator[Listing]:
-    """Yield the lists that show the rows of all tenants."""
+    """Yield the lists that show the rows of all tenants, or all rows of nobody."""
     for item in module.examples:
         for listed in item.lists:
-            if item.is_owned and not listed.sees_one_tenant:
+            if sees_everything(item, listed):
                 yield listing_of(item, listed)
+
+
+def sees_everything(item: Example, listed: ListMethod) -> bool:
+    """Whether nothing that a list is told keeps the rows of another test from it."""
+    return not listed.sees_one_tenant and (item.is_owned or not listed.fields)
 
 
 def listing_of(item: Example, listed: ListMethod) -> Listing:

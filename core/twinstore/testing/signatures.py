@@ -41,6 +41,8 @@ BATCH_SIZE: Final = "batch_size"
 OPTIONS: Final = "options"
 LIMIT: Final = "limit"
 PAGED: Final = "page_token"
+# In the annotation of a tenant that may be any, none, or all.
+SCOPE: Final = "AllTenants"
 # For a list that must be told how much.
 ENOUGH: Final = 10
 
@@ -59,6 +61,7 @@ class Method:
         optional: the names of all others.
         returns: its return annotation, as it is written.
         options: the class of the parameter ``options``, ``None`` where there is none.
+        scoped: whether its optional tenant says whose rows it is about: those of none where it is left out.
     """
 
     name: str
@@ -67,16 +70,19 @@ class Method:
     optional: frozenset[str]
     returns: str
     options: Callable[..., object] | None
+    scoped: bool = False
 
     @property
     def names_tenant(self) -> bool:
         """Whether every call is about one tenant."""
-        return TENANT in self.positional
+        return TENANT in self.positional or self.scoped
 
     def call(self, repository: object, tenant: str, row: Iterable[object], **keywords: object) -> object:
         """Call it about a tenant and the values of a row."""
         function = cast("Callable[..., object]", getattr(repository, self.name))
-        first = [tenant] if self.names_tenant else []
+        first = [tenant] if TENANT in self.positional else []
+        if self.scoped:
+            keywords[TENANT] = tenant
         return function(*first, *row, **keywords)
 
 
@@ -162,6 +168,8 @@ def method_of(name: str, function: Callable[..., object]) -> Method:
         optional=frozenset(item.name for item in parameters if item not in positional),
         returns=annotation_text(signature.return_annotation),
         options=options_class(function, signature),
+        scoped=TENANT in signature.parameters
+        and SCOPE in annotation_text(signature.parameters[TENANT].annotation),
     )
 
 
@@ -212,7 +220,8 @@ def fields_of(entity: Entity, method: Method) -> tuple[str, ...]:
     no other parameter means.
     """
     parameters = [name for name in method.positional if name not in {TENANT, LIMIT}]
-    known = {name: to_camel(name) for name in parameters if to_camel(name) in entity.known}
+    # A model may have its names in snake_case on the wire, too.
+    known = {name: wire for name in parameters for wire in (to_camel(name), name) if wire in entity.known}
     rest = (name for name in entity.key if name != entity.tenant_field and name not in known.values())
     return tuple(known[name] if name in known else next(rest, name) for name in parameters)
 

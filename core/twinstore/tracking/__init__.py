@@ -1,1 +1,47 @@
-"""Tracking; this release knows its settings only."""
+"""Tracking: sessions of agents, their tasks, and the machines on which they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinstore.lazy import from_submodules
+
+if TYPE_CHECKING:
+    from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
+    from twinstore.tracking.machines import MachineAvailability, TrackingMachine, TrackingMachineRepository
+    from twinstore.tracking.sessions import (
+        SessionHealth,
+        SessionQueryOptions,
+        TrackingSession,
+        TrackingSessionRepository,
+    )
+    from twinstore.tracking.tasks import (
+        TaskProgress,
+        TaskQueryOptions,
+        TrackingTask,
+        TrackingTaskRepository,
+    )
+
+__all__ = [
+    "MachineAvailability",
+    "MachineStatus",
+    "SessionHealth",
+    "SessionQueryOptions",
+    "SessionStatus",
+    "TaskProgress",
+    "TaskQueryOptions",
+    "TaskStatus",
+    "TrackingMachine",
+    "TrackingMachineRepository",
+    "TrackingSession",
+    "TrackingSessionRepository",
+    "TrackingTask",
+    "TrackingTaskRepository",
+]
+
+if not TYPE_CHECKING:
+    # The plug-in of the module is read by every host, and whoever imports it imports this package.
+    __getattr__ = from_submodules(__name__, __all__, ("enums", "machines", "sessions", "tasks"))
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinstore.options import ModuleOptions, Seconds
+from twinstore.options import Days, ModuleOptions, Seconds
 
 __all__ = ["TrackingOptions"]
 
@@ -11,7 +11,9 @@ class TrackingOptions(ModuleOptions):
     """Options of tracking.
 
     Attributes:
-        stale_after_seconds: silence in seconds after which a session counts as stale.
+        stale_after_seconds: silence in seconds after which an active session counts as stale.
+        retention_days: age in days at which sessions and tasks that ended are due for removal; 0 keeps them.
     """
 
     stale_after_seconds: Seconds = 300
+    retention_days: Days = 30

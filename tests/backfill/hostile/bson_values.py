@@ -29,6 +29,17 @@ ARRAY: Final = 0x04
 # The server takes 180 levels below the top, and refuses 200.
 DEEPEST: Final = 170
 BAD_UTF8: Final = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"abc\xfe", b"\xf5\x80\x80\x80", b"\xe2\x82")
+DATE_TEXTS: Final = (
+    b"2025-10-26T14:05:00+00:00",
+    b"2025-10-26T14:05:00.120+00:00",
+    b"0001-01-01T00:00:00+00:00",
+    b"9999-12-31T23:59:59.999+00:00",
+    b"2025-10-26T14:05:00.000+00:00",
+    b"2025-10-26T14:05:00Z",
+    b"0000-01-01T00:00:00+00:00",
+    b"10000-01-01T00:00:00+00:00",
+    b"",
+)
 TEXTS: Final[tuple[bytes, ...]] = tuple(
     text.encode()
     for text in (
@@ -185,6 +196,12 @@ def reference(rng: Random) -> tuple[int, tuple[Element, ...]]:
     return DOCUMENT, tuple(Element(*_named(name, *value(rng, shallow=True))) for name in names)
 
 
+def date_object(rng: Random) -> tuple[int, tuple[Element, ...]]:
+    """Return a document that stands for a date in free JSON, or only looks like one."""
+    made = Element(0x02, b"$date", sized(rng.choice(DATE_TEXTS)))
+    return DOCUMENT, (made, made) if rng.random() < 0.1 else (made,)  # a share
+
+
 MAKERS: Final[dict[str, Callable[[Random], tuple[int, bytes]]]] = {
     "double": lambda rng: (0x01, struct.pack("<d", rng.choice(DOUBLES))),
     "any double": lambda rng: (0x01, rng.randbytes(8)),
@@ -216,6 +233,7 @@ NESTED_MAKERS: Final[dict[str, Callable[[Random], tuple[int, tuple[Element, ...]
     "array with odd names": lambda rng: small(rng, ARRAY, lambda _: rng.choice((b"5", b"x", b"", b"\xff"))),
     "nested": nested,
     "reference": reference,
+    "date object": date_object,
 }
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore_postgres.columns import Column
 
-__all__ = ["drop_rules", "good_lines", "hostile_rows", "plant_rows", "stored_lines"]
+__all__ = ["MAKERS", "drop_rules", "good_lines", "hostile_rows", "plant_rows", "stored_lines"]
 
 Line = tuple[str | None, ...]
 SESSION: Final = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'"
@@ -59,6 +59,17 @@ ARRAYS: Final = (
     "{b,a,NULL}",
     '{"\\\\","\\""}',
     "{null,Null}",
+)
+# The members of lists that a type admits; more than these overflow it.
+LISTS_OF_NUMBERS: Final = (
+    "{}",
+    "{NULL}",
+    "{1,1}",
+    "{{1,2},{3,4}}",
+    "[2:3]={1,2}",
+    "[0:1]={-1,0}",
+    "{2,1,NULL}",
+    "{2147483647,-2147483648}",
 )
 NUMBERS: Final = (
     "0",
@@ -267,6 +278,8 @@ MAKERS: Final[dict[str, Callable[[Random, str | None], str]]] = {
     "int2": lambda rng, _: str(rng.choice((0, 1, 5, 6, -1, 32767, -32768))),
     "int4": lambda rng, _: str(rng.choice((0, 1, -1, 2**31 - 1, -(2**31)))),
     "int8": lambda rng, _: str(rng.choice((0, 1, -1, 2**63 - 1, -(2**63)))),
+    "int4[]": lambda rng, _: rng.choice(LISTS_OF_NUMBERS),
+    "int8[]": lambda rng, _: rng.choice((*LISTS_OF_NUMBERS, "{9223372036854775807,-9223372036854775808}")),
     "jsonb": json_text,
     "text": text,
     "text[]": lambda rng, _: rng.choice(ARRAYS),

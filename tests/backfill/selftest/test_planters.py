@@ -224,7 +224,10 @@ def test_bson_has_other_types_of_a_number_and_an_instant(documents: Planter) -> 
     assert dict(documents.forms(place, Int64(7))) == {"int32": 7, "double": 7.0}
     assert dict(documents.forms(place, value=True)) == {"int32": 1}
     instant = datetime(2025, 10, 26, 14, 5)  # noqa: DTZ001  # as BSON has it
-    assert dict(documents.forms(place, instant)) == {"text": "2025-10-26T14:05:00.000+00:00"}
+    assert dict(documents.forms(place, instant)) == {
+        "text": "2025-10-26T14:05:00.000+00:00",
+        "object": {"$date": "2025-10-26T14:05:00+00:00"},
+    }
 
 
 def test_every_part_of_the_schema_can_be_dropped_and_made_again(opened: Opened) -> None:

@@ -58,6 +58,20 @@ def test_no_kind_is_left_out(report: Report) -> None:
         assert all(counts["found"] == counts["planted"] for counts in store["by_kind"].values())
 
 
+def test_dates_in_free_json_are_changed_and_turned_into_what_only_looks_like_them(report: Report) -> None:
+    wanted = {
+        "Mongo": (
+            "doc.data.*",
+            {("value changed by the least step", "of a date"), ("type changed", "object")},
+        ),
+        "Postgres": ("doc.data.*.*", {("value changed by the least step", "of a date")}),
+    }
+    for store in report["stores"]:
+        place, kinds = wanted[store["target"]]
+        rows = [row for row in store["corruptions"] if row["entity"] == "execution_logs"]
+        assert kinds <= {(row["kind"], row["form"]) for row in rows if row["field"] == place}
+
+
 def test_every_entity_that_is_copied_is_corrupted_in_rows_of_its_own(report: Report) -> None:
     left_out = {entity.name for entity in SCHEDULER.entities if entity.life is LifeInCopy.LEFT_OUT}
     for store in report["stores"]:

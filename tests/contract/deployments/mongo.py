@@ -109,10 +109,10 @@ class MongoProbe(ProbeDefaults):
             return {marker_names(entity).get(entity.tenant_field, entity.tenant_field): tenant_id}
         if entity.parent is None:
             return {}
-        parents = self._of(entity.parent.entity).find(
-            self._owned(entity.parent.entity, tenant_id), {"_id": 1}
-        )
-        return {entity.parent.field: {"$in": [parent["_id"] for parent in parents]}}
+        above = entity.parent.entity
+        name = "_id" if above.single_key == above.document_id else above.key[0]
+        parents = self._of(above).find(self._owned(above, tenant_id), {name: 1})
+        return {entity.parent.field: {"$in": [parent[name] for parent in parents]}}
 
     def read(self, entity: Entity, key: Key) -> StoredRow | None:
         document = self._of(entity).find_one(condition(entity, key))
@@ -190,7 +190,10 @@ class MongoProbe(ProbeDefaults):
     def changes(self, entity: Entity) -> Iterator[Callable[[], Key]]:
         assert entity.single_key is not None, f"a change of {entity.name} does not tell its key"
         with self._of(entity).watch() as stream:
-            yield lambda: (stream.next()["documentKey"]["_id"],)
+            if entity.generated_id:  # of a row that is there: its document tells the key, its id does not
+                yield lambda: (stream.next()["fullDocument"][entity.single_key],)
+            else:
+                yield lambda: (stream.next()["documentKey"]["_id"],)
 
     def _set(self, entity: Entity, key: Key, values: Document) -> None:
         """Set fields, whatever a validator says."""

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 from pydantic import SecretStr
-from pydantic.alias_generators import to_camel, to_snake
+from pydantic.alias_generators import to_snake
 from typing_extensions import override
 
 from tests.contract.deployments.wire import line_to
@@ -76,10 +76,9 @@ class PostgresProbe(ProbeDefaults):
         row = self._connection.execute(query, key).fetchone()
         if row is None:
             return None
-        fields = {column: name for name, column in entity.columns.items()}
-        values = {
-            fields.get(name) or to_camel(name): value for name, value in row.items() if value is not None
-        }
+        # By the description; what the library itself keeps beside has a name that it does not know.
+        fields = {column_of(entity, name): name for name in entity.known}
+        values = {fields.get(name, name): value for name, value in row.items() if value is not None}
         markers = {name: values[name] for name in entity.markers if name in values}
         if entity.layout is Layout.PAYLOAD:
             return StoredRow(row["payload"], markers)

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MODULES", "KitRun", "Recorded"]
 
-MODULES: Final[tuple[ModuleSpec[object], ...]] = (module_spec("scheduler"), LEDGER_MODULE)
+MODULES: Final[tuple[ModuleSpec[object], ...]] = (
+    *map(module_spec, ("scheduler", "tracking", "taskrunner")),
+    LEDGER_MODULE,
+)
 # What a run does not always send: further pages of what is due, where other tests have left rows in front.
 OCCASIONAL: Final = (
     "triggers.due_pairs *next page*",

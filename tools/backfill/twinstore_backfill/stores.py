@@ -94,7 +94,12 @@ class Store(Generic[St_co]):
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger of the copies into this store."""
+        """The ledger of the copies into this store.
+
+        Raises:
+            PreflightError: nothing is copied into it.
+        """
+        preflight(lambda: self.storage.capabilities.require("bulk_target"))
         return Ledger(self.bulk.access(), atomic=self.storage.capabilities.transactions)
 
     def described(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What a scan selects: the columns that the server has, under the names of the description.
 
-From the description come names, the numbers of enumerations, key, tenant, layout, retention and the lists
-that are left out when empty. Which columns there are and of which type, the catalog of the server says.
+From the description come names, the numbers of enumerations, key, tenant, layout, retention and what
+the wire form leaves out. Which columns there are and of which type, the catalog of the server says.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.catalog import Layout
 from twinstore.errors import MigrationError, Outcome
-from twinstore.shapes import Kind, left_out_when_empty
+from twinstore.shapes import Kind, left_out_values
 from twinstore_postgres.bulk.converting import converter_of, digits_text, is_array
 from twinstore_postgres.bulk.scanning import SelectedColumn, TableScan
 from twinstore_postgres.columns import PAYLOAD, VERSION, column_name, has_column, key_in_payload
@@ -74,7 +74,7 @@ def scan_of(connection: Connection, entity: Entity) -> TableScan:
         if entity.versioned_table and VERSION in types
         else None,
         payload=payload,
-        optional_lists=left_out_when_empty(entity.model),
+        left_out=left_out_values(entity.model),
     )
 
 

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from twinstore.originals import LONGEST_READABLE, Original, base64_pieces
-from twinstore_postgres.bulk.outputs import array_output, float_output, instant_output, uuid_output
+from twinstore_postgres.bulk.outputs import (
+    array_output,
+    float_output,
+    instant_output,
+    quoted,
+    uuid_output,
+    whole_output,
+)
 
 if TYPE_CHECKING:
     from psycopg.abc import Buffer
@@ -115,21 +122,18 @@ def shown(column: Column, text: bytes | None) -> str:
     return json.dumps(text.decode(errors="backslashreplace"), ensure_ascii=False)
 
 
-def whole_output(value: bytes) -> bytes:
-    """Return the text of an integer of any width."""
-    return b"%d" % int.from_bytes(value, signed=True)
-
-
 OUTPUTS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "bool": lambda value: b"t" if value == b"\x01" else b"f",
     "float8": float_output,
     "int2": whole_output,
     "int4": whole_output,
     "int8": whole_output,
+    "int4[]": lambda value: array_output(value, whole_output),
+    "int8[]": lambda value: array_output(value, whole_output),
     # The text follows the version of the binary form.
     "jsonb": lambda value: value[1:],
     "text": bytes,
-    "text[]": array_output,
+    "text[]": lambda value: array_output(value, quoted),
     "timestamptz": instant_output,
     "uuid": uuid_output,
 }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-__all__ = ["array_output", "float_output", "instant_output", "uuid_output"]
+__all__ = ["array_output", "float_output", "instant_output", "quoted", "uuid_output", "whole_output"]
 
 DAY: Final = 86_400_000_000  # microseconds
 # Days from 0000-03-01 to 2000-01-01, from which the server counts, and in 400 years of the calendar.
@@ -69,13 +69,23 @@ def uuid_output(value: bytes) -> bytes:
     return str(UUID(bytes=value)).encode()
 
 
-def array_output(value: bytes) -> bytes:
-    """Return the text of an array of texts, with its bounds where they do not begin with one."""
+def whole_output(value: bytes) -> bytes:
+    """Return the text of an integer of any width."""
+    return b"%d" % int.from_bytes(value, signed=True)
+
+
+def array_output(value: bytes, output: Callable[[bytes], bytes]) -> bytes:
+    """Return the text of an array, with its bounds where they do not begin with one.
+
+    Args:
+        value: the array.
+        output: returns the text of a member, quoted where it must be.
+    """
     dimensions = int.from_bytes(value[:4], signed=True)
     if not dimensions:
         return b"{}"
     bounds = [struct.unpack_from(">ii", value, 12 + 8 * number) for number in range(dimensions)]
-    members = members_of(value[12 + 8 * dimensions :])
+    members = members_of(value[12 + 8 * dimensions :], output)
     text = nested(members, [length for length, _ in bounds])
     if all(first == 1 for _, first in bounds):
         return text
@@ -83,13 +93,13 @@ def array_output(value: bytes) -> bytes:
     return head + b"=" + text
 
 
-def members_of(value: bytes) -> Iterator[bytes]:
-    """Yield the members of an array as their text, each quoted where it must be."""
+def members_of(value: bytes, output: Callable[[bytes], bytes]) -> Iterator[bytes]:
+    """Yield the members of an array as their text."""
     position = 0
     while position < len(value):
         length = int.from_bytes(value[position : position + 4], signed=True)
         position += 4
-        yield b"NULL" if length < 0 else quoted(value[position : position + length])
+        yield b"NULL" if length < 0 else output(value[position : position + length])
         position += max(length, 0)
 
 

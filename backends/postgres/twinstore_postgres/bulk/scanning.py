@@ -8,7 +8,7 @@ description only names them, so a column that it forgot cannot be left out of th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -90,7 +90,7 @@ class TableScan:
         apart: the key, where it stands in the payload.
         counter: the version of a row, where the table has one: shown only where it is none.
         payload: whether the one field is the whole wire form.
-        optional_lists: lists that the wire form leaves out where the column is empty.
+        left_out: by name what a column holds where the wire form leaves the field out, such as an empty list.
     """
 
     entity: Entity
@@ -100,7 +100,7 @@ class TableScan:
     counter: SelectedColumn | None
     payload: bool
     apart: tuple[SelectedColumn, ...] = ()
-    optional_lists: tuple[str, ...] = ()
+    left_out: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def batches(
         self,
@@ -172,9 +172,11 @@ class TableScan:
         storage = {part.name: shown.pop(part.name) for part in self.markers if part.name in shown}
         if self.payload:
             return shown.get(self.fields[0].name), storage
-        for name in self.optional_lists:
+        for name, absent in self.left_out.items():
             # The column is never null where the driver wrote it.
-            if shown.setdefault(name, NULL) == []:
+            value = shown.setdefault(name, NULL)
+            # By type as well: false is no 0.
+            if type(value) is type(absent) and value == absent:
                 del shown[name]
         return shown, storage
 

@@ -63,6 +63,8 @@ ALIKE: Final = {
     "int2": ("smallint",),
     "int4": ("integer",),
     "int8": ("bigint",),
+    "int4[]": ("integer[]",),
+    "int8[]": ("bigint[]",),
     "jsonb": ("jsonb",),
     "text": ("text", "character varying"),
     "text[]": ("text[]", "character varying[]"),

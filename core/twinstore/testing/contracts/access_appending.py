@@ -150,8 +150,10 @@ class AccessAppendContract(AccessCases):
         stamps = [
             workspace.deployment.probe.stamp(factory.entity, factory.key(dataset, item)) for item in range(2)
         ]
-        again = workspace.access.append(factory.entity, parent, [*rows, factory.row(dataset, 2), rows[0]])
+        given = [*rows, factory.row(dataset, 2), factory.row(dataset, 0)]
+        again = workspace.access.append(factory.entity, parent, given)
         assert list(again) == [*rows, factory.row(dataset, 2), rows[0]]
+        assert [found is row for found, row in zip(again, given, strict=True)] == [False, False, True, False]
         assert stamps == [
             workspace.deployment.probe.stamp(factory.entity, factory.key(dataset, item)) for item in range(2)
         ]

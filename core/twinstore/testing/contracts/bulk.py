@@ -9,7 +9,7 @@ import pytest
 from twinstore import jsontext
 from twinstore.bulk import KeyRange
 from twinstore.clock import truncate_to_millisecond
-from twinstore.tenancy import NO_TENANT, Owner, Tenant, label_of
+from twinstore.tenancy import NO_TENANT, Owner, TenancyKind, Tenant, label_of
 from twinstore.testing.base import BulkCases, each
 from twinstore.testing.copying import (
     contents,
@@ -32,8 +32,8 @@ EVERYTHING: Final = KeyRange()
 
 
 def owner_of(entity: Entity, workspace: Workspace) -> Owner:
-    """Return who owns the rows of an entity that the tenant of a workspace stored."""
-    return Tenant(workspace.tenant) if is_owned(entity) else NO_TENANT
+    """Return the owner that the rows of an entity name which the tenant of a workspace stored."""
+    return Tenant(workspace.tenant) if entity.tenant_field is not None else NO_TENANT
 
 
 class BulkContract(BulkCases, capability="bulk"):
@@ -106,6 +106,13 @@ class BulkContract(BulkCases, capability="bulk"):
         counts = bulk.counts(entity)
         if not is_owned(entity):
             assert counts == {label_of(NO_TENANT): workspace.count(entity)}
+            return
+        if entity.tenancy.kind is TenancyKind.PARENT:
+            # Such a row names no tenant; only who asks for one is told which rows belong to it.
+            mine, theirs = workspace.count(entity), workspace.elsewhere.count(entity)
+            assert counts == {label_of(NO_TENANT): mine + theirs}
+            assert bulk.counts(entity, tenant_id=workspace.foreign) == {label_of(NO_TENANT): theirs}
+            assert bulk.counts(entity, tenant_id="nobody") == {}
             return
         assert counts == {
             workspace.tenant: workspace.count(entity),

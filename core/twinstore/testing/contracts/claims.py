@@ -37,7 +37,7 @@ __all__ = ["RangeClaimContract"]
 BUSY_COMMITS: Final = 8
 
 
-class RangeClaimContract(CopyContract, capability="bulk"):
+class RangeClaimContract(CopyContract, capability="bulk_target"):
     """Workers that share a job: each range is copied by one of them, and committed once."""
 
     @of_tenants

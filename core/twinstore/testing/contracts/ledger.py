@@ -66,7 +66,7 @@ def conflict_line(claim: Claim, line: int) -> ConflictLine:
     )
 
 
-class LedgerContract(CopyContract, capability="bulk"):
+class LedgerContract(CopyContract, capability="bulk_target"):
     """Jobs, leases, ranges and lines, kept in the target."""
 
     @of_tenants

@@ -34,7 +34,7 @@ __all__ = ["RangeWriterContract"]
 EVERYTHING: Final = KeyRange()
 
 
-class RangeWriterContract(CopyContract, capability="bulk"):
+class RangeWriterContract(CopyContract, capability="bulk_target"):
     """Writing past the repositories, each range together with its entry in the ledger."""
 
     @each_entity

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.access import Row
 from twinstore.fields import PositiveInt
+from twinstore.jsondates import date_object
 from twinstore.scheduler.audit import AuditRecord, AuditRepository
 from twinstore.scheduler.catalog import (
     AUDIT,
@@ -163,6 +164,7 @@ def rich_log_entry(tenant_id: str, run_id: str) -> ExecutionLogEntry:
         "z": [1.0, 0.1, -1e-7, True, None, {"b.c": [], "$a": {}}],
         "\N{BUG}": {"": 2**63 - 1},
         "A": "\t",
+        "at": [date_object(at(0.001)), {"$date": "no date"}],
     }
     texts = {"logger": "planner", "message": " line one\nline two \N{COLLISION SYMBOL} "}
     return make_log_entry(tenant_id, run_id, logged_at=at(0.001), level=LogLevel.ERROR, data=data, **texts)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from twinstore_backfill.cli.params import CommonOptions, side_settings
-from twinstore_backfill.stores import Store, chosen_module, module_argument, open_store
+from twinstore_backfill.stores import Store, chosen_module, module_argument, open_store, preflight
 
 __all__ = ["both_sides", "side_module"]
 
@@ -36,4 +36,6 @@ def both_sides(
         open_store(module, source[0], left, read_only=True) as first,
         open_store(module, target[0], right) as second,
     ):
+        # Before anything is read: a copy of hours must not end in a store that takes none.
+        preflight(lambda: second.storage.capabilities.require("bulk_target"))
         yield first, second

@@ -90,6 +90,7 @@ class RangeReader:
         self._expired_rows: Counter[str] = Counter()
         self._quarantined: Counter[str] = Counter()
         self._text_timestamp: Counter[str] = Counter()
+        self._torn_tail: Counter[str] = Counter()
         self._expired = expired
         self._lines = lines
         self._identity = tuple(entity.identity.items())
@@ -125,6 +126,7 @@ class RangeReader:
             quarantined=dict(self._quarantined),
             expired=dict(self._expired_rows),
             text_timestamp=dict(self._text_timestamp),
+            torn_tail=dict(self._torn_tail),
         )
         # Before the commit: a driver that loses a record must not have its range called live.
         self._check_complete(tally)
@@ -132,6 +134,10 @@ class RangeReader:
 
     def _wanted(self, record: Record) -> bool:
         label = record.label
+        if record.torn_tail:
+            # Nobody was told that it is stored.
+            self._torn_tail[label] += 1
+            return False
         self.read[label] += 1
         if record.text_timestamp:
             self._text_timestamp[label] += 1

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -20,6 +21,7 @@ from twinstore_backfill.demo.data import TENANTS
 from twinstore_backfill.demo.environment import without_settings
 from twinstore_backfill.demo.failure import DemoFailedError
 from twinstore_backfill.demo.loading import load_everything, load_samples
+from twinstore_backfill.demo.modules import OTHERS, with_files_below
 from twinstore_backfill.demo.service import missing_libraries, read_over_http, serving, work_over_http
 from twinstore_backfill.selftest.markdown import headline
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.storage import Storage
+    from twinstore_backfill.demo.modules import OtherModule
 
 __all__ = ["RUNS", "DemoFailedError", "run_demo"]
 
@@ -75,6 +78,27 @@ def run_demo(folder: Path, *, runs: int = RUNS, sample: int = SAMPLE, corrupted:
     return proved
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A module, from where, and to where."""
+
+    module: str
+    source: str
+    target: str
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of a command that say so."""
+        return ("--module", self.module, "--from", self.source, "--to", self.target)
+
+    def reports_below(self, folder: Path) -> Path:
+        """Return where the reports go: those of the scheduler, which people look at, to the top."""
+        return folder if self == SCHEDULER else folder / self.module
+
+
+SCHEDULER: Final = Way("scheduler", "Mongo", "Postgres")
+
+
 class Demo:
     """The steps of the demo and what they need of each other."""
 
@@ -91,7 +115,7 @@ class Demo:
 
     def run(self) -> int:
         """Go through the steps in order."""
-        self._keep_old_runs()
+        self._adjust_settings()
         over_http = self._serve_first()
         with self._switched("Mongo") as storage:
             with step(
@@ -100,11 +124,12 @@ class Demo:
                 self._load(storage.scheduler)
             self._print_counts(storage.scheduler)
             firsts, seconds = read_twice(storage.scheduler)
-        self._backfill("Copy everything to PostgreSQL", "copy", "--jobs", "2", "--execute")
-        self._backfill("Prove that both hold the same", "verify", "--jobs", "2")
+        self._backfill("Copy everything to PostgreSQL", "copy", SCHEDULER, "--jobs", "2", "--execute")
+        self._backfill("Prove that both hold the same", "verify", SCHEDULER, "--jobs", "2")
         self._backfill(
             "Corrupt copies of a few rows in every way, on both stores, and count what the proof finds",
             "selftest",
+            SCHEDULER,
             "--sample",
             str(self._sample),
             *(text for name in self._corrupted for text in ("--entity", name)),
@@ -116,7 +141,27 @@ class Demo:
         ):
             check_same_pages(storage.scheduler, firsts, seconds)
         self._serve_on(over_http)
-        return self._conclude()
+        others = sum(self._move(module) for module in OTHERS)
+        return self._conclude() + others
+
+    def _move(self, module: OtherModule) -> int:
+        """Write into another module, copy it, prove it, switch it; return the number of rows proved equal."""
+        with (
+            step(self._console, f"Write {module.wrote}: Persistence:{module.section} = {module.source}"),
+            self._switched(module.source, module.section) as storage,
+        ):
+            before = storage.module(module.name)
+            before.initializer.ensure_migrations()
+            module.write(before)
+            shown = module.read(before)
+        way = Way(module.name, module.source, module.target)
+        self._backfill("Copy them to PostgreSQL", "copy", way, "--execute")
+        self._backfill("Prove that both hold the same", "verify", way)
+        with self._switched(module.target, module.section) as storage:
+            if module.read(storage.module(module.name)) != shown:
+                raise DemoFailedError(f"{module.section} shows something else after the switch.")
+        report = json.loads((way.reports_below(self._folder) / "parity-report.json").read_text())
+        return int(report["documents_equal"])
 
     def _serve_first(self) -> dict[str, bytes]:
         """Let the service work over HTTP on MongoDB; return what it answers then."""
@@ -148,14 +193,17 @@ class Demo:
                 raise DemoFailedError(f"The service answers otherwise after the switch: {differing}.")
             work_over_http(url, "after-the-switch")
 
-    def _switched(self, backend: str) -> Storage:
+    def _switched(self, backend: str, section: str = "Scheduler") -> Storage:
         changed = json.loads(self._settings.read_text())
-        changed["Persistence"]["Scheduler"] = backend
+        changed["Persistence"][section] = backend
         return open_storage(load_settings(changed, environ={}))
 
-    def _keep_old_runs(self) -> None:
-        """Switch retention off: the data has fixed dates, and MongoDB would remove old finished runs."""
-        settings = json.loads(self._settings.read_text())
+    def _adjust_settings(self) -> None:
+        """Switch retention off, and give the task runner a directory.
+
+        The runs have fixed dates, and MongoDB would remove old finished ones.
+        """
+        settings = with_files_below(json.loads(self._settings.read_text()), self._settings.parent)
         settings["Scheduler"] = {"Storage": {"RunRetentionDays": 0}}
         self._settings.write_text(json.dumps(settings, indent=2))
 
@@ -170,12 +218,12 @@ class Demo:
         shown = ", ".join(f"{sum(by_tenant.values()):,} {name}" for name, by_tenant in counts.items())
         self._console.print(f"   MongoDB holds {shown}, of {len(tenants)} tenants.")
 
-    def _backfill(self, title: str, command: str, *options: str) -> None:
+    def _backfill(self, title: str, command: str, way: Way, *options: str) -> None:
         """Run the command line as a migration engineer would, and show the command."""
         announce(self._console, title)
-        shown = ["backfill", command, "--module", "scheduler", "--from", "Mongo", "--to", "Postgres"]
-        self._console.print(f"   $ twinstore {' '.join([*shown, *options])}", style="dim")
-        arguments = ["--config", str(self._settings), *shown, "--out", str(self._folder), *options]
+        shown = ["backfill", command, *way.options, *options]
+        self._console.print(f"   $ twinstore {' '.join(shown)}", style="dim")
+        arguments = ["--config", str(self._settings), *shown, "--out", str(way.reports_below(self._folder))]
         started = time.monotonic()
         done = subprocess.run(  # noqa: S603  # our own program with our own arguments
             [sys.executable, "-m", "twinstore_backfill", *arguments],
@@ -208,6 +256,8 @@ def remove_earlier_demo(folder: Path) -> None:
     """Remove the servers and reports of an earlier demo, so that every demo shows the same."""
     # There may be none. What cannot be removed is named by the start of the servers, which uses it.
     shutil.rmtree(folder / "servers", ignore_errors=True)
+    for module in OTHERS:
+        shutil.rmtree(folder / module.name, ignore_errors=True)
     for old in (*folder.glob("*.json"), *folder.glob("*.ndjson"), *folder.glob("*-report.*")):
         old.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)

@@ -102,7 +102,12 @@ class Herd:
 
         parent = entity.parent
         apart = {entity.tenant_field or "", "" if parent is None else parent.field}
-        unique = {index.names[-1] for index in entity.uniques} - set(entity.key) - apart
+        unique = {
+            name
+            for name in {index.names[-1] for index in entity.uniques} - set(entity.key) - apart
+            # An absent one is nobody's.
+            if entity.value(model, record.storage, name) is not None
+        }
         changes: dict[str, object] = {
             name: BEYOND + number if entity.known[name] is Shape.INTEGER else text(name)
             for name in sorted(unique)

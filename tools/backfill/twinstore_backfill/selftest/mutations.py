@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Final, cast
 from unicodedata import normalize
 
 from twinstore import jsontext
 from twinstore.enums import NumberedEnum
 from twinstore.fields import parse_timestamp
+from twinstore.jsondates import DATE
 from twinstore.planting import STORED_NULL, Role
 from twinstore.shapes import Kind as Shape
 from twinstore_backfill.selftest.kinds import Kind
@@ -82,6 +85,8 @@ def mutations_of(spot: Spot, planter: Planter, taken: AbstractSet[object]) -> It
     """
     if spot.place.role is Role.COUNTER:
         yield from _of_counter(spot, planter)
+    elif spot.place.role is Role.GENERATED:
+        yield from _of_generated(spot, planter)
     elif spot.present:
         yield from _of_value(spot, planter, taken)
         if isinstance(spot.name, str) and not (spot.at_top and planter.tabular):
@@ -102,6 +107,15 @@ def _of_counter(spot: Spot, planter: Planter) -> Iterator[Mutation]:
         yield _removed(spot)
     for form, other in planter.forms(spot.place, value):
         yield _set(spot, Kind.FORM, other, form=form)
+
+
+def _of_generated(spot: Spot, planter: Planter) -> Iterator[Mutation]:
+    """Yield what may stand in place of a generated identity; another one is as good, whoever made it."""
+    yield _set(spot, Kind.NULL, None)
+    yield replace(_removed(spot), form="made anew", free=True)
+    for form, other in planter.forms(spot.place, spot.value):
+        yield _set(spot, Kind.FORM, other, form=form)
+    yield from _of_name(spot)
 
 
 def _of_value(spot: Spot, planter: Planter, taken: AbstractSet[object]) -> Iterator[Mutation]:
@@ -133,7 +147,8 @@ def _of_presence(spot: Spot, planter: Planter) -> Iterator[Mutation]:
 
 
 def _of_instant(spot: Spot, value: datetime, planter: Planter) -> Iterator[Mutation]:
-    yield _set(spot, Kind.STEP, value + MILLISECOND)
+    # Under other names of the same map there are values of other kinds.
+    yield _set(spot, Kind.STEP, value + MILLISECOND, form="of a date" if spot.in_map else "")
     yield _set(spot, Kind.PART_OF_MILLISECOND, value + PART)
     if not planter.tabular:
         text = f"{(value + PART).isoformat(timespec='microseconds')}+00:00"
@@ -141,9 +156,12 @@ def _of_instant(spot: Spot, value: datetime, planter: Planter) -> Iterator[Mutat
 
 
 def _of_text(spot: Spot, value: str, taken: AbstractSet[object]) -> Iterator[Mutation]:
-    instant = instant_of(value) if spot.shape is not None and spot.shape.kind is Shape.INSTANT else None
+    is_date = spot.in_map and spot.name == DATE
+    is_instant = is_date or (spot.shape is not None and spot.shape.kind is Shape.INSTANT)
+    instant = instant_of(value) if is_instant else None
     if instant is not None:
-        yield _set(spot, Kind.STEP, jsontext.format_timestamp(instant + MILLISECOND))
+        later = jsontext.format_timestamp(instant + MILLISECOND)
+        yield _set(spot, Kind.STEP, later, form="of a date" if is_date else "")
         yield _set(spot, Kind.PART_OF_MILLISECOND, (instant + PART).isoformat())
     else:
         yield _set(spot, Kind.STEP, next_text(spot, value, taken))
@@ -202,10 +220,11 @@ def next_text(spot: Spot, value: str, taken: AbstractSet[object]) -> str:
         if value in members:
             return str(members[(members.index(value) + 1) % len(members)])
     head, last = value[:-1], ord(value[-1]) if value else ord("`")
-    found = last + 1
-    while not (text := f"{head}{chr(found)}").isprintable() or text in taken:
-        found += 1
-    return text
+    # Behind the last character of all comes the first one again.
+    following = (chr((last + step) % (sys.maxunicode + 1)) for step in count(1))
+    # What stands before it may be anything, such as two lines.
+    texts = (f"{head}{character}" for character in following if character.isprintable())
+    return next(text for text in texts if text not in taken)
 
 
 def other_case(value: str) -> str | None:

@@ -20,6 +20,7 @@ __all__ = ["row_mutations"]
 
 Values = Mapping[str, object]
 WHOLE: Final = "(row)"
+IDENTITIES: Final = frozenset({Role.IDENTITY, Role.GENERATED})
 # Fresh keys of this run do not meet those of made rows, whose numbers are smaller.
 COPY: Final = 90_000
 
@@ -109,8 +110,10 @@ def doubled(
     for index in entity.uniques:
         last = index.names[-1]
         if last not in {*entity.key, entity.tenant_field, parent}:
-            name, value = places[last].name, values[places[last].name]
-            changed[name] = value + BEYOND if isinstance(value, int) else fresh_text(str(value), COPY)
+            name = places[last].name
+            value = values.get(name)
+            if value is not None:  # an absent one is nobody's
+                changed[name] = value + BEYOND if isinstance(value, int) else fresh_text(str(value), COPY)
     if parent is not None and parent_key is not None:
         changed[places[parent].name] = parent_key[0]
     for part in entity.key_parts:
@@ -120,5 +123,5 @@ def doubled(
     return {
         name: value
         for name, value in changed.items()
-        if not any(place.name == name and place.role is Role.IDENTITY for place in places.values())
+        if not any(place.name == name and place.role in IDENTITIES for place in places.values())
     }

@@ -19,6 +19,7 @@ import orjson
 import pydantic
 
 from twinstore import jsontext
+from twinstore.jsondates import DATE
 from twinstore.shapes import Kind, ValueShape, shapes_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ COMPOSED: Final = "é"
 # What the texts of most models are, from the freest to the strictest.
 TEXTS: Final = ("x", "UTC", "0 * * * *", "2025-10-26", f"sha256:{'0' * 64}", "CVE-2025-0001", "pkg:pypi/x@1")
 DEEP: Final = 6
+# The name of a date in free JSON, of which the rows of a user may have none.
+DATED: Final = "zzat"
 INSTANT_TEXT: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
 
 
@@ -123,6 +126,8 @@ class Filling:
             self._first_of(
                 path[:-1], path[-1], ({"k": item} for item in items_of(shape, len(path), self._known))
             )
+        if shape.item is None:
+            self._first_of(path, DATED, ({DATE: self._known[0]},))
         name = next(iter(self._at(path)), None)
         if name is not None and shape.item is not None:
             self._fill_value(shape.item, (*path, name))

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from twinstore.stored import unmarked
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -50,13 +52,13 @@ def _described(item: Difference) -> str:
 
 
 def _differences(path: str, source: object, target: object) -> Iterator[Difference]:
-    if isinstance(source, dict) and isinstance(target, dict):
+    if isinstance(source, dict) and isinstance(target, dict) and not (unmarked(source) or unmarked(target)):
         for name in sorted(source.keys() | target.keys()):
             yield from _differences(member(path, name), source.get(name, MISSING), target.get(name, MISSING))
     elif isinstance(source, list) and isinstance(target, list):
         for index in range(max(len(source), len(target))):
             yield from _differences(f"{path}[{index}]", _item(source, index), _item(target, index))
-    elif kind(source) != kind(target) or source != target:
+    elif kind(source) != kind(target) or source != target:  # what stands under a mark is one value
         yield Difference(path, source, target)
 
 

@@ -175,6 +175,8 @@ def _kind_of_mark(form: str, value: object, stored: object) -> str:
         return "number_type"
     if form == "bounds":
         return "list_bounds"
+    if form == "object" and value == stored:
+        return "date_object"
     return "null_for_absent" if value is None and stored is MISSING else OTHER
 
 

@@ -109,6 +109,8 @@ class Expecting:
 
     def of(self, row: ScanRow) -> Expected | Refused:
         """Return what a copy stores for a source row, or why it goes to quarantine."""
+        if row.error is not None:
+            return Refused(row.error)
         try:
             wire, model, markers = self._read(row)
         except pydantic.ValidationError as error:
@@ -174,6 +176,8 @@ class Expecting:
 
     def record(self, row: ScanRow) -> Record | None:
         """Return a source row as a copy takes it, ``None`` when it goes to quarantine."""
+        if row.error is not None:
+            return None
         try:
             _, model, markers = self._read(row)
         except (ValueError, RecursionError):
@@ -351,7 +355,7 @@ def reading_of(form: str, value: object) -> object:
     Raises:
         RefusedError: they do not.
     """
-    if form in {"text", "null", "bounds"}:
+    if form in {"text", "null", "bounds", "object"}:
         return value
     if form not in NUMBERS:
         raise RefusedError(f"a value of the form {form}")

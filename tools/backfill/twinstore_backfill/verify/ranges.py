@@ -196,11 +196,11 @@ class RowComparison:
 
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
-        self._quarantined(row, no_key(self._work.entity))
+        self._quarantined(row, row.error or no_key(self._work.entity))
 
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
-        self._quarantined(row, REPEATED)
+        self._quarantined(row, row.error or REPEATED)
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""

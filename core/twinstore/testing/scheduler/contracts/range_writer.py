@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["SchedulerRangeWriterContract"]
 
 
-class SchedulerRangeWriterContract(SchedulerCases, CopyContract, capability="bulk"):
+class SchedulerRangeWriterContract(SchedulerCases, CopyContract, capability="bulk_target"):
     """Conflicts, refused rows, removed rows with their children, and life after a copy."""
 
     @needs("transactions")

@@ -1,9 +1,13 @@
-"""Answers a :class:`~twinstore.query.Query` from rows."""
+"""Answers a :class:`~twinstore.query.Query` from rows, for stores that cannot be asked one."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from functools import total_ordering
+from heapq import nsmallest
 from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from twinstore.documents.rows import instant, sort_key
 from twinstore.documents.rows import sort_value as part
@@ -12,10 +16,10 @@ from twinstore.query import Comparison, Condition, Query, holds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from twinstore.documents.rows import DocumentRow
     from twinstore.paging import SortKey, SortValue
-    from twinstore_memory.rows import DocumentRow
 
-__all__ = ["ordered", "part", "select", "sort_key"]
+__all__ = ["first_rows", "follows", "is_true", "matches", "ordered", "part", "select", "sort_key"]
 
 Rank = tuple[int, str | int | datetime]
 
@@ -23,6 +27,39 @@ Rank = tuple[int, str | int | datetime]
 def select(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
     """Return up to ``limit + 1`` rows of a query, in its order."""
     return ordered(rows, query)[: query.limit + 1]
+
+
+def first_rows(rows: Iterable[DocumentRow], order: tuple[SortKey, ...], count: int) -> list[DocumentRow]:
+    """Return the first rows of a stream in an order; no more than so many are in memory."""
+    return nsmallest(count, rows, key=lambda row: Standing(row, order))
+
+
+@total_ordering
+class Standing:
+    """Where a row stands in an order, comparable with the others."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, row: DocumentRow, order: tuple[SortKey, ...]) -> None:
+        """Take what the order looks at."""
+        self._parts = tuple((rank(part(row, key)), key.descending) for key in order)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        """Whether two rows have equal values."""
+        return isinstance(other, Standing) and self._parts == other._parts
+
+    @override
+    def __hash__(self) -> int:
+        """Return a hash of the values."""
+        return hash(self._parts)
+
+    def __lt__(self, other: Standing) -> bool:
+        """Whether this row comes first."""
+        for (mine, descending), (theirs, _) in zip(self._parts, other._parts, strict=True):
+            if mine != theirs:
+                return (mine > theirs) if descending else (mine < theirs)
+        return False
 
 
 def ordered(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:

@@ -1,0 +1,100 @@
+"""Access to the rows in files: that of a store of documents, without transactions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from typing_extensions import override
+
+from twinstore.canonical import CanonicalModel
+from twinstore.documents import DocumentAccess, DocumentRow, sort_key
+from twinstore.documents.steps import OneUnit
+from twinstore.forks import ending
+from twinstore.query import label_of_value
+from twinstore_filesystem.errors import DRIVER
+from twinstore_filesystem.rows import decoded_row
+from twinstore_filesystem.unit import FileUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from twinstore.access import Access, Row
+    from twinstore.backend import Capabilities
+    from twinstore.catalog import Entity
+    from twinstore.documents import DocumentUnit
+    from twinstore.documents.steps import Steps
+    from twinstore.paging import Page
+    from twinstore.query import Query
+    from twinstore.scope import Scope
+    from twinstore.tenancy import Tenants
+
+__all__ = ["FilesystemAccess"]
+
+M = TypeVar("M", bound=CanonicalModel)
+
+
+class FilesystemAccess(DocumentAccess):
+    """Implements :class:`~twinstore.access.Access`; a call that writes one file is all or nothing."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        scope: Scope,
+        entities: Sequence[Entity],
+        begin: Callable[[], DocumentUnit],
+        capabilities: Capabilities,
+    ) -> None:
+        """Take the way to the files, what opens a unit, and what the driver can do."""
+        super().__init__(steps, scope, entities, begin, DRIVER)
+        self._capabilities = capabilities
+
+    @override
+    def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
+        rows = self._steps.take(lambda unit: unit.select(entity, query))
+        return query.page(
+            rows,
+            lambda row: decoded_row(entity, row),
+            lambda row: sort_key(row, query.order),
+            lambda row: row.tenant_id,
+        )
+
+    @override
+    def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
+        """Return how many rows match, in one pass over the files."""
+        every = replace(query, after=None)
+        return self._steps.take(lambda unit: counted(unit, entity, every, by))
+
+    @contextmanager
+    @override
+    def unit(self, scope: Tenants, *, atomic: bool = True) -> Generator[Access]:
+        if self._steps.in_unit:
+            yield self
+            return
+        if atomic:
+            self._capabilities.require("transactions")
+        unit = self._begin()
+        with ending(unit.rollback):
+            steps = OneUnit(unit)
+            yield FilesystemAccess(steps, self._scope, self._entities, self._begin, self._capabilities)
+            unit.commit()
+
+    @override
+    def _decoded(self, entity: Entity[M], row: DocumentRow | None) -> Row[M] | None:
+        return None if row is None else decoded_row(entity, row)
+
+
+def counted(unit: DocumentUnit, entity: Entity, query: Query, by: str) -> dict[str, int]:
+    """Return how many rows of a list there are by the text of a field.
+
+    Raises:
+        DocumentDecodeError: one cannot be read, so that nobody can tell where it counts.
+    """
+    found: Counter[str] = Counter()
+    for row in unit.matching(entity, query) if isinstance(unit, FileUnit) else ():
+        found[label_of_value(row.value(by))] += 1
+        decoded_row(entity, row)
+    return dict(found)

@@ -1,0 +1,156 @@
+"""Growing a log in place: what was acknowledged stays, what was interrupted never shows a part of itself.
+
+One entry is one line: written at once, flushed. Torn, it has no line feed and is no JSON, and is ignored.
+Several entries of one call show all or none:
+
+    1  the file is made longer by their length and one byte: all zero
+    2  everything but the first byte is written, and flushed
+    3  the first byte is written, and flushed: from here on they are there
+    4  the last zero byte is cut off
+
+A line that begins with a zero byte ends the log, for every reader. As long as the last byte of the file is
+zero, whoever reads from the end must look where the log ends; afterwards the end is the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from twinstore import jsontext
+
+__all__ = ["LogEnd", "append_lines", "is_entry", "lines_backwards", "lines_of", "log_end"]
+
+ZERO: Final = b"\x00"
+FEED: Final = b"\n"
+STEP: Final = 1 << 16
+
+Line = tuple[int, bytes]
+"""Where a line begins, and the line without its line feed."""
+
+
+class LogEnd:
+    """Where a log ends.
+
+    Attributes:
+        position: behind its last whole line.
+        unfinished: that line has no line feed yet.
+        torn: something stands behind it.
+    """
+
+    __slots__ = ("position", "torn", "unfinished")
+
+    def __init__(self, position: int, *, unfinished: bool = False, torn: bool = False) -> None:
+        """Take the values."""
+        self.position = position
+        self.unfinished = unfinished
+        self.torn = torn
+
+
+def is_entry(line: bytes) -> bool:
+    """Whether a line without line feed is whole: no beginning of a JSON object is a JSON object."""
+    try:
+        return isinstance(jsontext.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def lines_of(file: int, start: int = 0) -> Iterator[Line]:
+    """Yield the whole lines of a log in their order; of one line more than the log is in memory at a time."""
+    position = start
+    # Closed with the stream; the descriptor of the caller stays open.
+    with os.fdopen(os.dup(file), "rb", buffering=STEP) as stream:
+        stream.seek(start)
+        for line in stream:
+            if line.startswith(ZERO):
+                return
+            whole = line.removesuffix(FEED)
+            if whole == line and not is_entry(line):
+                return
+            yield position, whole
+            position += len(line)
+
+
+def log_end(file: int) -> LogEnd:
+    """Return where a log ends."""
+    size = os.fstat(file).st_size
+    last = os.pread(file, 1, size - 1) if size else FEED
+    if last == FEED:
+        return LogEnd(size)
+    if last == ZERO:
+        return _end_by_reading(file, size)
+    start = _last_feed(file, size) + 1
+    tail = os.pread(file, size - start, start)
+    if not tail.startswith(ZERO) and is_entry(tail):
+        return LogEnd(size, unfinished=True)
+    return LogEnd(start, torn=True)
+
+
+def lines_backwards(file: int) -> Iterator[Line]:
+    """Yield the whole lines of a log from its end."""
+    end = log_end(file)
+    position = end.position - (0 if end.unfinished else 1)
+    while position >= 0 and end.position:
+        start = _last_feed(file, position) + 1
+        yield start, os.pread(file, position - start, start)
+        position = start - 1
+
+
+def append_lines(file: int, lines: Sequence[bytes]) -> None:
+    """Append lines to a log, all or none of them, and flush it; what was torn there is cut off."""
+    end = log_end(file)
+    if os.fstat(file).st_size > end.position:
+        os.ftruncate(file, end.position)
+    position = end.position
+    if end.unfinished:
+        position += _put(file, FEED, position)
+    body = FEED.join(lines) + FEED
+    try:
+        _grow(file, body, position, atomic=len(lines) > 1)
+    except OSError:
+        # A full disk has taken a part of it; without it the log ends where it did.
+        os.ftruncate(file, position)
+        raise
+
+
+def _grow(file: int, body: bytes, position: int, *, atomic: bool) -> None:
+    if not atomic:
+        _put(file, body, position)
+        os.fsync(file)
+        return
+    os.ftruncate(file, position + len(body) + 1)
+    _put(file, body[1:], position + 1)
+    os.fsync(file)
+    _put(file, body[:1], position)
+    os.fsync(file)
+    os.ftruncate(file, position + len(body))
+
+
+def _put(file: int, data: bytes, position: int) -> int:
+    """Write everything, which the system may do in parts."""
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(file, rest, position)
+        rest, position = rest[written:], position + written
+    return len(data)
+
+
+def _end_by_reading(file: int, size: int) -> LogEnd:
+    position = 0
+    unfinished = False
+    for start, line in lines_of(file):
+        position = start + len(line) + 1
+        unfinished = position > size
+    return LogEnd(min(position, size), unfinished=unfinished, torn=position < size)
+
+
+def _last_feed(file: int, end: int) -> int:
+    """Return where the last line feed before a position stands, -1 where there is none."""
+    while end > 0:
+        start = max(0, end - STEP)
+        found = os.pread(file, end - start, start).rfind(FEED)
+        if found >= 0:
+            return start + found
+        end = start
+    return -1

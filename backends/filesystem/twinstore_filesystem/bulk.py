@@ -1,0 +1,232 @@
+"""Whole entities for tools: the tree as the source of a copy. It is never the target of one.
+
+What cannot be moved is named with its path: what is not ours, what is no JSON, what has no run, what stands
+twice. Ranges are cut between runs, so that each reads whole files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
+
+from twinstore.bulk import KeyRange, Record, ScanRow, Survey
+from twinstore.catalog import TenancyKind
+from twinstore.documents import DocumentBulk, DocumentView
+from twinstore.documents.asking import batched, scope_of, unowned
+from twinstore.documents.content import key_of, record_of, scan_row
+from twinstore.errors import ConfigurationError
+from twinstore.forks import ending, of_one_process
+from twinstore.jsontext import dumps_sorted
+from twinstore.keys import LEAST, KeyType, can_bound
+from twinstore.stored import marked
+from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner
+from twinstore_filesystem.appending import log_end
+from twinstore_filesystem.errors import DRIVER
+from twinstore_filesystem.forms import RunFile
+from twinstore_filesystem.rows import FileRow
+from twinstore_filesystem.unit import FileUnit
+from twinstore_filesystem.walking import covers, files_in_order, rows_in_order
+
+if TYPE_CHECKING:
+    from twinstore.bulk import CommitCheck, OnConflict, Position
+    from twinstore.catalog import Entity, Key
+    from twinstore.documents import DocumentRow, DocumentWriter
+    from twinstore.documents.bulk import Opener
+    from twinstore.migrations import Initializer
+    from twinstore_filesystem.unit import Files
+
+__all__ = ["FilesystemBulk", "FilesystemView"]
+
+VIEW: Final = "This view"
+
+
+class FilesystemBulk(DocumentBulk):
+    """Implements :class:`~twinstore.bulk.BulkPort` for a source."""
+
+    def __init__(self, backend: Opener, files: Files, entities: Sequence[Entity]) -> None:
+        """Take the backend, the files, and the entities, parents first."""
+        place = f"file:{files.tree.root}"
+        super().__init__(
+            backend, entities, identity=place, place=place, ledger_initializer=backend.initializer
+        )
+        self._files = files
+
+    @property
+    @override
+    def identity(self) -> str:
+        """The root, with its links resolved: one folder has one identity."""
+        return f"file:{self._files.tree.root.resolve()}"
+
+    @property
+    @override
+    def ledger_initializer(self) -> Initializer:
+        """Refuse: nothing is copied into files, so they hold no ledger."""
+        self._backend.capabilities.require("bulk_target")
+        return super().ledger_initializer
+
+    @override
+    def survey(self) -> tuple[Survey, ...]:
+        """Return the entities; of a source that has none of their folders none is there.
+
+        Raises:
+            ConfigurationError: the root of a source is absent.
+        """
+        tree = self._files.tree
+        folders = [tree.root / self._files.layout(entity).folder for entity in self._entities]
+        if tree.read_only and not tree.root.is_dir():
+            raise ConfigurationError(
+                f"The root {tree.root} is no folder; give that of the source.", driver=DRIVER
+            )
+        present = not tree.read_only or any(folder.is_dir() for folder in folders)
+        return tuple(Survey(entity=entity.name, present=present) for entity in self._entities)
+
+    @override
+    def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
+        """Yield ranges of about ``rows`` rows, cut between runs."""
+        lower: Key | None = None
+        count, last = 0, None
+        with self.view() as view:
+            for batch in view.rows(entity, KeyRange(), tenant_id=tenant_id):
+                for row in batch:
+                    count += 1
+                    if row.key is None or row.key[0] == last or not can_bound(row.key):
+                        continue
+                    last = row.key[0]
+                    if count > rows:
+                        yield KeyRange(lower, upper := (last, *_least(entity)))
+                        lower, count = upper, 1
+        yield KeyRange(lower, None)
+
+    @contextmanager
+    @override
+    def view(self, *, as_of: Position | None = None) -> Generator[FilesystemView]:
+        """Open a view; each file is read as it is then."""
+        if as_of is not None:
+            self._backend.capabilities.require("point_in_time_reads")
+        unit = FileUnit(self._files, read_only=True)
+        with ending(unit.rollback):
+            yield FilesystemView(unit, self._files)
+
+    @contextmanager
+    @override
+    def writer(
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
+    ) -> Generator[DocumentWriter]:
+        """Refuse: nothing is copied into files."""
+        self._backend.capabilities.require("bulk_target")
+        with super().writer(entity, on_conflict=on_conflict, check=check) as writer:
+            yield writer
+
+
+class FilesystemView(DocumentView):
+    """Implements :class:`~twinstore.bulk.BulkView` over the tree."""
+
+    def __init__(self, unit: FileUnit, files: Files) -> None:
+        """Take the unit and the files."""
+        super().__init__(unit)
+        self._files = files
+        self._sees = unit.shows
+
+    @override
+    def records(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[Record]]:
+        """Yield the rows of a range in key order, decoded, run by run."""
+        return of_one_process(batched(self._records(entity, within, tenant_id), batch_size), VIEW)
+
+    @override
+    def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
+        """Yield single rows, decoded."""
+        for key in keys:
+            run = self._files.layout(entity).run_of(key)
+            rows = rows_in_order(self._files, run, self._files.file(entity, run), KeyRange())
+            yield from (record(row) for row in rows if row.key == key)
+
+    @override
+    def rows(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[ScanRow]]:
+        """Yield the rows of a range in key order, as they are stored."""
+        if unowned(entity, tenant_id):
+            return iter(())
+        rows = self._unit.scan(entity, within, scope_of(tenant_id))
+        return of_one_process(batched(map(shown, rows), batch_size), VIEW)
+
+    @override
+    def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
+        """Yield single rows for comparison."""
+        for key in keys:
+            within = KeyRange(key, (*key[:-1], _following(key[-1])))
+            yield from (
+                shown(row) for row in self._unit.scan(entity, within, scope_of(None)) if row.key == key
+            )
+
+    def _records(self, entity: Entity, within: KeyRange, tenant_id: str | None) -> Iterator[Record]:
+        if unowned(entity, tenant_id):
+            return
+        scope = scope_of(tenant_id)
+        strange, found = files_in_order(self._files, entity)
+        if within.lower is None:
+            yield from (record(row) for row in strange if self._sees(scope, row))
+        for run, file in found:
+            if (within.lower is not None and (run,) < within.lower[:1]) or (
+                within.upper is not None and (run,) > within.upper[:1]
+            ):
+                continue
+            is_seen = tenant_id is None
+            for row in rows_in_order(self._files, run, file, within):
+                if self._sees(scope, row):
+                    is_seen = True
+                    yield record(row)
+            if is_seen and covers(within, (run,)) and self._is_torn(file):
+                yield Record(key=None, owner=NO_TENANT, model=None, torn_tail=True)
+
+    def _is_torn(self, file: RunFile) -> bool:
+        if not self._files.layout(file.entity).form.in_order:
+            return False
+        with self._files.tree.opened(file.place) as opened:
+            return opened is not None and log_end(opened).torn
+
+
+def record(row: FileRow) -> Record:
+    """Return a row for a copy: decoded, or with the path and the reason why it cannot be."""
+    if row.error is not None:
+        return Record(key_of(row), owner_of(row), None, error=why(row), original=row.original)
+    found = record_of(row, DRIVER)
+    # Also of rows that can be read: the target may refuse one, and then its bytes are kept.
+    found.original = row.original
+    if found.error is not None and row.original is not None:
+        found.error = f"{row.original.where}: {found.error}"
+    return found
+
+
+def shown(row: DocumentRow) -> ScanRow:
+    """Return a row for comparison."""
+    if not isinstance(row, FileRow) or row.error is None:
+        return scan_row(row)
+    # Equal to nothing that is stored, so that nothing is taken for a copy of it.
+    content = dumps_sorted({"doc": marked("unreadable", row.error), "storage": {}})
+    return ScanRow(key_of(row), owner_of(row), content, error=why(row))
+
+
+def why(row: FileRow) -> str:
+    """Return where a row stands that cannot be moved, and why."""
+    return f"{row.original.where}: {row.error}" if row.original is not None else str(row.error)
+
+
+def owner_of(row: FileRow) -> StoredOwner:
+    """Return who owns a row that cannot be read."""
+    through = row.entity.tenancy.kind in {TenancyKind.PARENT, TenancyKind.NONE}
+    return NO_TENANT if through else UNKNOWN_TENANT
+
+
+def _least(entity: Entity) -> Key:
+    """Return what comes before every key of one run, without the run."""
+    return tuple(LEAST if part.type is KeyType.INT64 else "" for part in entity.key_parts[1:])
+
+
+def _following(part: str | int) -> str | int:
+    return part + 1 if isinstance(part, int) else f"{part}\x00"

@@ -1,0 +1,272 @@
+"""How the rows of one run stand in a file: one object, an array, or one object a line."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
+
+from twinstore import jsontext
+from twinstore.canonical import undecodable
+from twinstore.documents import DocumentRow
+from twinstore_filesystem.appending import FEED, append_lines, lines_backwards, lines_of
+from twinstore_filesystem.errors import DRIVER
+from twinstore_filesystem.names import encoded
+from twinstore_filesystem.rows import FileOriginal, FileRow, broken_row, file_row, text_of
+
+if TYPE_CHECKING:
+    from twinstore.catalog import Entity, Key
+    from twinstore_filesystem.tree import Place, Tree
+
+__all__ = ["ArrayForm", "Form", "LinesForm", "ObjectForm", "RunFile", "Staged", "problem_of"]
+
+Staged = Mapping["Key", DocumentRow | None]
+"""What becomes of rows: stored in place of the one of their key, or removed."""
+OTHER_RUN: Final = "it belongs to another run than the name of the file says"
+
+
+class RunFile:
+    """The file of one run and entity.
+
+    Attributes:
+        name: the encoded id of the run.
+        run: the id, ``None`` where the name does not tell it.
+    """
+
+    def __init__(self, tree: Tree, entity: Entity, place: Place, name: str, run: str | None) -> None:
+        """Take where it stands."""
+        self.tree, self.entity, self.place, self.name, self.run = tree, entity, place, name, run
+
+    @property
+    def key(self) -> Key:
+        """What is known of the key of a row that cannot be read."""
+        return () if self.run is None else (self.run,)
+
+    def row(self, value: object, original: FileOriginal) -> FileRow:
+        """Return the row of a value in the file, or what stands for one that cannot be read."""
+        try:
+            row = file_row(self.entity, value, original)
+        except ValueError as error:
+            return broken_row(self.entity, self.key, str(error), original)
+        if not isinstance(row.key[0], str) or encoded(row.key[0]) != self.name:
+            return broken_row(self.entity, self.key, OTHER_RUN, original)
+        return row
+
+    def original(self) -> FileOriginal:
+        """Return the bytes of the whole file."""
+        return FileOriginal(self.tree, self.place)
+
+
+class Form(ABC):
+    """How rows stand in a file.
+
+    Attributes:
+        in_order: whether they are read in the order of the key, without the whole file in memory.
+    """
+
+    in_order: bool = False
+
+    @abstractmethod
+    def rows(self, file: RunFile) -> Iterator[FileRow]:
+        """Yield the rows of a file; what cannot be read is a row with an error. Absent file: nothing."""
+
+    def backwards(self, file: RunFile) -> Iterator[FileRow]:
+        """Yield the rows of a file in the reverse order, where it is in order."""
+        return reversed(list(self.rows(file)))
+
+    def find(self, file: RunFile, key: Key) -> FileRow | None:
+        """Return the row of a key, or the one that hides whether it is there."""
+        return next((row for row in self.rows(file) if row.whole or row.key == key), None)
+
+    @abstractmethod
+    def store(self, file: RunFile, staged: Staged) -> None:
+        """Write rows; nothing where the file holds them already.
+
+        Raises:
+            DocumentDecodeError: the file cannot be read, and others of its rows would be lost.
+        """
+
+
+class ObjectForm(Form):
+    """One row: the file is its JSON object."""
+
+    @override
+    def rows(self, file: RunFile) -> Iterator[FileRow]:
+        content = file.tree.read(file.place)
+        if content is None:
+            return
+        try:
+            value = parsed(content)
+        except ValueError as error:
+            yield broken_row(file.entity, file.key, str(error), file.original(), whole=True)
+            return
+        row = file.row(value, file.original())
+        yield (
+            row
+            if row.error is None
+            else broken_row(file.entity, file.key, row.error, row.original, whole=True)
+        )
+
+    @override
+    def store(self, file: RunFile, staged: Staged) -> None:
+        for row in staged.values():
+            if row is None:
+                file.tree.remove(file.place)
+            elif file.tree.read(file.place) != (wanted := text_of(row.document)):
+                file.tree.replace(file.place, [wanted])
+
+
+class ArrayForm(Form):
+    """Several rows: the file is a JSON array, in the order of the key."""
+
+    @override
+    def rows(self, file: RunFile) -> Iterator[FileRow]:
+        content = file.tree.read(file.place)
+        if content is None:
+            return
+        try:
+            values = parsed(content)
+        except ValueError as error:
+            yield broken_row(file.entity, file.key, str(error), file.original(), whole=True)
+            return
+        if not isinstance(values, list):
+            yield broken_row(file.entity, file.key, "it is no JSON array", file.original(), whole=True)
+            return
+        original = file.original()
+        for value in values:
+            yield file.row(value, original)
+
+    @override
+    def store(self, file: RunFile, staged: Staged) -> None:
+        before = list(self.rows(file))
+        refuse_broken(before)
+        kept = {row.key: row for row in before}
+        after: dict[Key, DocumentRow] = {**kept}
+        for key, row in staged.items():
+            if row is None:
+                after.pop(key, None)
+            else:
+                after[key] = row
+        if not after:
+            file.tree.remove(file.place)
+        elif before != (rows := [after[key] for key in sorted(after)]):
+            file.tree.replace(file.place, [b"[" + b",".join(text_of(row.document) for row in rows) + b"]"])
+
+
+class LinesForm(Form):
+    """A log: one JSON object a line, in the order of the key."""
+
+    in_order = True
+
+    @override
+    def rows(self, file: RunFile) -> Iterator[FileRow]:
+        with file.tree.opened(file.place) as opened:
+            if opened is None:
+                return
+            for number, (start, line) in enumerate(lines_of(opened), 1):
+                if line.strip():
+                    yield self.row(file, line, start, number)
+
+    @override
+    def backwards(self, file: RunFile) -> Iterator[FileRow]:
+        with file.tree.opened(file.place) as opened:
+            if opened is None:
+                return
+            for start, line in lines_backwards(opened):
+                if line.strip():
+                    yield self.row(file, line, start)
+
+    @override
+    def find(self, file: RunFile, key: Key) -> FileRow | None:
+        last = next(self.backwards(file), None)
+        # What is appended is looked for first, and stands behind everything.
+        if last is None or (last.error is None and is_before(last.key, key)):
+            return None
+        for row in self.rows(file):
+            if row.error is None and not is_before(row.key, key):
+                return row if row.key == key else None
+        return None
+
+    @override
+    def store(self, file: RunFile, staged: Staged) -> None:
+        last = next(self.backwards(file), None)
+        if last is not None:
+            refuse_broken([last])
+        fresh = [(key, row) for key, row in sorted(staged.items()) if row is not None]
+        is_behind = last is None or all(is_before(last.key, key) for key, _ in fresh)
+        if len(fresh) == len(staged) and is_behind:
+            with file.tree.growing(file.place) as opened:
+                append_lines(opened, [text_of(row.document) for _, row in fresh])
+        elif any(self._merged(file, staged)):
+            file.tree.replace(file.place, self._merged(file, staged))
+        else:
+            file.tree.remove(file.place)
+
+    def row(self, file: RunFile, line: bytes, start: int, number: int = 0) -> FileRow:
+        """Return the row of a line."""
+        original = FileOriginal(file.tree, file.place, number, start, len(line))
+        try:
+            value = parsed(line)
+        except ValueError as error:
+            return broken_row(file.entity, file.key, str(error), original)
+        return file.row(value, original)
+
+    def _merged(self, file: RunFile, staged: Staged) -> Iterator[bytes]:
+        """Yield the lines of a log after some rows were stored or removed; what cannot be read stays."""
+        waiting = [(key, row) for key, row in sorted(staged.items(), reverse=True) if row is not None]
+        with file.tree.opened(file.place) as opened:
+            for start, line in lines_of(opened) if opened is not None else ():
+                row = self.row(file, line, start)
+                while waiting and row.error is None and not is_before(row.key, waiting[-1][0]):
+                    yield line_of(waiting.pop()[1])
+                if row.error is not None or row.key not in staged:
+                    yield line + FEED
+        yield from (line_of(row) for _, row in reversed(waiting))
+
+
+def line_of(row: DocumentRow) -> bytes:
+    """Return a row as a line."""
+    return text_of(row.document) + FEED
+
+
+def is_before(one: Key, other: Key) -> bool:
+    """Whether a key comes before another one of the same run; what is no key comes before none."""
+    return type(one[-1]) is type(other[-1]) and one[1:] < other[1:]
+
+
+def parsed(content: bytes) -> jsontext.JsonValue:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it cannot be read; says why without any of it.
+    """
+    try:
+        return jsontext.parse_json(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(problem_of(error)) from error
+
+
+def problem_of(error: Exception) -> str:
+    """Return why a text is not read, without any of it."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    name = type(error).__name__
+    if name == "JSONDecodeError":
+        return "it is not JSON"
+    return "a name stands twice in one object" if "duplicate key" in str(error) else "a number is not finite"
+
+
+def refuse_broken(rows: Iterable[FileRow]) -> None:
+    """Refuse to write a file in which a row cannot be read.
+
+    Raises:
+        DocumentDecodeError: there is one; names the file.
+    """
+    for row in rows:
+        if row.error is not None and row.original is not None:
+            reason = f"{row.original.where}: {row.error}"
+            raise undecodable(reason, entity=row.entity.name, key=row.key_text, driver=DRIVER)

@@ -1,0 +1,34 @@
+"""Describes the filesystem driver to twinstore."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinstore.backend import BACKEND_API_VERSION, BackendSpec
+from twinstore.plugins import hookimpl
+from twinstore_filesystem.settings import FilesystemSettings
+
+if TYPE_CHECKING:
+    from twinstore.backend import ModuleBackend, OpenRequest
+
+
+def open_module(request: OpenRequest) -> ModuleBackend[object]:
+    """Open the module; nothing is touched before its first use."""
+    from twinstore_filesystem.backend import open_backend
+
+    return open_backend(request)
+
+
+@hookimpl
+def twinstore_register_backend() -> BackendSpec:
+    """Describe the driver."""
+    return BackendSpec(
+        name="Filesystem",
+        schemes=("file",),
+        api_version=BACKEND_API_VERSION,
+        settings=FilesystemSettings,
+        factory=open_module,
+        extra="twinstore",
+        # Where the rows of an entity stand is a customer's layout, so no other module has one.
+        modules=frozenset({"taskrunner"}),
+    )

@@ -1,0 +1,125 @@
+"""Rows as the files hold them, with where each stands and why it cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from typing_extensions import override
+
+from twinstore import jsontext
+from twinstore.access import Row
+from twinstore.canonical import CanonicalModel, undecodable
+from twinstore.documents import DocumentRow, decode
+from twinstore.documents.rows import row_of_values
+from twinstore.errors import DocumentDecodeError
+from twinstore.originals import LONGEST_READABLE, PIECE_BYTES, Original, base64_pieces
+from twinstore_filesystem.errors import DRIVER
+
+if TYPE_CHECKING:
+    from twinstore.catalog import Entity, Key
+    from twinstore_filesystem.tree import Place, Tree
+
+__all__ = ["FileOriginal", "FileRow", "broken_row", "decoded_row", "file_row", "text_of"]
+
+M = TypeVar("M", bound=CanonicalModel)
+
+
+@dataclass(frozen=True, slots=True)
+class FileOriginal(Original):
+    """The bytes of a file, or of a part of it, as they are when somebody asks."""
+
+    tree: Tree
+    place: Place
+    line: int = 0
+    start: int = 0
+    size: int | None = None
+
+    @property
+    def where(self) -> str:
+        """The path below the root, with the line."""
+        return f"{self.place.path}, line {self.line}" if self.line else self.place.path
+
+    @override
+    def pieces(self) -> Iterator[str]:
+        """Yield ``{"path": …, "line": …, "bytes": base64, "text": its beginning}``."""
+        head = {"path": self.place.path, **({"line": self.line} if self.line else {})}
+        yield jsontext.dumps(head).decode()[:-1] + ',"bytes":"'
+        first = b""
+        for piece in self.tree.pieces(self.place, self.start, self.size, PIECE_BYTES):
+            first += piece[: max(0, LONGEST_READABLE - len(first))]
+            yield from base64_pieces(piece)
+        shown = first.decode("utf-8", "backslashreplace")[:LONGEST_READABLE]
+        yield '","text":' + jsontext.dumps(shown).decode() + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow(DocumentRow):
+    """A row as a file holds it.
+
+    Attributes:
+        error: why it cannot be read, ``None`` when it is JSON in its place; whether the JSON forms a model
+            is told when it is decoded.
+        whole: the file as a whole cannot be read, so that nothing of the row is known but its run.
+        original: its bytes.
+    """
+
+    error: str | None = None
+    whole: bool = False
+    original: FileOriginal | None = field(default=None, compare=False)
+
+
+def file_row(entity: Entity, value: object, original: FileOriginal | None = None) -> FileRow:
+    """Return the row of a JSON object.
+
+    Raises:
+        ValueError: the value is none.
+    """
+    if not isinstance(value, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004  # one error for every bad text
+    row = row_of_values(entity, cast("Mapping[str, object]", value))
+    return FileRow(entity, row.key, row.document, row.markers, row.derived, None, False, original)  # noqa: FBT003
+
+
+def broken_row(
+    entity: Entity, key: Key, error: str, original: FileOriginal | None, *, whole: bool = False
+) -> FileRow:
+    """Return what stands for a row that cannot be read; its key is as much of it as is known."""
+    known = dict(zip(entity.key, key, strict=False))
+    return FileRow(entity, key, known, {}, {}, error, whole, original)
+
+
+def decoded_row(entity: Entity[M], row: DocumentRow) -> Row[M]:
+    """Return the model of a row.
+
+    Raises:
+        DocumentDecodeError: what is stored forms none; names the file.
+    """
+    original = row.original if isinstance(row, FileRow) else None
+    where = "" if original is None else f"{original.where}: "
+    if isinstance(row, FileRow) and row.error is not None:
+        raise undecodable(where + row.error, entity=entity.name, key=row.key_text, driver=DRIVER)
+    try:
+        return decode(entity, row, DRIVER)
+    except DocumentDecodeError as error:
+        raise undecodable(
+            f"{where}{error.reason}", entity=entity.name, key=row.key_text, driver=DRIVER
+        ) from error
+
+
+def text_of(document: Mapping[str, object]) -> bytes:
+    """Return the canonical JSON of a row."""
+    text = jsontext.dumps(document)
+    if not jsontext.may_need_repr(text):
+        return text
+    return jsontext.dumps(jsontext.encodable(cast("jsontext.JsonValue", _lists(document))))
+
+
+def _lists(value: object) -> object:
+    """Return a value with lists in place of tuples, which nobody looks into for numbers."""
+    if isinstance(value, Mapping):
+        return {name: _lists(item) for name, item in cast("Mapping[str, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_lists(item) for item in cast("list[object]", value)]
+    return value

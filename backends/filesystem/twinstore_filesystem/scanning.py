@@ -1,0 +1,240 @@
+"""Reading the tree for a comparison, by other code than a copy reads it.
+
+A fault in how a copy lists, opens, splits, parses or orders what is stored would otherwise hide from the
+comparison. Shared are the layout, the names, and the sentences about what cannot be moved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from twinstore.errors import ConfigurationError
+from twinstore_filesystem import walking
+from twinstore_filesystem.errors import foreign, translated
+from twinstore_filesystem.forms import OTHER_RUN, problem_of
+from twinstore_filesystem.names import decoded, encoded
+from twinstore_filesystem.rows import FileOriginal, FileRow, broken_row, file_row
+from twinstore_filesystem.tree import Place
+
+if TYPE_CHECKING:
+    from twinstore.bulk import KeyRange
+    from twinstore.catalog import Entity, Key
+    from twinstore_filesystem.unit import Files
+
+__all__ = ["scanned"]
+
+OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+KINDS: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "symbolic link"}
+
+
+def scanned(files: Files, entity: Entity, within: KeyRange) -> Iterator[FileRow]:
+    """Yield the rows of a range in the order of the key, and what cannot be a row in its place."""
+    scan = Scan(files, entity)
+    found, others = scan.listed()
+    if within.lower is None:
+        yield from others
+    for run, name in found:
+        is_beyond = within.upper is not None and (run,) > within.upper[:1]
+        if not is_beyond and (within.lower is None or within.lower[:1] <= (run,)):
+            yield from (row for place, row in scan.placed(run, name) if _is_within(place, within))
+
+
+def _is_within(place: Key, within: KeyRange) -> bool:
+    is_low = within.lower is not None and place < within.lower
+    return not is_low and (within.upper is None or place < within.upper)
+
+
+class Scan:
+    """The files of one entity."""
+
+    def __init__(self, files: Files, entity: Entity) -> None:
+        """Take the files."""
+        self._tree, self._entity = files.tree, entity
+        self._layouts, self._layout = files.layouts, files.layout(entity)
+        self._is_one = len(entity.key) == 1
+
+    def listed(self) -> tuple[list[tuple[str, str]], list[FileRow]]:
+        """Return the runs with the names of their files, in order, and what is not ours or tells no run."""
+        runs: list[tuple[str, str]] = []
+        others: list[FileRow] = []
+        wanted = "folder" if self._layout.manifest else "file"
+        for entry, kind in self._children(self._layout.folder):
+            name = self._layout.name_of(entry) if kind == wanted else None
+            if name is None:
+                if not (kind == "file" and self._layout.is_aside(entry)):
+                    others.append(self._foreign(self._layout.folder, entry, kind))
+                continue
+            run = decoded(name) or self._run_inside(name)
+            if run is None:
+                others += [row for _, row in self.placed(None, name)]
+            else:
+                runs.append((run, name))
+        if self._entity.parent is None:
+            for folder, known in walking.known_folders(self._layouts.values()).items():
+                for entry, kind in self._children(folder):
+                    if entry not in known:
+                        others.append(self._foreign(folder, entry, kind))
+        return sorted(runs), others
+
+    def placed(self, run: str | None, name: str) -> Iterator[tuple[Key, FileRow]]:
+        """Yield the rows of a file, each with its place in the order of the keys."""
+        start: Key = () if run is None else (run,)
+        try:
+            rows = self._rows(start, name) if self._layout.form.in_order else iter(self._sorted(start, name))
+            yield from self._judged(start, name, rows)
+        except ConfigurationError as error:
+            yield start, self._broken(start, error.message, self._layout.named(name), size=0)
+
+    def _judged(self, start: Key, name: str, rows: Iterator[FileRow]) -> Iterator[tuple[Key, FileRow]]:
+        orphaned = self._orphaned(name)
+        highest: Key = ()
+        for row in rows:
+            if not self._entity.admits_key(row.key):
+                yield start, row
+            elif row.error is not None:
+                yield row.key, row
+            elif row.key < highest:
+                yield start, self._judged_bad(row, walking.OUT_OF_ORDER, start)
+            else:
+                reason = walking.REPEATED if row.key == highest else orphaned
+                highest = row.key
+                yield row.key, row if reason is None else self._judged_bad(row, reason, row.key)
+
+    def _judged_bad(self, row: FileRow, reason: str, key: Key) -> FileRow:
+        return broken_row(self._entity, key, reason, row.original)
+
+    def _sorted(self, start: Key, name: str) -> list[FileRow]:
+        placed = [
+            (row.key if self._entity.admits_key(row.key) else start, row) for row in self._rows(start, name)
+        ]
+        return [row for _, row in sorted(placed, key=itemgetter(0))]
+
+    def _rows(self, start: Key, name: str) -> Iterator[FileRow]:
+        place = self._layout.named(name)
+        with self._open(place) as stream:
+            if stream is None:
+                return
+            if self._layout.form.in_order:
+                yield from self._lines(start, name, place, stream)
+                return
+            content = stream.read()
+        try:
+            value = value_of(content)
+        except ValueError as error:
+            yield self._broken(start, str(error), place)
+            return
+        values: object = [value] if self._is_one else value
+        if not isinstance(values, list):
+            yield self._broken(start, "it is no JSON array", place)
+            return
+        for item in values:
+            yield self._row(start, name, item, FileOriginal(self._tree, place))
+
+    def _lines(self, start: Key, name: str, place: Place, stream: BinaryIO) -> Iterator[FileRow]:
+        position, number = 0, 0
+        while (line := stream.readline()) and line[0] != 0:
+            number += 1
+            text = line.rstrip(b"\n")
+            original = FileOriginal(self._tree, place, number, position, len(text))
+            position += len(line)
+            try:
+                value = value_of(text) if text.strip() else None
+            except ValueError as error:
+                if line.endswith(b"\n"):
+                    yield broken_row(self._entity, start, str(error), original)
+                elif "twice" in str(error) or "finite" in str(error):
+                    # Whole, but not as it should be: only what has no end was interrupted.
+                    yield broken_row(self._entity, start, str(error), original)
+                continue
+            if text.strip() and (line.endswith(b"\n") or isinstance(value, dict)):
+                yield self._row(start, name, value, original)
+
+    def _row(self, start: Key, name: str, value: object, original: FileOriginal) -> FileRow:
+        try:
+            row = file_row(self._entity, value, original)
+        except ValueError as error:
+            return broken_row(self._entity, start, str(error), original)
+        run = row.key[0]
+        if isinstance(run, str) and encoded(run) == name:
+            return row
+        return broken_row(self._entity, start, OTHER_RUN, original)
+
+    def _run_inside(self, name: str) -> str | None:
+        try:
+            keys = (row.key[0] for row in self._rows((), name) if row.error is None)
+            return next((key for key in keys if isinstance(key, str)), None)
+        except ConfigurationError:
+            return None
+
+    def _orphaned(self, name: str) -> str | None:
+        if self._entity.parent is None:
+            return None
+        place = self._layouts[self._entity.parent.entity.name].named(name)
+        return None if os.path.lexists(self._tree.root / place.path) else walking.no_state(place)
+
+    def _children(self, folder: str) -> list[tuple[str, str]]:
+        path = self._tree.root / folder
+        with translated(path):
+            try:
+                names = sorted(os.listdir(path))  # noqa: PTH208  # names, and not the objects of a walk
+            except FileNotFoundError:
+                return []
+        return [(name, kind_of(path / name)) for name in names]
+
+    @contextmanager
+    def _open(self, place: Place) -> Generator[BinaryIO | None]:
+        path = self._tree.root / place.path
+        with translated(path):
+            try:
+                file = os.open(path, OPEN)
+            except FileNotFoundError:
+                yield None
+                return
+        with os.fdopen(file, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise foreign(path)
+            yield stream
+
+    def _foreign(self, folder: str, entry: str, kind: str) -> FileRow:
+        size = None if kind == "file" else 0
+        return self._broken((), walking.foreign_error(kind), Place(folder, entry), size=size)
+
+    def _broken(self, key: Key, error: str, place: Place, *, size: int | None = None) -> FileRow:
+        return broken_row(self._entity, key, error, FileOriginal(self._tree, place, size=size))
+
+
+def kind_of(path: Path) -> str:
+    """Return what stands at a path, links not followed."""
+    return KINDS.get(stat.S_IFMT(path.lstat().st_mode), "special file")
+
+
+def value_of(content: bytes) -> object:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it cannot be read; says why without any of it.
+    """
+    try:
+        return json.loads(content.decode("utf-8"), object_pairs_hook=once_each, parse_constant=refused)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(problem_of(error)) from error
+
+
+def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object whose names differ."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate key")
+    return found
+
+
+def refused(name: str) -> None:
+    """Refuse a number that JSON does not have."""
+    raise ValueError(name)

@@ -1,0 +1,253 @@
+"""One unit of work on files: what it writes is kept aside until its end, under the locks of its runs.
+
+A unit that writes one file is all or nothing. One that writes several, the state of a run and its log, writes
+them one after the other, parents first: the driver declares no transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from twinstore.canonical import undecodable
+from twinstore.catalog import TenancyKind
+from twinstore.documents import DocumentRow, DocumentUnit
+from twinstore.documents.selection import first_rows, follows, is_true
+from twinstore.errors import DocumentDecodeError, Outcome, UnavailableError
+from twinstore.query import Equals, pinned_key
+from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, admits
+from twinstore_filesystem.errors import DRIVER
+from twinstore_filesystem.forms import RunFile
+from twinstore_filesystem.names import decoded, encoded
+from twinstore_filesystem.rows import FileRow
+from twinstore_filesystem.scanning import scanned
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from twinstore.bulk import KeyRange
+    from twinstore.catalog import Entity, Key
+    from twinstore.clock import Clock
+    from twinstore.query import Query
+    from twinstore.tenancy import Tenants
+    from twinstore_filesystem.forms import Staged
+    from twinstore_filesystem.layout import FileLayout
+    from twinstore_filesystem.locks import RunLocks
+    from twinstore_filesystem.tree import Place, Tree
+
+__all__ = ["FileUnit", "Files"]
+
+Changes = dict["Entity", dict[str, dict["Key", DocumentRow | None]]]
+
+
+class Files:
+    """What the units of one storage share."""
+
+    def __init__(self, tree: Tree, layouts: Mapping[str, FileLayout], locks: RunLocks, clock: Clock) -> None:
+        """Take the tree, where each entity stands, who may write, and the clock."""
+        self.tree, self.layouts, self.locks, self.clock = tree, layouts, locks, clock
+
+    def layout(self, entity: Entity) -> FileLayout:
+        """Return where an entity stands."""
+        return self.layouts[entity.name]
+
+    def file(self, entity: Entity, run: str) -> RunFile:
+        """Return the file of a run."""
+        return RunFile(self.tree, entity, self.layout(entity).place(run), encoded(run), run)
+
+    def all(self, entity: Entity) -> Iterator[RunFile]:
+        """Yield the files of an entity, in no particular order; what is not ours is left out."""
+        layout = self.layout(entity)
+        wanted = "folder" if layout.manifest else "file"
+        for entry in self.tree.entries(layout.folder):
+            name = layout.name_of(entry.name) if entry.kind == wanted else None
+            if name is not None:
+                yield RunFile(self.tree, entity, layout.named(name), name, decoded(name))
+
+
+class FileUnit(DocumentUnit):
+    """One unit of work."""
+
+    driver = DRIVER
+
+    def __init__(self, files: Files, *, read_only: bool = False) -> None:
+        """Take the files; nothing is opened yet."""
+        super().__init__(read_only=read_only)
+        self._files = files
+        self._staged: Changes = {}
+        self._locks: dict[Place, list[tuple[Entity, str]]] = {}
+        # What cannot change any more, because this unit holds the lock of its run.
+        self._known: dict[tuple[Entity, str], list[FileRow]] = {}
+
+    @override
+    def now(self) -> datetime:
+        return self._files.clock.now()
+
+    @override
+    def select(self, entity: Entity, query: Query) -> list[DocumentRow]:
+        rows = self.matching(entity, query)
+        if self._is_in_order(entity, query):
+            return [row for row, _ in zip(rows, range(query.limit + 1), strict=False)]
+        return first_rows(rows, query.order, query.limit + 1)
+
+    @override
+    def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[DocumentRow]:
+        return (row for row in scanned(self._files, entity, within) if self.shows(scope, row))
+
+    @override
+    def get(self, entity: Entity, key: Key, scope: Tenants = ALL_TENANTS) -> DocumentRow | None:
+        run = self._files.layout(entity).run_of(key)
+        staged = self._staged.get(entity, {}).get(run, {})
+        if key in staged:
+            row = staged[key]
+        elif (known := self._known_rows(entity, run)) is not None:
+            row = next((item for item in known if item.whole or item.key == key), None)
+        else:
+            file = self._files.file(entity, run)
+            row = self._files.layout(entity).form.find(file, key)
+        return row if row is not None and self._is_seen(scope, row) else None
+
+    @override
+    def hold(self, entity: Entity, key: Key) -> None:
+        layout = self._files.layout(entity)
+        lock, run = layout.lock(key), layout.run_of(key)
+        if self._files.locks.acquire(self, lock):
+            self._locks[lock] = []
+        self._locks[lock].append((entity, run))
+
+    @override
+    def write(self, row: DocumentRow) -> None:
+        self._stage(row.entity, row.key, row)
+
+    @override
+    def delete(self, entity: Entity, key: Key) -> None:
+        self._stage(entity, key, None)
+
+    @override
+    def commit(self) -> None:
+        self.state.check_commit()
+        self.state.check()
+        is_begun = False
+        # Parents first: nobody is to see a row whose run is not there yet.
+        for entity in sorted(self._staged, key=lambda item: item.depth):
+            for run, rows in self._staged[entity].items():
+                try:
+                    self._files.layout(entity).form.store(self._files.file(entity, run), rows)
+                except UnavailableError as error:
+                    error.outcome = Outcome.UNKNOWN if is_begun else error.outcome
+                    raise
+                is_begun = True
+        self.rollback()
+
+    @override
+    def rollback(self) -> None:
+        self.state.closed = True
+        self._staged.clear()
+        self._known.clear()
+        kept = {lock: any(self._exists(*item) for item in held) for lock, held in self._locks.items()}
+        self._locks.clear()
+        self._files.locks.release(self, kept)
+
+    def shows(self, scope: Tenants, row: FileRow) -> bool:
+        """Whether a tool that asks for the rows of a scope gets a row; what cannot be read is nobody's."""
+        if scope is ALL_TENANTS:
+            return True
+        try:
+            return row.error is None and self._is_seen(scope, row)
+        except DocumentDecodeError:
+            return False
+
+    def matching(self, entity: Entity, query: Query) -> Iterator[DocumentRow]:
+        """Yield the rows of a list, in the order of the files; broken ones match every condition."""
+        is_one = pinned_key(entity, query) is not None
+        seen: dict[Key | None, bool] = {}
+        for row in self._rows(entity, query):
+            if query.after is not None and not follows(row, query.order, query.after):
+                continue
+            is_broken = isinstance(row, FileRow) and row.error is not None and (row.whole or not is_one)
+            if not is_broken and not all(is_true(condition, row) for condition in query.where):
+                continue
+            if entity.tenancy.kind is not TenancyKind.PARENT:
+                is_seen = self._is_seen(query.scope, row)
+            else:
+                # Once for each run: its state tells whose its rows are.
+                if row.parent_key not in seen:
+                    seen[row.parent_key] = self._is_seen(query.scope, row)
+                is_seen = seen[row.parent_key]
+            if is_seen:
+                yield row
+
+    def _rows(self, entity: Entity, query: Query) -> Iterator[DocumentRow]:
+        layout, staged = self._files.layout(entity), self._staged.get(entity, {})
+        run = layout.pinned(entity, query)
+        if run is None:
+            waiting = {encoded(other): rows for other, rows in staged.items()}
+            for file in self._files.all(entity):
+                yield from overlaid(layout.form.rows(file), waiting.pop(file.name, {}))
+            for rows in waiting.values():
+                yield from overlaid(iter(()), rows)
+            return
+        file = self._files.file(entity, run)
+        if self._is_in_order(entity, query) and query.order[-1].descending:
+            yield from layout.form.backwards(file)
+            return
+        known = self._known_rows(entity, run)
+        yield from overlaid(layout.form.rows(file) if known is None else iter(known), staged.get(run, {}))
+
+    def _is_in_order(self, entity: Entity, query: Query) -> bool:
+        """Whether the file of the only run has the rows in the order of a list, or the reverse."""
+        layout = self._files.layout(entity)
+        run = layout.pinned(entity, query)
+        if run is None or not layout.form.in_order or run in self._staged.get(entity, {}):
+            return False
+        fixed = {item.field for item in query.where if isinstance(item, Equals)}
+        free = [key for key in query.order if key.field not in fixed]
+        return [key.field for key in free] == [entity.key[-1]] and query.order[-1].field == entity.key[-1]
+
+    def _exists(self, entity: Entity, run: str) -> bool:
+        with self._files.tree.opened(self._files.layout(entity).place(run)) as file:
+            return file is not None
+
+    def _known_rows(self, entity: Entity, run: str) -> list[FileRow] | None:
+        """Return the rows of a file that is small and cannot change before this unit ends."""
+        layout = self._files.layout(entity)
+        if layout.form.in_order or all((entity, run) not in held for held in self._locks.values()):
+            return None
+        if (entity, run) not in self._known:
+            self._known[entity, run] = list(layout.form.rows(self._files.file(entity, run)))
+        return self._known[entity, run]
+
+    def _stage(self, entity: Entity, key: Key, row: DocumentRow | None) -> None:
+        run = self._files.layout(entity).run_of(key)
+        self._staged.setdefault(entity, {}).setdefault(run, {})[key] = row
+
+    def _is_seen(self, scope: Tenants, row: DocumentRow) -> bool:
+        """Whether a scope sees a row; whose a file is that cannot be read, nobody can tell."""
+        kind = row.entity.tenancy.kind
+        if kind is TenancyKind.NONE or scope is ALL_TENANTS:
+            return True
+        if kind is TenancyKind.PARENT:
+            return self._sees_parent(scope, row)
+        owner = row.owner
+        # A list must not leave it out in silence, so everybody is told that it cannot be read.
+        is_whole = isinstance(row, FileRow) and row.whole
+        return is_whole or (owner is not UNKNOWN_TENANT and admits(scope, owner))
+
+    def _sees_parent(self, scope: Tenants, row: DocumentRow) -> bool:
+        parent, key = row.entity.parent, row.parent_key
+        if parent is None or key is None:
+            return False
+        found = self.get(parent.entity, key, scope)
+        if isinstance(found, FileRow) and found.whole and found.original is not None:
+            # Of this run nobody may see anything before somebody has repaired it.
+            reason = f"{found.original.where}: {found.error}"
+            raise undecodable(reason, entity=parent.entity.name, key=found.key_text, driver=DRIVER)
+        return found is not None
+
+
+def overlaid(rows: Iterator[FileRow], staged: Staged) -> Iterator[DocumentRow]:
+    """Yield the rows of a file with what is staged in their place, and behind them."""
+    yield from (row for row in rows if row.key not in staged)
+    yield from (row for row in staged.values() if row is not None)

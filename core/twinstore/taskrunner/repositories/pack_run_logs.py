@@ -1,0 +1,123 @@
+"""Logs of pack runs: appended below their run under numbers, read in order, removed by age."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from twinstore.access import Ref, Row
+from twinstore.retrying import repeat
+from twinstore.scope import id_argument
+from twinstore.taskrunner import queries
+from twinstore.taskrunner.catalog import PACK_RUN_LOGS, PACK_RUNS
+from twinstore.taskrunner.pack_run_logs import PackRunLogDraft, PackRunLogEntry, PackRunLogStore
+from twinstore.taskrunner.repositories.base import TaskRunnerRepository
+from twinstore.tenancy import AllTenants
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+    from twinstore.query import Query
+    from twinstore.tenancy import Tenants
+
+__all__ = ["PackRunLogs"]
+
+Entries = tuple[PackRunLogEntry, ...]
+
+
+class PackRunLogs(TaskRunnerRepository, PackRunLogStore):
+    """Implements :class:`~twinstore.taskrunner.pack_run_logs.PackRunLogStore`."""
+
+    @override
+    def append(self, entries: Sequence[PackRunLogEntry], *, tenant_id: str | AllTenants | None = None) -> int:
+        entries = self._models(entries, PackRunLogEntry, "entries")
+        scope = self._admit_run(tenant_id, "append")
+        if not entries:
+            self._check_writable()
+            return 0
+        runs = sorted({entry.run_id for entry in entries})
+        if len(runs) == 1:
+            return appended(self._access, scope, runs[0], entries)
+        if self._access.binding.in_unit:
+            return self._append_to_several(scope, runs, entries)
+        return repeat(lambda: self._append_to_several(scope, runs, entries))
+
+    @override
+    def append_next(
+        self, run_id: str, draft: PackRunLogDraft, *, tenant_id: str | AllTenants | None = None
+    ) -> PackRunLogEntry:
+        key = id_argument(run_id, "run_id")
+        draft = self._model(draft, PackRunLogDraft, "draft")
+        scope = self._admit_run(tenant_id, "append_next")
+        (row,) = self._access.append(
+            PACK_RUN_LOGS, Ref(PACK_RUNS, scope, (key,)), (Row(unnumbered(key, draft)),)
+        )
+        return row.model
+
+    @override
+    def read(
+        self,
+        run_id: str,
+        *,
+        after_sequence: int = 0,
+        limit: int = 500,
+        tenant_id: str | AllTenants | None = None,
+    ) -> Entries:
+        scope = self._admit_run(tenant_id, "read")
+        key = id_argument(run_id, "run_id")
+        return self._entries(queries.log_of_run(scope, key, after_sequence, limit))
+
+    @override
+    def read_window(
+        self,
+        run_id: str,
+        start: datetime,
+        end: datetime,
+        *,
+        limit: int = 500,
+        tenant_id: str | AllTenants | None = None,
+    ) -> Entries:
+        scope = self._admit_run(tenant_id, "read_window")
+        key = id_argument(run_id, "run_id")
+        return self._entries(queries.window_of_log(scope, key, start, end, limit))
+
+    @override
+    def last_sequence(self, run_id: str, *, tenant_id: str | AllTenants | None = None) -> int:
+        scope = self._admit_run(tenant_id, "last_sequence")
+        last = self._entries(queries.last_entry(scope, id_argument(run_id, "run_id")))
+        return last[0].sequence if last else 0
+
+    @override
+    def purge(self, before: datetime, *, batch_size: int = 500) -> int:
+        return self._purge(PACK_RUN_LOGS, self._admit_system("purge"), before, batch_size)
+
+    def _entries(self, query: Query) -> Entries:
+        return self._page(PACK_RUN_LOGS, query).items
+
+    def _append_to_several(self, scope: Tenants, runs: Sequence[str], entries: Entries) -> int:
+        """Append to the logs of several runs in one unit.
+
+        In the order of their ids, so that callers which append to the same runs do not deadlock.
+        """
+        with self._access.unit(scope, atomic=False) as unit:
+            return sum(
+                appended(unit, scope, run_id, tuple(entry for entry in entries if entry.run_id == run_id))
+                for run_id in runs
+            )
+
+
+def appended(access: Access, scope: Tenants, run_id: str, entries: Entries) -> int:
+    """Append to the log of one run; return how many entries are new."""
+    rows = [Row(entry) for entry in entries]
+    stored = access.append(PACK_RUN_LOGS, Ref(PACK_RUNS, scope, (run_id,)), rows)
+    # What was stored before comes back as another object; a number of its own keeps the given one.
+    return sum(row is given for row, given in zip(stored, rows, strict=True))
+
+
+def unnumbered(run_id: str, draft: PackRunLogDraft) -> PackRunLogEntry:
+    """Return an entry that lacks its number, which the store gives it; nobody but the store sees it so."""
+    # Past the checks, which would ask for a number; the entry is checked when it gets one.
+    make: Callable[..., PackRunLogEntry] = PackRunLogEntry.model_construct
+    return make(run_id=run_id, **draft.__dict__, sequence=None)

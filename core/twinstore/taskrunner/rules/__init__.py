@@ -1,0 +1,1 @@
+"""What the repositories of the task runner decide, as functions of models alone."""

@@ -1,0 +1,1 @@
+"""The contracts of the task runner, one module per topic."""

@@ -1,0 +1,1 @@
+"""The contracts of tracking, one file for each part."""

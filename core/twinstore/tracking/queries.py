@@ -1,0 +1,151 @@
+"""The lists of tracking as data: filter, order and limits in one place for every driver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from twinstore.errors import ValidationError
+from twinstore.paging import SortKey
+from twinstore.query import Before, Condition, Equals, OneOf, Query, build_query
+from twinstore.scope import id_argument, instant_argument, member_argument
+from twinstore.tenancy import NO_TENANT
+from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
+from twinstore.tracking.sessions import SessionQueryOptions
+from twinstore.tracking.tasks import TaskQueryOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from enum import StrEnum
+
+__all__ = [
+    "available_machines",
+    "counted_tasks",
+    "machines",
+    "sessions",
+    "sessions_of_project",
+    "stale_sessions",
+    "tasks",
+    "tasks_of_session",
+]
+
+LONGEST_PAGE: Final = 100
+MOST_STALE: Final = 1000
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+LATEST_SESSIONS: Final = (SortKey("started_at", descending=True, time=True), SortKey("session_id"))
+SILENT_SESSIONS: Final = (SortKey("last_heartbeat", time=True), SortKey("session_id"))
+OLDEST_TASKS: Final = (SortKey("created_at", time=True), SortKey("task_id"))
+BY_MACHINE: Final = (SortKey("machine_id"),)
+
+
+def sessions(options: SessionQueryOptions | None) -> Query:
+    """Return the query of ``TrackingSessionRepository.list``."""
+    options = options or SessionQueryOptions()
+    where = _statuses(options.statuses, SessionStatus)
+    where += _equal("project_id", options.project_id)
+    where += _equal("machine_id", options.machine_id)
+    return build_query(
+        "sessions",
+        scope=NO_TENANT,
+        where=where,
+        order=LATEST_SESSIONS,
+        limit=options.limit,
+        maximum=LONGEST_PAGE,
+        page_token=options.page_token,
+    )
+
+
+def stale_sessions(now: datetime, threshold: object, limit: int) -> Query:
+    """Return the query of ``TrackingSessionRepository.find_stale``."""
+    silence = threshold_argument(threshold)
+    instant = instant_argument(now, "now")
+    # Nobody was silent since before the calendar began.
+    since = instant - silence if silence <= instant - EARLIEST else EARLIEST
+    where = (Equals("status", SessionStatus.ACTIVE.value), Before("last_heartbeat", since))
+    found = build_query(
+        "sessions", scope=NO_TENANT, where=where, order=SILENT_SESSIONS, limit=limit, maximum=MOST_STALE
+    )
+    # One broken row would keep every other session from being found.
+    return replace(found, passes_over=True)
+
+
+def threshold_argument(threshold: object) -> timedelta:
+    """Return a length of time, or raise ``ValidationError``."""
+    if not isinstance(threshold, timedelta) or threshold <= timedelta(0):
+        raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
+    return threshold
+
+
+def sessions_of_project(project_id: str) -> Query:
+    """Return the query behind ``TrackingSessionRepository.count_by_status``."""
+    where = _equal("project_id", project_id)
+    order = (SortKey("session_id"),)
+    return build_query("sessions", scope=NO_TENANT, where=where, order=order, limit=1, maximum=1)
+
+
+def tasks(options: TaskQueryOptions | None) -> Query:
+    """Return the query of ``TrackingTaskRepository.list``."""
+    options = options or TaskQueryOptions()
+    where = _statuses(options.statuses, TaskStatus)
+    where += _equal("session_id", options.session_id)
+    where += _equal("project_id", options.project_id)
+    return build_query(
+        "tasks",
+        scope=NO_TENANT,
+        where=where,
+        order=OLDEST_TASKS,
+        limit=options.limit,
+        maximum=LONGEST_PAGE,
+        page_token=options.page_token,
+    )
+
+
+def tasks_of_session(session_id: str, limit: int) -> Query:
+    """Return the query of the tasks of a session, for their removal."""
+    where = _equal("session_id", session_id)
+    return build_query("tasks", scope=NO_TENANT, where=where, order=OLDEST_TASKS, limit=limit, maximum=limit)
+
+
+def counted_tasks(session_id: str | None, project_id: str | None) -> Query:
+    """Return the query behind ``TrackingTaskRepository.progress``."""
+    where = [*_equal("session_id", session_id), *_equal("project_id", project_id)]
+    return build_query("tasks", scope=NO_TENANT, where=where, order=OLDEST_TASKS, limit=1, maximum=1)
+
+
+def machines(statuses: Collection[MachineStatus] | None, limit: int, page_token: str | None) -> Query:
+    """Return the query of ``TrackingMachineRepository.list``."""
+    return build_query(
+        "machines",
+        scope=NO_TENANT,
+        where=_statuses(statuses, MachineStatus),
+        order=BY_MACHINE,
+        limit=limit,
+        maximum=LONGEST_PAGE,
+        page_token=page_token,
+    )
+
+
+def available_machines(limit: int, page_token: str | None) -> Query:
+    """Return the query behind ``TrackingMachineRepository.list_available``: what is online."""
+    return build_query(
+        "machines",
+        scope=NO_TENANT,
+        where=(Equals("status", MachineStatus.ONLINE.value),),
+        order=BY_MACHINE,
+        limit=limit,
+        maximum=LONGEST_PAGE,
+        page_token=page_token,
+    )
+
+
+def _statuses(statuses: Collection[StrEnum] | None, cls: type[StrEnum]) -> list[Condition]:
+    if statuses is None:
+        return []
+    # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
+    values = sorted({member_argument(status, cls, "statuses").value for status in statuses})
+    return [OneOf("status", tuple(values))]
+
+
+def _equal(field: str, value: str | None) -> list[Condition]:
+    return [] if value is None else [Equals(field, id_argument(value, field))]

@@ -1,0 +1,56 @@
+"""What all models of tracking share: names in snake_case on the wire, and instants that the store sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+from uuid import uuid4
+
+from pydantic import AfterValidator, ConfigDict
+
+from twinstore.canonical import CanonicalModel
+from twinstore.clock import SystemClock
+from twinstore.fields import Count32, Id
+from twinstore.scope import instant_argument
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+__all__ = ["AUTOMATIC", "IdList", "SlotList", "TrackingRecord", "is_zero", "new_id", "started_now"]
+
+AUTOMATIC: Final = ("created_at", "updated_at")
+"""The fields that a repository sets by the clock of its storage, whatever a caller says."""
+
+
+class TrackingRecord(CanonicalModel):
+    """Base of the models: the customer's names stand on the wire as they are in Python."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+
+def without_repeats(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values without repeated ones, in their order."""
+    return tuple(dict.fromkeys(values))
+
+
+def slots_without_repeats(values: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers without repeated ones, in their order."""
+    return tuple(dict.fromkeys(values))
+
+
+IdList = Annotated[tuple[Id, ...], AfterValidator(without_repeats)]
+SlotList = Annotated[tuple[Count32, ...], AfterValidator(slots_without_repeats)]
+
+
+def is_zero(value: int) -> bool:
+    """Whether a counter is left out of the wire form."""
+    return value == 0
+
+
+def new_id() -> str:
+    """Return a random UUID as ids of sessions and tasks have it."""
+    return str(uuid4())
+
+
+def started_now(now: datetime | None) -> datetime:
+    """Return the instant that a caller gives, or that of the operating system."""
+    return SystemClock().now() if now is None else instant_argument(now, "now")

@@ -1,0 +1,69 @@
+"""What the repositories of tracking share: rows without tenant, a clock, and the options of the host."""
+
+from __future__ import annotations
+
+from copy import copy
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Self
+
+from typing_extensions import override
+
+from twinstore.clock import SystemClock
+from twinstore.repository import Repository
+from twinstore.scope import instant_argument
+from twinstore.tenancy import NO_TENANT
+from twinstore.tracking.options import TrackingOptions
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+    from twinstore.catalog import Entity
+    from twinstore.clock import Clock
+    from twinstore.tenancy import Tenants
+
+__all__ = ["TrackingRepository"]
+
+PURPOSE: Final = "tracking"
+SYSTEM: Final = SystemClock()
+DEFAULTS: Final = TrackingOptions()
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class TrackingRepository(Repository):
+    """Base of the repositories of tracking."""
+
+    @override
+    def __init__(self, access: Access) -> None:
+        super().__init__(access)
+        self._clock: Clock = SYSTEM
+        self._options = DEFAULTS
+
+    def tuned(self, clock: Clock, options: TrackingOptions) -> Self:
+        """Return the same repository with the clock and the options of a host."""
+        # A copy: a driver may have made it by a class of its own.
+        made = copy(self)
+        made._clock, made._options = clock, options  # noqa: SLF001  # of this class
+        return made
+
+    def _scope(self) -> Tenants:
+        """Admit a call, each of which is about rows without tenant; return their scope.
+
+        Raises:
+            TenantScopeError: in a session of one tenant, which would keep nothing apart here.
+        """
+        # System scope sees every row, and those of nobody too.
+        if self._access.binding.scope.purpose is not None:
+            self._access.binding.state.check()
+            return NO_TENANT
+        return self._admit_scope(None, PURPOSE)
+
+    def _threshold(self, threshold: timedelta | None) -> timedelta:
+        """Return the silence after which a session is stale."""
+        return timedelta(seconds=self._options.stale_after_seconds) if threshold is None else threshold
+
+    def _purge_ended(self, entity: Entity, now: datetime, batch_size: int) -> int:
+        """Remove what ended longer ago than the host keeps it."""
+        scope, instant = self._scope(), instant_argument(now, "now")
+        age = timedelta(days=self._options.retention_days)
+        # Nothing ended before the calendar began.
+        before = instant - age if age <= instant - EARLIEST else EARLIEST
+        return self._purge(entity, scope, before, batch_size) if age else 0

@@ -1,0 +1,141 @@
+"""Steps over machines and sessions: which session runs where, and in which slot.
+
+Every such step writes the rows of the machines that it decides about, so that two of them never decide over
+the same list. It locks machines before sessions, each by id, so that steps do not deadlock. Which rows it
+needs follows from rows that are read before; where those have changed when they are locked, it begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from twinstore.access import Ref, Row
+from twinstore.failures import lost_race
+from twinstore.retrying import repeat
+from twinstore.tenancy import NO_TENANT
+from twinstore.tracking.catalog import MACHINES, SESSIONS
+from twinstore.tracking.machines import TrackingMachine
+from twinstore.tracking.rules.records import touched
+from twinstore.tracking.rules.slots import Place
+from twinstore.tracking.sessions import TrackingSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from twinstore.access import Access, Moment, Rows
+
+__all__ = ["change_places"]
+
+R = TypeVar("R", TrackingMachine, TrackingSession)
+
+
+Decide = Callable[[Place], "Place | None"]
+"""Returns what is to be written: what changes, and machines that serialise the decision; ``None``: none."""
+
+
+def change_places(
+    access: Access,
+    now: datetime,
+    decide: Decide,
+    *,
+    session_id: str | None = None,
+    machine_id: str | None = None,
+) -> Place:
+    """Decide about a session and its machine, and about a machine with all that it lists, in one step.
+
+    Returns the rows as they are stored then.
+
+    Raises:
+        ConcurrencyError: in a unit, where the rows were read at another state than they are locked in;
+            outside one, when others changed them at every attempt.
+    """
+
+    def once() -> Place:
+        return _Step(access, now, decide, session_id, machine_id).run()
+
+    # In a unit only the whole of it can be repeated, because it reads one state.
+    return once() if access.binding.in_unit else repeat(once)
+
+
+class _Step:
+    """One attempt."""
+
+    def __init__(
+        self,
+        access: Access,
+        now: datetime,
+        decide: Decide,
+        session_id: str | None,
+        machine_id: str | None,
+    ) -> None:
+        self._access = access
+        self._now = now
+        self._decide = decide
+        self._session_id = session_id
+        self._machine_id = machine_id
+        self._machines: list[str] = []
+        self._sessions: list[str] = []
+        self._place = Place()
+
+    def run(self) -> Place:
+        """Read what tells the rows, lock them, decide and write."""
+        session = self._read_session()
+        listed = self._read_listed()
+        self._machines = _sorted([self._machine_id, None if session is None else session.machine_id])
+        self._sessions = _sorted([*listed, self._session_id])
+        refs: list[Ref] = [Ref(MACHINES, NO_TENANT, (key,)) for key in self._machines]
+        refs += [Ref(SESSIONS, NO_TENANT, (key,)) for key in self._sessions]
+        self._access.change(refs, self._rule)
+        return self._place
+
+    def _read_session(self) -> TrackingSession | None:
+        if self._session_id is None:
+            return None
+        (row,) = self._access.find(SESSIONS, NO_TENANT, [(self._session_id,)])
+        return None if row is None else row.model
+
+    def _read_listed(self) -> tuple[str, ...]:
+        if self._machine_id is None:
+            return ()
+        (row,) = self._access.find(MACHINES, NO_TENANT, [(self._machine_id,)])
+        return () if row is None else row.model.active_sessions
+
+    def _rule(self, rows: Rows, now: Moment) -> Rows:
+        # The clock of the storage says when, as of every instant that a repository sets.
+        del now
+        models = [None if row is None else row.model for row in rows]
+        stored = Place(
+            {item.machine_id: item for item in models if isinstance(item, TrackingMachine)},
+            {item.session_id: item for item in models if isinstance(item, TrackingSession)},
+        )
+        self._check_whole(stored)
+        decided = self._decide(stored) or Place()
+        machines = {key: self._touched(stored.machines[key], item) for key, item in decided.machines.items()}
+        sessions = {key: self._touched(stored.sessions[key], item) for key, item in decided.sessions.items()}
+        self._place = stored.changed(Place(machines, sessions))
+        return (
+            *(_row(machines.get(key)) for key in self._machines),
+            *(_row(sessions.get(key)) for key in self._sessions),
+        )
+
+    def _check_whole(self, stored: Place) -> None:
+        """Begin again where rows that the decision needs are not among those that are locked."""
+        session = stored.sessions.get(self._session_id or "")
+        if session is not None and session.machine_id not in self._machines:
+            raise lost_race(SESSIONS, session.session_id, self._access.binding.driver)
+        machine = stored.machines.get(self._machine_id or "")
+        if machine is not None and not {*machine.active_sessions} <= {*self._sessions}:
+            raise lost_race(MACHINES, machine.machine_id, self._access.binding.driver)
+
+    def _touched(self, stored: R, changed: R) -> R:
+        return touched(stored, changed, self._now)
+
+
+def _row(model: TrackingMachine | TrackingSession | None) -> Row | None:
+    return None if model is None else Row(model)
+
+
+def _sorted(keys: Iterable[str | None]) -> list[str]:
+    return sorted({key for key in keys if key is not None})

@@ -1,0 +1,1 @@
+"""What a write of tracking must satisfy against what is stored."""

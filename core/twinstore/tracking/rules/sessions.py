@@ -1,0 +1,123 @@
+"""What a write of a session must satisfy against the stored session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twinstore.failures import forbidden_move
+from twinstore.tracking.catalog import SESSIONS
+from twinstore.tracking.enums import SessionStatus
+from twinstore.tracking.rules.records import check_expected, check_unchanged, kept
+from twinstore.tracking.sessions import SessionHealth, TrackingSession
+from twinstore.tracking.states import Way, ways_of
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from twinstore.jsontext import JsonObject
+
+__all__ = ["alive", "ended", "failure_of", "health_of", "recovered", "updated"]
+
+# What a session is, and what the methods about machines and recovery decide.
+IMMUTABLE: Final = ("project_id", "machine_id", "docker_slot", "started_at", "recovery_attempts")
+FAILURE: Final = "failure"
+HOW: Final = {
+    Way.HEARTBEAT: "a heartbeat or recover makes it active",
+    Way.RECOVER: "recover makes it active",
+}
+
+
+def updated(
+    stored: TrackingSession, record: TrackingSession, expected: SessionStatus | None, now: datetime
+) -> TrackingSession:
+    """Return what an update stores; the stored session where nothing changes."""
+    # Before the comparison: who expects another status has not seen what is stored.
+    check_expected(SESSIONS, stored.session_id, stored.status, expected)
+    seen = max(stored.last_heartbeat, record.last_heartbeat)
+    record = kept(stored, record).evolve(last_heartbeat=seen)
+    # Before the rules: a repeated call is allowed also where no move leaves the status.
+    if record == stored:
+        return stored
+    check_move(stored, record.status, Way.UPDATE)
+    ends = record.status.ended
+    check_unchanged(
+        SESSIONS,
+        stored,
+        record,
+        IMMUTABLE if ends else (*IMMUTABLE, "completed_at"),
+        "assign_session, recover and the end of a session do",
+    )
+    return record.evolve(completed_at=record.completed_at or now) if ends else record
+
+
+def alive(stored: TrackingSession, now: datetime, current_task_id: str | None) -> TrackingSession:
+    """Return a session after a heartbeat, which never lies before the last one; a stalled one is active."""
+    status = SessionStatus.ACTIVE if stored.status is SessionStatus.STALLED else stored.status
+    if stored.status.ended:
+        raise forbidden(stored, SessionStatus.ACTIVE, "it has ended and lives no more")
+    return stored.evolve(
+        status=status,
+        last_heartbeat=max(now, stored.last_heartbeat),
+        current_task_id=current_task_id or stored.current_task_id,
+    )
+
+
+def ended(
+    stored: TrackingSession, status: SessionStatus, now: datetime, failure: JsonObject | None = None
+) -> TrackingSession:
+    """Return a session that is completed, or failed for a reason; the stored one where it ended equally."""
+    metadata = stored.metadata if failure is None else {**stored.metadata, FAILURE: failure}
+    record = stored.evolve(status=status, completed_at=now, metadata=metadata)
+    if record != stored:
+        check_move(stored, status, Way.END)
+    return record
+
+
+def failure_of(reason: str, details: JsonObject | None) -> JsonObject:
+    """Return what the metadata of a failed session says."""
+    return {"reason": reason} if details is None else {"reason": reason, "details": details}
+
+
+def recovered(
+    stored: TrackingSession, machine_id: str, slot: int | None, task: str | None, now: datetime
+) -> TrackingSession:
+    """Return a session that works again, on a machine."""
+    check_move(stored, SessionStatus.ACTIVE, Way.RECOVER)
+    return stored.evolve(
+        machine_id=machine_id,
+        docker_slot=slot,
+        status=SessionStatus.ACTIVE,
+        last_heartbeat=max(now, stored.last_heartbeat),
+        current_task_id=task or stored.current_task_id,
+        completed_at=None,
+        recovery_attempts=stored.recovery_attempts + 1,
+    )
+
+
+def health_of(session: TrackingSession, now: datetime, threshold: timedelta) -> SessionHealth:
+    """Return how lively a session is."""
+    # A heartbeat by a clock that goes ahead is no older than now.
+    age = max(now - session.last_heartbeat, now - now)
+    is_silent = session.status is SessionStatus.ACTIVE and age > threshold
+    failed = session.status is SessionStatus.FAILED
+    return SessionHealth(
+        session_id=session.session_id,
+        status=session.status,
+        score=0 if failed else round(100 - 100 * min(1.0, age / threshold)),
+        age_seconds=age.total_seconds(),
+        stale=is_silent or session.status is SessionStatus.STALLED,
+    )
+
+
+def check_move(stored: TrackingSession, status: SessionStatus, way: Way) -> None:
+    """Refuse a move that the state machine forbids, or admits by another way only."""
+    ways = ways_of(stored.status, status)
+    if way in ways:
+        return
+    how = next((text for other, text in HOW.items() if other in ways), "this move is not allowed")
+    raise forbidden(stored, status, how)
+
+
+def forbidden(stored: TrackingSession, status: SessionStatus, why: str) -> Exception:
+    """Return the error of a forbidden move."""
+    return forbidden_move(SESSIONS.name, SESSIONS.singular, stored.session_id, (stored.status, status), why)

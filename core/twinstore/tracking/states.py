@@ -1,0 +1,66 @@
+"""State machines of tracking: which moves there are, and by which way each is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
+
+__all__ = ["MACHINE_MOVES", "SESSION_MOVES", "TASK_MOVES", "Way", "is_terminal", "ways_of"]
+
+
+class Way(Enum):
+    """How a move is made."""
+
+    UPDATE = "an update"
+    END = "complete or fail"
+    HEARTBEAT = "a heartbeat"
+    SWEEP = "mark_stalled"
+    RECOVER = "recover"
+
+
+Ways = frozenset[Way]
+ACTIVE, PAUSED, COMPLETED, FAILED, STALLED = SessionStatus
+BY_UPDATE: Final[Ways] = frozenset({Way.UPDATE})
+AT_END: Final[Ways] = frozenset({Way.UPDATE, Way.END})
+SESSION_MOVES: Final[Mapping[SessionStatus, Mapping[SessionStatus, Ways]]] = {
+    ACTIVE: {
+        PAUSED: BY_UPDATE,
+        STALLED: frozenset({Way.UPDATE, Way.SWEEP}),
+        COMPLETED: AT_END,
+        FAILED: AT_END,
+    },
+    PAUSED: {ACTIVE: BY_UPDATE, STALLED: BY_UPDATE, COMPLETED: AT_END, FAILED: AT_END},
+    STALLED: {ACTIVE: frozenset({Way.HEARTBEAT, Way.RECOVER}), COMPLETED: AT_END, FAILED: AT_END},
+    FAILED: {ACTIVE: frozenset({Way.RECOVER})},
+    COMPLETED: {},
+}
+
+PENDING, IN_PROGRESS, DONE, BROKEN, BLOCKED = TaskStatus
+TASK_MOVES: Final[Mapping[TaskStatus, frozenset[TaskStatus]]] = {
+    PENDING: frozenset({IN_PROGRESS, BLOCKED}),
+    IN_PROGRESS: frozenset({BLOCKED, DONE, BROKEN}),
+    BLOCKED: frozenset({PENDING, IN_PROGRESS}),
+    BROKEN: frozenset({PENDING}),
+    DONE: frozenset(),
+}
+
+MACHINE_MOVES: Final[Mapping[MachineStatus, frozenset[MachineStatus]]] = {
+    MachineStatus.ONLINE: frozenset({MachineStatus.OFFLINE, MachineStatus.MAINTENANCE}),
+    MachineStatus.OFFLINE: frozenset({MachineStatus.ONLINE, MachineStatus.MAINTENANCE}),
+    MachineStatus.MAINTENANCE: frozenset({MachineStatus.ONLINE, MachineStatus.OFFLINE}),
+}
+
+
+def ways_of(origin: SessionStatus, target: SessionStatus) -> Ways:
+    """Return the ways from one status of a session to another; staying is an update, unless it has ended."""
+    if origin is target:
+        return frozenset() if origin.ended else BY_UPDATE
+    return SESSION_MOVES[origin].get(target, frozenset())
+
+
+def is_terminal(status: TaskStatus) -> bool:
+    """Whether no move leaves a status of a task."""
+    return not TASK_MOVES[status]

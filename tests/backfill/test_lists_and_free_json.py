@@ -1,0 +1,254 @@
+"""Lists of integers and nested free JSON between two servers, in entities of the kit."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pytest
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from psycopg import sql
+from pymongo import MongoClient
+
+from tests.backfill.hostile.rows import MAKERS, stored_lines
+from tests.contract.deployments.mongo import MongoDeployment
+from tests.contract.deployments.postgres import PostgresDeployment
+from twinstore.bulk import KeyRange
+from twinstore.tenancy import Tenant
+from twinstore.testing.datasets import Dataset, factory_of
+from twinstore.testing.entities import DEVICES, MODULE, NOTES
+from twinstore_backfill.verify.building import EntityFindings
+from twinstore_backfill.verify.ranges import RangeComparison, compare_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pymongo.database import Database
+
+    from tests.databases import MongoDatabase, PostgresDatabase
+    from twinstore.access import Access, Row
+    from twinstore.backend import ModuleBackend
+    from twinstore.bulk import BulkPort, OnConflict
+    from twinstore.catalog import Entity
+
+Document = dict[str, Any]
+DATASET: Final = Dataset(Tenant("acme"), "lists")
+ENTITIES: Final = (NOTES, DEVICES)
+ROWS: Final = 12
+# The note that has the steps 0, 1 and -1, and the seat -1.
+NUMBER: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both stores with the module of the kit, and ways past their drivers."""
+
+    documents: ModuleBackend[Access]
+    tables: ModuleBackend[Access]
+    database: Database[Document]
+    admin: psycopg.Connection[Any]
+
+    def fill(self, backend: ModuleBackend[Access]) -> None:
+        for entity in ENTITIES:
+            factory_of(entity).fill(backend.bulk.access(), DATASET, ROWS)
+
+    def bare(self, entity: Entity) -> list[bytes]:
+        """Return the documents byte by byte, in the order of their identities."""
+        collection = self.database[entity.collection]
+        raw = collection.with_options(collection.codec_options.with_options(document_class=RawBSONDocument))
+        return [bytes(document.raw) for document in raw.find().sort("_id")]
+
+    def set_in_note(self, name: str, value: object) -> None:
+        """Put a value under a name of one document; its validator would refuse most of them."""
+        change = {"$set": {name: value}}
+        update = [{"q": {"_id": note(NUMBER).model.wire()["id"]}, "u": change}]
+        done = self.database.command(
+            "update", NOTES.collection, updates=update, bypassDocumentValidation=True
+        )
+        assert done["nModified"] == 1
+
+    def set_in_row(self, name: str, text: str) -> None:
+        """Put a value, as the text of its type, into a column of one row."""
+        change = sql.SQL("UPDATE kit.notes SET {} = %s WHERE id = %s").format(sql.Identifier(name))
+        assert self.admin.execute(change, [text, note(NUMBER).model.wire()["id"]]).rowcount == 1
+
+
+@pytest.fixture
+def sides(empty_mongo_database: MongoDatabase, empty_postgres_database: PostgresDatabase) -> Iterator[Sides]:
+    with ExitStack() as stack:
+        client = stack.enter_context(MongoClient[Document](empty_mongo_database.url, tz_aware=True))
+        documents = MongoDeployment(MODULE, empty_mongo_database, client)
+        tables = PostgresDeployment(MODULE, empty_postgres_database)
+        stack.enter_context(closing(tables.probe))
+        yield Sides(
+            stack.enter_context(documents.open_module(MODULE)),
+            stack.enter_context(tables.open_module(MODULE)),
+            client[empty_mongo_database.name],
+            stack.enter_context(psycopg.connect(empty_postgres_database.superuser_url, autocommit=True)),
+        )
+
+
+def types_in(field: str) -> Document:
+    """Return the expression of the types of the items of a list."""
+    return {"$map": {"input": field, "in": {"$type": "$$this"}}}
+
+
+def note(number: int) -> Row[Any]:
+    return factory_of(NOTES).row(DATASET, number)
+
+
+def copy(source: BulkPort, target: BulkPort, *, on_conflict: OnConflict = "fail") -> list[str]:
+    """Copy both entities; return why rows were kept back."""
+    reasons: list[str] = []
+    for entity in ENTITIES:
+        with source.view() as view, target.writer(entity, on_conflict=on_conflict) as writer:
+            for batch in view.records(entity, KeyRange()):
+                reasons += [record.error for record in batch if record.error is not None]
+                writer.write([record for record in batch if record.error is None])
+            outcome = writer.flush()
+            assert not outcome.rejected
+            assert on_conflict == "overwrite" or not outcome.conflicts
+            writer.commit()
+    return reasons
+
+
+def findings_of(source: BulkPort, target: BulkPort, entity: Entity) -> EntityFindings:
+    findings = EntityFindings(entity, {"acme": (ROWS, ROWS)})
+    findings.add(compare_range(RangeComparison(source, target, entity, None, None), KeyRange()))
+    return findings
+
+
+def assert_equal(source: BulkPort, target: BulkPort) -> None:
+    for entity in ENTITIES:
+        findings = findings_of(source, target, entity)
+        report = findings.report()
+        assert (report.result, report.counts.equal, findings.equivalences) == ("pass", ROWS, {})
+
+
+def test_rows_go_there_and_back_and_every_byte_is_as_before(sides: Sides) -> None:
+    sides.fill(sides.documents)
+    before = {entity: sides.bare(entity) for entity in ENTITIES}
+    assert copy(sides.documents.bulk, sides.tables.bulk) == []
+    assert_equal(sides.documents.bulk, sides.tables.bulk)
+    for entity in ENTITIES:
+        sides.database[entity.collection].delete_many({})
+    assert copy(sides.tables.bulk, sides.documents.bulk) == []
+    assert_equal(sides.tables.bulk, sides.documents.bulk)
+    assert {entity: sides.bare(entity) for entity in ENTITIES} == before
+
+
+def test_items_have_the_bits_of_the_column(sides: Sides) -> None:
+    sides.fill(sides.tables)
+    copy(sides.tables.bulk, sides.documents.bulk)
+    types = sides.admin.execute(
+        "SELECT DISTINCT pg_typeof(steps)::text, pg_typeof(seats)::text FROM kit.notes"
+    ).fetchall()
+    assert types == [("bigint[]", "integer[]")]
+    (stored,) = sides.database.notes.aggregate(
+        [
+            {"$match": {"steps": {"$size": 3}}},
+            {
+                "$project": {
+                    name: {"$map": {"input": f"${name}", "in": {"$type": "$$this"}}}
+                    for name in ("steps", "seats")
+                }
+            },
+        ]
+    )
+    assert (stored["steps"], stored["seats"]) == (["long"] * 3, ["int"])
+
+
+WRONG_IN_DOCUMENTS: Final[dict[str, tuple[str, object, str]]] = {
+    "items of 32 bits": ("steps", [0, 1, -1], "doc.steps[0]"),
+    "items of 64 bits in a narrow list": ("seats", [Int64(-1)], "doc.seats[0]"),
+    "a double": ("steps", [Int64(0), 1.0, Int64(-1)], "doc.steps[1]"),
+    "another order": ("steps", [Int64(1), Int64(0), Int64(-1)], "doc.steps[0]"),
+    "one less": ("steps", [Int64(0), Int64(1)], "doc.steps[2]"),
+    "a null in it": ("steps", [Int64(0), None, Int64(-1)], "doc.steps[1]"),
+    "a null for it": ("seats", None, "doc.seats"),
+    "a list in a list": ("steps", [[Int64(0), Int64(1), Int64(-1)]], "doc.steps[0]"),
+    "one number": ("steps", Int64(0), "doc.steps"),
+    "an object for a date": ("extra.a", {"b": {"$date": "2025-10-26T14:05:00+00:00"}}, "doc.extra.a.b"),
+}
+WRONG_IN_TABLES: Final[dict[str, tuple[str, str, str]]] = {
+    "another order": ("steps", "{1,0,-1}", "doc.steps[0]"),
+    "one more": ("steps", "{0,1,-1,0}", "doc.steps[3]"),
+    "a null in it": ("steps", "{0,NULL,-1}", "doc.steps[1]"),
+    "another beginning": ("steps", "[0:2]={0,1,-1}", "doc.steps"),
+    "two dimensions": ("steps", "{{0,1,-1}}", "doc.steps[0]"),
+    "an empty one for none": ("seats", "{}", "doc.seats[0]"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_IN_DOCUMENTS)
+def test_a_document_that_is_stored_otherwise_is_named_and_written_anew(sides: Sides, name: str) -> None:
+    sides.fill(sides.tables)
+    copy(sides.tables.bulk, sides.documents.bulk)
+    field, value, path = WRONG_IN_DOCUMENTS[name]
+    sides.set_in_note(field, value)
+    assert_named_and_repaired(sides.tables.bulk, sides.documents.bulk, path)
+
+
+@pytest.mark.parametrize("name", WRONG_IN_TABLES)
+def test_a_row_that_is_stored_otherwise_is_named_and_written_anew(sides: Sides, name: str) -> None:
+    sides.fill(sides.documents)
+    copy(sides.documents.bulk, sides.tables.bulk)
+    field, value, path = WRONG_IN_TABLES[name]
+    sides.set_in_row(field, value)
+    assert_named_and_repaired(sides.documents.bulk, sides.tables.bulk, path)
+
+
+def assert_named_and_repaired(source: BulkPort, target: BulkPort, path: str) -> None:
+    report = findings_of(source, target, NOTES).report()
+    (found,) = report.different.shown
+    assert (report.counts.different, found.key) == (1, NOTES.key_of(note(NUMBER).model, {}))
+    assert any(item.startswith(path) for item in found.paths), found.paths
+    copy(source, target, on_conflict="overwrite")
+    assert_equal(source, target)
+
+
+def test_what_models_read_all_the_same_is_copied_and_told(sides: Sides) -> None:
+    sides.fill(sides.documents)
+    sides.set_in_note("steps", [0, 1.0, Int64(-1)])
+    assert copy(sides.documents.bulk, sides.tables.bulk) == []
+    findings = findings_of(sides.documents.bulk, sides.tables.bulk, NOTES)
+    assert (findings.report().result, findings.equivalences) == ("pass", {"number_type": 1})
+    sides.set_in_row("steps", "[5:7]={0,1,-1}")
+    sides.database[NOTES.collection].delete_many({})
+    sides.database[DEVICES.collection].delete_many({})
+    assert copy(sides.tables.bulk, sides.documents.bulk) == []
+    findings = findings_of(sides.tables.bulk, sides.documents.bulk, NOTES)
+    assert (findings.report().result, findings.equivalences) == ("pass", {"list_bounds": 1})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_text_of_arrays_is_that_of_the_server(sides: Sides, seed: int) -> None:
+    sides.fill(sides.tables)
+    rng = Random(seed)  # not for secrets
+    for name, kind in (("steps", "int8[]"), ("seats", "int4[]"), ("tags", "text[]")):
+        sides.set_in_row(name, MAKERS[kind](rng, None))
+    with sides.tables.bulk.view() as view:
+        texts = [str(record.original) for batch in view.records(NOTES, KeyRange()) for record in batch]
+    lines = [base64.b64decode(json.loads(text)["row"]) for text in texts]
+    assert sorted(lines) == sorted(stored_lines(sides.admin, NOTES))
+
+
+@pytest.mark.parametrize("text", ["{0,NULL}", "{{0,1},{2,3}}", "[0:1]={0,NULL}"])
+def test_what_no_model_reads_is_kept_back_with_its_text(sides: Sides, text: str) -> None:
+    sides.fill(sides.tables)
+    sides.set_in_row("steps", text)
+    with sides.tables.bulk.view() as view:
+        bad = [record for batch in view.records(NOTES, KeyRange()) for record in batch if record.error]
+    assert len(bad) == 1
+    original = json.loads(str(bad[0].original))
+    assert original["document"]["steps"] == text
+    (reason,) = copy(sides.tables.bulk, sides.documents.bulk)
+    assert "steps" in reason
+    report = findings_of(sides.tables.bulk, sides.documents.bulk, NOTES).report()
+    assert (report.counts.quarantined, report.counts.equal) == (1, ROWS - 1)

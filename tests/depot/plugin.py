@@ -1,0 +1,23 @@
+"""Describes the module without importing what it stores."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twinstore.modules import ModulePlugin, ModuleSpec
+from twinstore.options import ModuleOptions, ModuleSettings
+
+
+def spec() -> ModuleSpec[object]:
+    """Return the module."""
+    from tests.depot.module import MODULE  # noqa: PLC0415  # the plug-in is read by every host
+
+    return MODULE
+
+
+PLUGIN: Final = ModulePlugin(
+    name="depot",
+    title="Depot",
+    settings=ModuleSettings(section="Depot", options=ModuleOptions, option_paths={}),
+    spec=spec,
+)

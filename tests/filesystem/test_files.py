@@ -1,0 +1,282 @@
+"""What stands in the tree, what becomes of interrupted writes, and what a call opens."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from time import process_time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twinstore.canonical import CanonicalJsonSerializer
+from twinstore.errors import ConcurrencyError, ConfigurationError, DocumentDecodeError
+from twinstore.storage import open_module
+from twinstore.taskrunner.pack_runs import PackRunQueryOptions
+from twinstore.tenancy import ALL_TENANTS
+from twinstore.testing.taskrunner.builders import (
+    make_approval,
+    make_artifact,
+    make_draft,
+    make_log_entry,
+    make_pack_run,
+    rich_pack_run,
+)
+from twinstore_filesystem.locks import RunLocks
+from twinstore_filesystem.names import decoded, encoded
+from twinstore_filesystem.tree import Place, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twinstore.taskrunner.storage import TaskRunnerStorage
+
+LONG = "\N{BUG}" * 256
+
+
+def line(run: str, sequence: int) -> bytes:
+    return CanonicalJsonSerializer.serialize(make_log_entry(run, sequence)) + b"\n"
+
+
+def sequences(storage: TaskRunnerStorage, run: str) -> list[int]:
+    return [entry.sequence for entry in storage.pack_run_logs.read(run, limit=5000)]
+
+
+def test_a_run_stands_in_four_files_and_each_is_canonical(storage: TaskRunnerStorage, root: Path) -> None:
+    run, entry = rich_pack_run(None, "a/é ~.."), make_log_entry("a/é ~..", 1)
+    storage.pack_runs.create(run)
+    storage.pack_run_logs.append([entry])
+    for name in ("z", "b"):
+        storage.pack_artifacts.upload(make_artifact("a/é ~..", name))
+        storage.pack_run_approvals.save("a/é ~..", [make_approval(None, "a/é ~..", name)])
+    text = CanonicalJsonSerializer.serialize
+    files = {
+        path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+    artifacts = b",".join(text(item) for item in storage.pack_artifacts.list("a/é ~.."))
+    approvals = b",".join(text(item) for item in storage.pack_run_approvals.list("a/é ~.."))
+    assert files == {
+        "state/runs/a%2F%C3%A9%20%7E...json": text(run),
+        "state/runs/a%2F%C3%A9%20%7E...lock": b"",
+        "state/approvals/a%2F%C3%A9%20%7E...json": b"[" + approvals + b"]",
+        "logs/runs/a%2F%C3%A9%20%7E...ndjson": text(entry) + b"\n",
+        "artifacts/a%2F%C3%A9%20%7E../artifact-manifest.json": b"[" + artifacts + b"]",
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text(min_size=1, max_size=256), min_size=2, unique=True))
+def test_no_two_ids_share_a_file(ids: list[str]) -> None:
+    names = [encoded(run) for run in ids]
+    assert len(set(names)) == len(ids)
+    for run, name in zip(ids, names, strict=True):
+        assert len(f"{name}.ndjson~") <= 255
+        assert name not in {".", ".."}
+        assert "/" not in name
+        assert decoded(name) == (run if "%sha256-" not in name else None)
+
+
+@pytest.mark.parametrize("run", [".", "..", "%2E", "a%sha256-b", LONG, LONG[:-1] + "x", "a.lock", "a.json"])
+def test_awkward_ids_are_runs_like_any_other(storage: TaskRunnerStorage, run: str) -> None:
+    for one in (run, "other", LONG[:-1] + "y"):
+        storage.pack_runs.create(make_pack_run(None, one))
+        storage.pack_run_logs.append_next(one, make_draft(message=one))
+    assert storage.pack_runs.get_required(run).run_id == run
+    assert {item.run_id for item in storage.pack_runs.list()} == {run, "other", LONG[:-1] + "y"}
+    assert [entry.message for entry in storage.pack_run_logs.read(run)] == [run]
+
+
+TAILS: dict[str, Callable[[bytes], bytes]] = {
+    "half a line": lambda whole: whole[:-30],
+    "a line without its last byte": lambda whole: whole[:-2],
+    "a batch that was not finished": lambda whole: b"\x00" + whole[1:] + line("a", 4) + b"\x00",
+    "nothing of a batch but its room": lambda whole: bytes(3 * len(whole)),
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_what_an_interrupted_append_left_is_ignored_and_cut_by_the_next(
+    storage: TaskRunnerStorage, root: Path, tail: str
+) -> None:
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    storage.pack_run_logs.append([make_log_entry("a", 1), make_log_entry("a", 2)])
+    log = root / "logs/runs/a.ndjson"
+    whole = log.read_bytes()
+    log.write_bytes(whole + TAILS[tail](line("a", 3)))
+    assert (sequences(storage, "a"), storage.pack_run_logs.last_sequence("a")) == ([1, 2], 2)
+    storage.pack_run_logs.append([make_log_entry("a", 3), make_log_entry("a", 4)])
+    assert log.read_bytes() == whole + line("a", 3) + line("a", 4)
+
+
+def test_a_last_line_that_only_lacks_its_end_is_kept(storage: TaskRunnerStorage, root: Path) -> None:
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    (root / "logs/runs").mkdir(parents=True)
+    log = root / "logs/runs/a.ndjson"
+    for end in (b"", b"\n\x00"):
+        log.write_bytes(line("a", 1) + line("a", 2)[:-1] + end)
+        assert (sequences(storage, "a"), storage.pack_run_logs.last_sequence("a")) == ([1, 2], 2)
+        storage.pack_run_logs.append_next("a", make_draft())
+        assert sequences(storage, "a") == [1, 2, 3]
+
+
+def test_entries_between_others_are_put_in_their_place(storage: TaskRunnerStorage, root: Path) -> None:
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    for sequence in (5, 2, 9, 1):
+        storage.pack_run_logs.append([make_log_entry("a", sequence)])
+    assert (root / "logs/runs/a.ndjson").read_bytes() == b"".join(
+        line("a", number) for number in (1, 2, 5, 9)
+    )
+
+
+def test_calls_about_one_run_open_no_file_of_another(storage: TaskRunnerStorage, root: Path) -> None:
+    for run in ("a", "b"):
+        storage.pack_runs.create(make_pack_run(None, run))
+        storage.pack_run_logs.append_next(run, make_draft())
+    for path in root.rglob("b.*"):
+        path.write_bytes(b"broken\n")
+    assert storage.pack_runs.get("a") is not None
+    assert storage.pack_run_logs.append_next("a", make_draft()).sequence == 2
+    assert (storage.pack_run_logs.last_sequence("a"), sequences(storage, "a")) == (2, [1, 2])
+    with pytest.raises(DocumentDecodeError, match=r"state/runs/b\.json: it is not JSON"):
+        storage.pack_run_logs.last_sequence("b")
+    with pytest.raises(DocumentDecodeError, match=r"state/runs/b\.json: it is not JSON"):
+        storage.pack_runs.list()
+    page = storage.pack_runs.list(tenant_id=ALL_TENANTS)
+    assert ([item.run_id for item in page], [row.key for row in page.undecodable]) == (["a"], ["b"])
+
+
+def test_the_last_sequence_reads_the_end_of_a_log_only(storage: TaskRunnerStorage, root: Path) -> None:
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    (root / "logs/runs").mkdir(parents=True)
+    # Nobody could read the beginning.
+    (root / "logs/runs/a.ndjson").write_bytes(b"\xff\n" * 200_000 + line("a", 7))
+    assert storage.pack_run_logs.last_sequence("a") == 7
+    assert storage.pack_run_logs.append_next("a", make_draft()).sequence == 8
+
+
+def test_a_log_that_cannot_be_read_is_not_skipped(storage: TaskRunnerStorage, root: Path) -> None:
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    storage.pack_run_logs.append_next("a", make_draft())
+    log = root / "logs/runs/a.ndjson"
+    log.write_bytes(log.read_bytes() + b"{broken}\n")
+    for call in (
+        lambda: storage.pack_run_logs.read("a"),
+        lambda: storage.pack_run_logs.last_sequence("a"),
+        lambda: storage.pack_run_logs.append_next("a", make_draft()),
+    ):
+        with pytest.raises(DocumentDecodeError, match=r"a\.ndjson.*it is not JSON"):
+            call()
+    assert log.read_bytes().endswith(b"{broken}\n")
+
+
+def test_a_writer_waits_so_long_for_another_process_and_then_names_the_lock(
+    storage: TaskRunnerStorage, root: Path
+) -> None:
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    held = os.open(root / "state/runs/a.lock", os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    locks, lock = RunLocks(Tree(root), 0.1), Place("state/runs", "a.lock")
+    with pytest.raises(ConcurrencyError, match=r"state/runs/a\.lock for 0\.1 s"):
+        locks.acquire(unit := object(), lock)
+    locks.release(unit, {})
+    # Nobody waits to read, nor to write another run.
+    assert storage.pack_runs.get("a") is not None
+    storage.pack_runs.create(make_pack_run(None, "b"))
+    os.close(held)
+    assert storage.pack_run_logs.append_next("a", make_draft()).sequence == 1
+
+
+def test_no_file_is_left_of_a_run_that_there_never_was(storage: TaskRunnerStorage, root: Path) -> None:
+    assert storage.pack_runs.get("absent") is None
+    with pytest.raises(Exception, match="does not exist"):
+        storage.pack_run_logs.append_next("absent", make_draft())
+    assert [path for path in root.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("content", [None, b"x"])
+def test_a_root_that_is_no_folder_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    place = tmp_path / "root"
+    if content is None:
+        (tmp_path / "file").write_bytes(b"")
+        place = tmp_path / "file" / "root"
+    else:
+        place.write_bytes(content)
+    with (
+        open_module(
+            "taskrunner", "Filesystem", {"Persistence": {"Filesystem": {"Root": str(place)}}}
+        ) as opened,
+        pytest.raises(ConfigurationError, match=str(place)),
+    ):
+        opened.check_ready()
+
+
+FULL = """
+import resource, sys
+from twinstore.errors import UnavailableError
+from twinstore.storage import open_module
+from twinstore.testing.taskrunner.builders import make_draft, make_log_entry, make_pack_run
+settings = {"Persistence": {"Filesystem": {"Root": sys.argv[1]}}}
+with open_module("taskrunner", "Filesystem", settings) as storage:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+    for write in (
+        lambda: storage.pack_runs.save(make_pack_run(None, "a", plan={"x": "x" * 9000})),
+        lambda: storage.pack_run_logs.append_next("a", make_draft(message="x" * 9000)),
+        lambda: storage.pack_run_logs.append([make_log_entry("a", n, message="x" * 4000) for n in (2, 3)]),
+    ):
+        try:
+            write()
+        except UnavailableError as error:
+            print(error.outcome.value, error.message)
+"""
+
+
+def test_a_full_disk_is_told_with_the_path_and_leaves_what_was_there(
+    storage: TaskRunnerStorage, root: Path
+) -> None:
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    storage.pack_run_logs.append([make_log_entry("a", 1)])
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    # A limit on the size of a file stands for the disk: the system refuses the same writes.
+    ended = subprocess.run([sys.executable, "-c", FULL, root], capture_output=True, text=True, check=False)
+    told = ended.stdout.splitlines()
+    assert [text.split()[0] for text in told] == ["not_applied", "unknown", "unknown"], ended
+    assert all(f"{root}/" in text and "cannot be written" in text for text in told)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_ten_thousand_runs_are_listed_in_less_than_five_seconds(
+    storage: TaskRunnerStorage, root: Path
+) -> None:
+    storage.pack_runs.create(rich_pack_run(None, "r0"))
+    text = (root / "state/runs/r0.json").read_bytes()
+    for number in range(1, 10_000):
+        content = text.replace(b'"r0"', b'"r%d"' % number)
+        (root / f"state/runs/r{number}.json").write_bytes(content)
+    # Of this process, because other tests run beside it; nothing here waits for a disk.
+    begun = process_time()
+    page = storage.pack_runs.list(PackRunQueryOptions(limit=200))
+    seconds = process_time() - begun
+    assert (len(page), page.next_page_token is not None, seconds < 5) == (200, True, True), seconds
+
+
+def test_memory_of_a_list_depends_on_the_page_and_not_on_the_runs(
+    storage: TaskRunnerStorage, root: Path
+) -> None:
+    (root / "state/runs").mkdir(parents=True)
+    text = CanonicalJsonSerializer.serialize(make_pack_run(None, "r", plan={"x": "x" * 20_000}))
+    peaks = []
+    for first, last in ((0, 100), (100, 600)):
+        for number in range(first, last):
+            (root / f"state/runs/r{number}.json").write_bytes(text.replace(b'"r"', b'"r%d"' % number))
+        tracemalloc.start()
+        storage.pack_runs.list(PackRunQueryOptions(limit=5))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # The names of five hundred more, and none of their ten megabytes.
+    assert peaks[1] - peaks[0] < 1_000_000

@@ -1,0 +1,159 @@
+"""The customer's block of settings: four collections, its mirror for workers, the switch in two spellings."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from pymongo import MongoClient
+
+import twinstore
+from tests.taskrunner.settings import on_mongo
+from twinstore import ConfigurationError
+from twinstore.taskrunner import ALL_TENANTS
+from twinstore.testing.taskrunner.builders import make_approval, make_artifact, make_draft, make_pack_run
+from twinstore_mongo.testing import MongoTaskRunnerTestContext
+
+if TYPE_CHECKING:
+    from tests.databases import MongoDatabase, MongoServer
+    from twinstore import TaskRunnerStorage
+
+SAMPLE: Final = Path(__file__).parents[2] / "samples/config/appsettings.json"
+NAMES: Final = {
+    "RunsCollection": "their_runs",
+    "LogsCollection": "their_logs",
+    "ArtifactsCollection": "their_artifacts",
+    "ApprovalsCollection": "their_approvals",
+}
+
+
+def block_of(database: MongoDatabase, **changes: object) -> dict[str, Any]:
+    """Return the block of the customer's page for a database, without its name."""
+    mongo = json.loads(SAMPLE.read_text())["TaskRunner"]["Storage"]["Mongo"]
+    del mongo["Database"]
+    server, _, options = database.url.partition("/?")
+    url = f"{server}/{database.name}?{options}"
+    return {"Storage": {"Mode": "mongo", "Mongo": {**mongo, "ConnectionString": url, **changes}}}
+
+
+def use(storage: TaskRunnerStorage) -> None:
+    """Write a document into every collection."""
+    storage.initializer.ensure_migrations()
+    storage.pack_runs.create(make_pack_run(None, "r"))
+    storage.pack_run_logs.append_next("r", make_draft())
+    storage.pack_artifacts.upload(make_artifact("r", "report"))
+    storage.pack_run_approvals.save("r", [make_approval(None, "r")])
+
+
+def collections_of(database: MongoDatabase) -> dict[str, int]:
+    """Return the collections of a database that hold something of a task runner."""
+    with closing(MongoClient[Any](database.url)) as client:
+        found = client[database.name]
+        names = [name for name in found.list_collection_names() if not name.startswith("_")]
+        return {name: found[name].count_documents({}) for name in sorted(names)}
+
+
+def test_the_block_of_the_customer_opens_the_task_runner(empty_mongo_database: MongoDatabase) -> None:
+    with twinstore.open_storage({"TaskRunner": block_of(empty_mongo_database)}) as storage:
+        use(storage.taskrunner)
+    assert collections_of(empty_mongo_database) == {
+        "pack_artifacts": 1,
+        "pack_run_approvals": 1,
+        "pack_run_logs": 1,
+        "pack_runs": 1,
+    }
+
+
+def test_the_four_collections_may_have_other_names(empty_mongo_database: MongoDatabase) -> None:
+    config = {"TaskRunner": block_of(empty_mongo_database, **NAMES)}
+    with twinstore.add_taskrunner_storage(config) as storage:
+        use(storage)
+        assert storage.initializer.verify() == ()
+        assert storage.pack_runs.get("r", tenant_id=ALL_TENANTS) is not None
+    assert collections_of(empty_mongo_database) == dict.fromkeys(sorted(NAMES.values()), 1)
+
+
+def test_both_spellings_of_a_collection_must_agree(empty_mongo_database: MongoDatabase) -> None:
+    same = block_of(empty_mongo_database, RunsCollection="r", Collections={"pack_runs": "r"})
+    with twinstore.add_taskrunner_storage({"TaskRunner": same}):
+        pass
+    other = block_of(empty_mongo_database, RunsCollection="r", Collections={"pack_runs": "x"})
+    with pytest.raises(
+        ConfigurationError, match=r"RunsCollection .* contradicts|contradicts .*RunsCollection"
+    ):
+        twinstore.add_taskrunner_storage({"TaskRunner": other})
+    shared = {"Persistence": {"TaskRunner": "Mongo", "Mongo": {"RunsCollection": "r"}}}
+    with pytest.raises(ConfigurationError, match="Unknown setting Persistence:Mongo:RunsCollection"):
+        twinstore.add_taskrunner_storage(shared)
+
+
+def test_a_worker_reads_the_mirror_of_the_block(
+    empty_mongo_database: MongoDatabase, mongo_server: MongoServer
+) -> None:
+    with mongo_server.database() as other:
+        config = {
+            "TaskRunner": block_of(empty_mongo_database),
+            "Worker": block_of(other, **NAMES),
+        }
+        for role, database, runs in (
+            (None, empty_mongo_database, "pack_runs"),
+            ("worker", other, "their_runs"),
+        ):
+            with twinstore.add_taskrunner_storage(config, role=role) as storage:
+                use(storage)
+            assert collections_of(database)[runs] == 1
+
+
+def test_the_mode_agrees_with_the_switch_or_is_refused() -> None:
+    mode = {"TaskRunner": {"Storage": {"Mode": "memory"}}}
+    with twinstore.open_storage(mode) as storage:
+        assert storage.taskrunner.driver == "Memory"
+    with twinstore.open_storage({**mode, "Persistence": {"TaskRunner": "MEMORY"}}) as storage:
+        assert storage.taskrunner.driver == "Memory"
+    with pytest.raises(
+        ConfigurationError, match=r"Persistence:TaskRunner .* contradicts TaskRunner:Storage:Mode"
+    ):
+        twinstore.open_storage({**mode, "Persistence": {"TaskRunner": "Mongo"}})
+
+
+def test_a_test_of_a_host_gets_a_database_that_is_dropped(
+    mongo_server: MongoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TWINSTORE_TEST_MONGO_URL", raising=False)
+    with pytest.raises(ConfigurationError, match="TWINSTORE_TEST_MONGO_URL"):
+        MongoTaskRunnerTestContext()
+    context = MongoTaskRunnerTestContext(mongo_server.url, options={"tenancy_enforced": True})
+    with pytest.raises(ConfigurationError, match="not entered"):
+        _ = context.storage
+    with context as entered:
+        entered.storage.check_ready()
+        assert not entered.storage.admits_no_tenant
+        assert entered.database in mongo_server.client.list_database_names()
+    assert context.database not in mongo_server.client.list_database_names()
+    assert MongoTaskRunnerTestContext.__name__ == "MongoTaskRunnerTestContext"
+
+
+def test_the_class_names_of_the_customer_are_there(empty_mongo_database: MongoDatabase) -> None:
+    import twinstore_memory  # noqa: PLC0415  # their names are derived when they are asked for
+    import twinstore_mongo  # noqa: PLC0415
+    import twinstore_postgres  # noqa: PLC0415
+
+    for driver, package in (
+        ("Mongo", twinstore_mongo),
+        ("Postgres", twinstore_postgres),
+        ("Memory", twinstore_memory),
+    ):
+        for name in (
+            "PackRunStateStore",
+            "PackRunLogStore",
+            "PackRunArtifactUploader",
+            "PackRunApprovalStore",
+        ):
+            assert getattr(package, f"{driver}{name}").__name__ == f"{driver}{name}"
+    assert twinstore_mongo.TaskRunnerMongoInitializer.__name__ == "TaskRunnerMongoInitializer"
+    assert twinstore_postgres.TaskRunnerDataSource.__name__ == "TaskRunnerDataSource"
+    with twinstore.add_taskrunner_mongo_storage(on_mongo(empty_mongo_database)) as storage:
+        assert type(storage.initializer).__name__ == "TaskRunnerMongoInitializer"

@@ -1,0 +1,202 @@
+"""Dates inside free JSON: which object stands for one, and what documents hold in its place."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import bson
+import orjson
+import pydantic
+import pytest
+from bson import DBRef
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.int64 import Int64
+
+from twinstore.access import Row
+from twinstore.errors import DocumentDecodeError
+from twinstore.jsondates import date_in, date_object
+from twinstore.scheduler.catalog import EXECUTION_LOGS
+from twinstore.scheduler.execution_logs import ExecutionLogEntry
+from twinstore.shapes import Kind, ValueShape
+from twinstore_mongo.codec import READ_TYPES, codec_of
+from twinstore_mongo.free_json import dates_written, free_map, references, walk_of
+from twinstore_mongo.stored_form import StoredForm
+
+if TYPE_CHECKING:
+    from twinstore.jsontext import JsonObject, JsonValue
+
+CODEC = codec_of(EXECUTION_LOGS)
+FORM = StoredForm.of(EXECUTION_LOGS)
+# As the driver reads documents of a repository, and those of a copy.
+AWARE: CodecOptions[dict[str, Any]] = CodecOptions(
+    type_registry=READ_TYPES, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+NAIVE: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+TEXT = "2025-10-26T14:05:00.120+00:00"
+WHEN = datetime(2025, 10, 26, 14, 5, 0, 120_000, tzinfo=UTC)
+AT: JsonObject = {"$date": TEXT}
+
+
+def entry(data: JsonObject) -> ExecutionLogEntry:
+    return ExecutionLogEntry.model_validate(
+        {
+            "tenantId": "acme",
+            "runId": "run",
+            "sequence": 1,
+            "level": "info",
+            "message": "",
+            "loggedAt": WHEN,
+            "data": data,
+        }
+    )
+
+
+def document_with(data: object) -> dict[str, Any]:
+    return {**CODEC.encode(Row(entry({}))), "data": data}
+
+
+def read_with(data: object, options: CodecOptions[dict[str, Any]]) -> JsonObject:
+    return CODEC.decode(decoded(document_with(data), options)).model.data
+
+
+def decoded(document: dict[str, Any], options: CodecOptions[dict[str, Any]]) -> dict[str, Any]:
+    found = bson.decode(bson.encode(document), options)
+    if options is NAIVE:  # an export marks the instants of the model alone
+        found["loggedAt"] = WHEN
+    return found
+
+
+@pytest.mark.parametrize(
+    ("instant", "text"),
+    [
+        (WHEN, TEXT),
+        (WHEN.replace(microsecond=0), "2025-10-26T14:05:00+00:00"),
+        (WHEN.replace(microsecond=120_999), TEXT),
+        (WHEN.astimezone(timezone(timedelta(hours=5, minutes=30))), TEXT),
+        (datetime(1, 1, 1, tzinfo=UTC), "0001-01-01T00:00:00+00:00"),
+        (datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC), "9999-12-31T23:59:59.999+00:00"),
+    ],
+)
+def test_an_instant_stands_in_free_json_as_its_canonical_text(instant: datetime, text: str) -> None:
+    assert date_object(instant) == {"$date": text}
+    found = date_in({"$date": text})
+    assert found is not None
+    assert date_object(found) == {"$date": text}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"$date": "2025-10-26T14:05:00Z"},
+        {"$date": "2025-10-26T14:05:00.000+00:00"},
+        {"$date": "2025-10-26T14:05:00.12+00:00"},
+        {"$date": "2025-10-26T14:05:00.120000+00:00"},
+        {"$date": "2025-10-26T14:05:00.120001+00:00"},
+        {"$date": "2025-10-26T15:05:00+01:00"},
+        {"$date": "2025-10-26t14:05:00+00:00"},
+        {"$date": "2025-02-30T14:05:00+00:00"},
+        {"$date": "0000-01-01T00:00:00+00:00"},
+        {"$date": "2025-10-26"},
+        {"$date": f"{TEXT} "},
+        {"$date": ""},
+        {"$date": None},
+        {"$date": 1},
+        {"$date": [TEXT]},
+        {"$date": {"$numberLong": "1"}},
+        {"$Date": TEXT},
+        {"$date": TEXT, "b": 1},
+    ],
+    ids=str,
+)
+def test_any_other_object_stays_the_object_that_it_is(value: JsonObject) -> None:
+    assert date_in(value) is None
+    assert CODEC.encode(Row(entry({"a": value, "b": [value]})))["data"] == {"a": value, "b": [value]}
+
+
+def test_a_date_is_written_at_every_depth_and_the_model_keeps_its_objects() -> None:
+    data: JsonObject = {
+        "a": AT,
+        "b": [1, AT, [AT, {"c": AT}]],
+        "d": {"$ref": "runs", "$id": AT},
+        "e": {"f": {"g": 1}},
+        "$date": "beside others",
+    }
+    row = Row(entry(data))
+    kept = deepcopy(row.model.wire())
+    assert CODEC.encode(row)["data"] == {
+        "a": WHEN,
+        "b": [1, WHEN, [WHEN, {"c": WHEN}]],
+        "d": {"$ref": "runs", "$id": WHEN},
+        "e": {"f": {"g": 1}},
+        "$date": "beside others",
+    }
+    assert row.model.wire() == kept
+    for options in (AWARE, NAIVE):
+        assert CODEC.decode(decoded(CODEC.encode(row), options)) == row
+
+
+def test_the_map_itself_stays_a_map_whatever_it_holds() -> None:
+    assert CODEC.encode(Row(entry(AT)))["data"] == AT
+    assert read_with(AT, AWARE) == AT
+    for options in (AWARE, NAIVE):
+        with pytest.raises(DocumentDecodeError, match="data"):
+            read_with(WHEN, options)
+
+
+@pytest.mark.parametrize("options", [AWARE, NAIVE], ids=["aware", "naive"])
+def test_a_stored_date_and_the_object_of_one_read_alike(options: CodecOptions[dict[str, Any]]) -> None:
+    stored = {"a": WHEN, "b": [Int64(2**40), WHEN], "c": {"d": [{"e": WHEN}]}, "f": DBRef("runs", WHEN)}
+    shown: JsonObject = {
+        "a": AT,
+        "b": [2**40, AT],
+        "c": {"d": [{"e": AT}]},
+        "f": {"$ref": "runs", "$id": AT},
+    }
+    assert read_with(stored, options) == shown
+    assert read_with(shown, options) == shown
+
+
+def test_a_date_outside_the_years_of_the_models_makes_the_document_bad() -> None:
+    for instant in (bson.DatetimeMS(-62_135_596_800_001), bson.DatetimeMS(253_402_300_800_000)):
+        with pytest.raises(DocumentDecodeError, match="data: Value is not acceptable"):
+            read_with({"a": instant}, AWARE)
+
+
+def test_a_datetime_in_free_json_is_refused_with_what_to_give_instead() -> None:
+    with pytest.raises(pydantic.ValidationError, match=r"jsondates\.date_object"):
+        entry({"a": WHEN})  # type: ignore[dict-item]  # what a caller may try
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        (WHEN, AT),
+        (AT, {"\0object": AT}),
+        ({"$date": "2025-10-26T14:05:00Z"}, {"$date": "2025-10-26T14:05:00Z"}),
+        ([WHEN, {"b": AT}], [AT, {"b": {"\0object": AT}}]),
+        (DBRef("runs", WHEN), {"$ref": "runs", "$id": AT}),
+        (Int64(1), {"\0int64": 1}),
+    ],
+    ids=str,
+)
+def test_a_comparison_sees_a_date_as_its_object_and_a_stored_object_under_a_mark(
+    stored: object, shown: JsonValue
+) -> None:
+    document = bson.decode(bson.encode(document_with({"a": stored})), NAIVE)
+    content, _ = FORM.shown(document, ("run", 1))
+    assert orjson.loads(content)["doc"]["data"] == {"a": shown}
+
+
+def test_what_may_be_of_several_types_is_no_free_json() -> None:
+    several, free = ValueShape(Kind.MAP, object), ValueShape(Kind.MAP, dict)
+    assert (walk_of(several, free_map, references), walk_of(free, free_map, references)) == (
+        references,
+        free_map,
+    )
+    listed = walk_of(ValueShape(Kind.LIST, tuple, ValueShape(Kind.MAP, dict, free)), dates_written, None)
+    assert listed is not None
+    # The maps of which the description knows stay maps, however they look.
+    assert listed([{"a": AT, "b": {"c": AT}}]) == [{"a": AT, "b": {"c": WHEN}}]
