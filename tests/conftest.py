@@ -18,6 +18,7 @@ bounded one, and the full one, which ``--long`` asks for:
 
     @pytest.mark.long            a test that only runs then; beside it stands one whose name promises less
     long_form                    whether to do more, for a test whose name promises no amount
+    is_left_to_the_full_form     a function of a file in tests/contract: which tests of its kits only run then
 
 What runs through a transaction pooler needs a program that no wheel brings. Where it is not installed such a
 test is left out, and the summary of the run says so:
