@@ -16,7 +16,7 @@ import pytest
 
 from tests.backfill.toolkit import Pair, invoke
 from twinstore.config import load_settings
-from twinstore.errors import ConfigurationError
+from twinstore.errors import DocumentDecodeError
 from twinstore.jsontext import dumps
 from twinstore.storage import open_module
 from twinstore.testing.taskrunner.builders import (
@@ -188,9 +188,9 @@ def test_what_is_no_file_of_its_own_is_not_followed(root: Path, tmp_path: Path) 
     (root / "artifacts/alpha").rename(tmp_path / "moved")
     (root / "artifacts/alpha").symlink_to(tmp_path / "moved")
     with opened(root) as storage:
-        with pytest.raises(ConfigurationError, match="symbolic link"):
+        with pytest.raises(DocumentDecodeError, match="symbolic link"):
             storage.pack_runs.get("secret")
-        with pytest.raises(ConfigurationError, match="symbolic link"):
+        with pytest.raises(DocumentDecodeError, match="symbolic link"):
             storage.pack_artifacts.upload(make_artifact("alpha", "other"))
     with into_memory(root, tmp_path / "out") as pair:
         pair.copy()

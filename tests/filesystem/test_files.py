@@ -181,9 +181,9 @@ def test_a_writer_waits_so_long_for_another_process_and_then_names_the_lock(
     storage.pack_runs.create(make_pack_run(None, "a"))
     held = os.open(root / "state/runs/a.lock", os.O_RDWR)
     fcntl.flock(held, fcntl.LOCK_EX)
-    locks, lock = RunLocks(Tree(root), 0.1), Place("state/runs", "a.lock")
+    locks, lock, unit = RunLocks(Tree(root), 0.1), Place("state/runs", "a.lock"), object()
     with pytest.raises(ConcurrencyError, match=r"state/runs/a\.lock for 0\.1 s"):
-        locks.acquire(unit := object(), lock)
+        locks.acquire(unit, lock)
     locks.release(unit, {})
     # Nobody waits to read, nor to write another run.
     assert storage.pack_runs.get("a") is not None

@@ -13,6 +13,7 @@ import pytest
 from tests.mutants import Mutant, Patch, replacing, workspace_in_memory
 from twinstore import guard, units
 from twinstore.backend import UnitState
+from twinstore.documents import selection
 from twinstore.query import Before
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS
@@ -29,7 +30,6 @@ from twinstore.testing.scheduler.calls import store_one_of_each
 from twinstore.testing.scheduler.contracts.isolation import count_up
 from twinstore.testing.scheduler.steps import populate
 from twinstore_memory import access, bulk, rows, store, writing
-from twinstore_memory import compile as compiler
 
 RIVALS = 8
 RUNS_LISTING = next(listing for listing in SchedulerContract.listings() if listing.name == "runs.list")
@@ -87,13 +87,13 @@ def last_writer_wins(patch: Patch) -> None:
 
 def ties_by_insertion(patch: Patch) -> None:
     def ordered(found: Any, query: Any) -> list[Any]:
-        kept = [row for row in found if compiler.matches(row, query)]
+        kept = [row for row in found if selection.matches(row, query)]
         first = query.order[0]
         return sorted(
-            kept, key=lambda row: compiler.rank(compiler.part(row, first)), reverse=first.descending
+            kept, key=lambda row: selection.rank(selection.part(row, first)), reverse=first.descending
         )
 
-    patch.setattr(compiler, "ordered", ordered)
+    patch.setattr(selection, "ordered", ordered)
 
 
 def broken_rows_are_skipped(patch: Patch) -> None:

@@ -15,13 +15,13 @@ import pytest
 from tests.mutants import Mutant, Patch, replacing, workspace_in_memory
 from twinstore import failures, guard
 from twinstore.access import UniqueKey
+from twinstore.documents import selection
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS
 from twinstore.scheduler.rules import schedules as schedule_rules
 from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_memory import access, rows, store, writing
-from twinstore_memory import compile as compiler
 from twinstore_memory.backend import MemoryBackend
 
 RUN, SNAPSHOT, RECORD = map(SCHEDULER_EXAMPLES.of, (RUNS, IMPACT_SNAPSHOTS, AUDIT))
@@ -64,18 +64,18 @@ def whole_seconds(value: Any) -> Any:
 
 
 def filters_in_whole_seconds(patch: Patch) -> None:
-    is_true = compiler.is_true
+    is_true = selection.is_true
 
     def truncated(condition: Any, row: Any) -> bool:
         if hasattr(condition, "value"):
             condition = replace(condition, value=whole_seconds(condition.value))
         return is_true(condition, row)
 
-    patch.setattr(compiler, "is_true", truncated)
+    patch.setattr(selection, "is_true", truncated)
 
 
 def tokens_in_whole_seconds(patch: Patch) -> None:
-    sort_key = compiler.sort_key
+    sort_key = selection.sort_key
     patch.setattr(access, "sort_key", lambda *arguments: tuple(map(whole_seconds, sort_key(*arguments))))
 
 
@@ -127,12 +127,12 @@ def keys_made_alike(change: Any, patch: Patch) -> None:
 
 
 def a_token_that_leads_back(patch: Patch) -> None:
-    follows = compiler.follows
+    follows = selection.follows
 
     def inclusive(row: Any, order: Any, after: Any) -> bool:
-        return compiler.sort_key(row, order) == tuple(after) or follows(row, order, after)
+        return selection.sort_key(row, order) == tuple(after) or follows(row, order, after)
 
-    patch.setattr(compiler, "follows", inclusive)
+    patch.setattr(selection, "follows", inclusive)
 
 
 def due_by_the_trigger_alone(patch: Patch) -> None:
@@ -150,7 +150,7 @@ def removes(choose: Any, patch: Patch) -> None:
 
     def remove(self: Any, entity: Any, query: Any) -> int:
         with self._link.working() as unit:
-            chosen = choose(compiler.ordered(access.rows_in(unit, query.scope, entity), query), query.limit)
+            chosen = choose(selection.ordered(access.rows_in(unit, query.scope, entity), query), query.limit)
             for row in chosen:
                 writing.discard(unit, self._entities, row)
         return len(chosen)

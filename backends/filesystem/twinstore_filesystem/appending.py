@@ -14,11 +14,10 @@ zero, whoever reads from the end must look where the log ends; afterwards the en
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import Final
-
-from twinstore import jsontext
 
 __all__ = ["LogEnd", "append_lines", "is_entry", "lines_backwards", "lines_of", "log_end"]
 
@@ -51,7 +50,7 @@ class LogEnd:
 def is_entry(line: bytes) -> bool:
     """Whether a line without line feed is whole: no beginning of a JSON object is a JSON object."""
     try:
-        return isinstance(jsontext.loads(line), dict)
+        return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from twinstore.errors import ConfigurationError, Outcome, TwinstoreError, UnavailableError
 
-__all__ = ["DRIVER", "foreign", "meaning", "translated"]
+__all__ = ["DRIVER", "ForeignPathError", "foreign", "meaning", "translated"]
 
 DRIVER: Final = "Filesystem"
 FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -55,9 +55,13 @@ def meaning(error: OSError, path: Path, outcome: Outcome = Outcome.NOT_APPLIED) 
     )
 
 
-def foreign(path: Path) -> ConfigurationError:
+class ForeignPathError(ConfigurationError):
+    """Something stands in the tree that is never opened."""
+
+
+def foreign(path: Path) -> ForeignPathError:
     """Return the error of something that is neither a file nor a folder of ours."""
-    return ConfigurationError(
+    return ForeignPathError(
         f"{path} is a symbolic link, or a file where a folder belongs, or the reverse; it is never followed. "
         "Move it out of the root.",
         driver=DRIVER,

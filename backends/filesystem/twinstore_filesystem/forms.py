@@ -12,7 +12,7 @@ from twinstore import jsontext
 from twinstore.canonical import undecodable
 from twinstore.documents import DocumentRow
 from twinstore_filesystem.appending import FEED, append_lines, lines_backwards, lines_of
-from twinstore_filesystem.errors import DRIVER
+from twinstore_filesystem.errors import DRIVER, ForeignPathError
 from twinstore_filesystem.names import encoded
 from twinstore_filesystem.rows import FileOriginal, FileRow, broken_row, file_row, text_of
 
@@ -68,13 +68,21 @@ class Form(ABC):
 
     in_order: bool = False
 
-    @abstractmethod
     def rows(self, file: RunFile) -> Iterator[FileRow]:
         """Yield the rows of a file; what cannot be read is a row with an error. Absent file: nothing."""
+        return opened_rows(file, self.read(file))
 
     def backwards(self, file: RunFile) -> Iterator[FileRow]:
         """Yield the rows of a file in the reverse order, where it is in order."""
-        return reversed(list(self.rows(file)))
+        return opened_rows(file, self.read_backwards(file))
+
+    @abstractmethod
+    def read(self, file: RunFile) -> Iterator[FileRow]:
+        """Yield the rows of a file that may be opened."""
+
+    def read_backwards(self, file: RunFile) -> Iterator[FileRow]:
+        """Yield them in the reverse order."""
+        return reversed(list(self.read(file)))
 
     def find(self, file: RunFile, key: Key) -> FileRow | None:
         """Return the row of a key, or the one that hides whether it is there."""
@@ -93,7 +101,7 @@ class ObjectForm(Form):
     """One row: the file is its JSON object."""
 
     @override
-    def rows(self, file: RunFile) -> Iterator[FileRow]:
+    def read(self, file: RunFile) -> Iterator[FileRow]:
         content = file.tree.read(file.place)
         if content is None:
             return
@@ -122,7 +130,7 @@ class ArrayForm(Form):
     """Several rows: the file is a JSON array, in the order of the key."""
 
     @override
-    def rows(self, file: RunFile) -> Iterator[FileRow]:
+    def read(self, file: RunFile) -> Iterator[FileRow]:
         content = file.tree.read(file.place)
         if content is None:
             return
@@ -161,7 +169,7 @@ class LinesForm(Form):
     in_order = True
 
     @override
-    def rows(self, file: RunFile) -> Iterator[FileRow]:
+    def read(self, file: RunFile) -> Iterator[FileRow]:
         with file.tree.opened(file.place) as opened:
             if opened is None:
                 return
@@ -170,7 +178,7 @@ class LinesForm(Form):
                     yield self.row(file, line, start, number)
 
     @override
-    def backwards(self, file: RunFile) -> Iterator[FileRow]:
+    def read_backwards(self, file: RunFile) -> Iterator[FileRow]:
         with file.tree.opened(file.place) as opened:
             if opened is None:
                 return
@@ -226,6 +234,15 @@ class LinesForm(Form):
         yield from (line_of(row) for _, row in reversed(waiting))
 
 
+def opened_rows(file: RunFile, rows: Iterator[FileRow]) -> Iterator[FileRow]:
+    """Yield rows; of a file that is never opened, such as a link, one that says so."""
+    try:
+        yield from rows
+    except ForeignPathError as error:
+        nothing = FileOriginal(file.tree, file.place, size=0)
+        yield broken_row(file.entity, file.key, error.message, nothing, whole=True)
+
+
 def line_of(row: DocumentRow) -> bytes:
     """Return a row as a line."""
     return text_of(row.document) + FEED
@@ -257,7 +274,7 @@ def problem_of(error: Exception) -> str:
     name = type(error).__name__
     if name == "JSONDecodeError":
         return "it is not JSON"
-    return "a name stands twice in one object" if "duplicate key" in str(error) else "a number is not finite"
+    return "a name stands twice in one object" if "duplicate key" in str(error) else "a number is too large"
 
 
 def refuse_broken(rows: Iterable[FileRow]) -> None:

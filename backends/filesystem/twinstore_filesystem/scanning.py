@@ -144,16 +144,14 @@ class Scan:
             text = line.rstrip(b"\n")
             original = FileOriginal(self._tree, place, number, position, len(text))
             position += len(line)
-            try:
-                value = value_of(text) if text.strip() else None
-            except ValueError as error:
-                if line.endswith(b"\n"):
-                    yield broken_row(self._entity, start, str(error), original)
-                elif "twice" in str(error) or "finite" in str(error):
-                    # Whole, but not as it should be: only what has no end was interrupted.
-                    yield broken_row(self._entity, start, str(error), original)
+            # What has no end was interrupted, unless it is an object already.
+            if not text.strip() or not (line.endswith(b"\n") or is_object(text)):
                 continue
-            if text.strip() and (line.endswith(b"\n") or isinstance(value, dict)):
+            try:
+                value = value_of(text)
+            except ValueError as error:
+                yield broken_row(self._entity, start, str(error), original)
+            else:
                 yield self._row(start, name, value, original)
 
     def _row(self, start: Key, name: str, value: object, original: FileOriginal) -> FileRow:
@@ -186,7 +184,8 @@ class Scan:
                 names = sorted(os.listdir(path))  # noqa: PTH208  # names, and not the objects of a walk
             except FileNotFoundError:
                 return []
-        return [(name, kind_of(path / name)) for name in names]
+        found = ((name, kind_of(path / name)) for name in names)
+        return [(name, kind) for name, kind in found if kind is not None]
 
     @contextmanager
     def _open(self, place: Place) -> Generator[BinaryIO | None]:
@@ -197,7 +196,7 @@ class Scan:
             except FileNotFoundError:
                 yield None
                 return
-        with os.fdopen(file, "rb") as stream:
+        with translated(path), os.fdopen(file, "rb") as stream:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise foreign(path)
             yield stream
@@ -210,9 +209,20 @@ class Scan:
         return broken_row(self._entity, key, error, FileOriginal(self._tree, place, size=size))
 
 
-def kind_of(path: Path) -> str:
-    """Return what stands at a path, links not followed."""
-    return KINDS.get(stat.S_IFMT(path.lstat().st_mode), "special file")
+def kind_of(path: Path) -> str | None:
+    """Return what stands at a path, links not followed; ``None`` when it was renamed meanwhile."""
+    try:
+        return KINDS.get(stat.S_IFMT(path.lstat().st_mode), "special file")
+    except FileNotFoundError:
+        return None
+
+
+def is_object(text: bytes) -> bool:
+    """Whether a text is a JSON object, whatever its names and numbers."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def value_of(content: bytes) -> object:

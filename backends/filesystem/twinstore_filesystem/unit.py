@@ -15,7 +15,7 @@ from twinstore.canonical import undecodable
 from twinstore.catalog import TenancyKind
 from twinstore.documents import DocumentRow, DocumentUnit
 from twinstore.documents.selection import first_rows, follows, is_true
-from twinstore.errors import DocumentDecodeError, Outcome, UnavailableError
+from twinstore.errors import DocumentDecodeError, Outcome, TwinstoreError, UnavailableError
 from twinstore.query import Equals, pinned_key
 from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, admits
 from twinstore_filesystem.errors import DRIVER
@@ -207,8 +207,13 @@ class FileUnit(DocumentUnit):
         return [key.field for key in free] == [entity.key[-1]] and query.order[-1].field == entity.key[-1]
 
     def _exists(self, entity: Entity, run: str) -> bool:
-        with self._files.tree.opened(self._files.layout(entity).place(run)) as file:
-            return file is not None
+        """Whether a run has a file of an entity, or nobody can tell."""
+        try:
+            with self._files.tree.opened(self._files.layout(entity).place(run)) as file:
+                return file is not None
+        except TwinstoreError:
+            # Asked for at the end of a unit, whose own error is what a caller must learn.
+            return True
 
     def _known_rows(self, entity: Entity, run: str) -> list[FileRow] | None:
         """Return the rows of a file that is small and cannot change before this unit ends."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidDocument
 
 from twinstore.stored import marked
 from twinstore_mongo.raw import elements
@@ -39,7 +40,7 @@ def given_back(raw: bytes) -> Document | None:
     found = exact_document(raw)
     try:
         return found if bson.encode(found) == raw else None
-    except bson.errors.InvalidDocument:  # no name may hold what marks begin with
+    except InvalidDocument:  # no name may hold what marks begin with
         return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing, contextmanager
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,7 +48,7 @@ class WholeForm(Form):
     """One row of any entity: an object of its document, its markers and its derived fields."""
 
     @override
-    def rows(self, file: RunFile) -> Iterator[FileRow]:
+    def read(self, file: RunFile) -> Iterator[FileRow]:
         content = file.tree.read(file.place)
         if content is None:
             return
@@ -123,7 +124,7 @@ class FilesystemProbe(ProbeDefaults):
 
     def alter(self, entity: Entity, key: Key, values: Mapping[str, object]) -> None:
         plain = {
-            name: value if not hasattr(value, "tzinfo") else format_timestamp(value)  # type: ignore[arg-type]  # an instant
+            name: format_timestamp(value) if isinstance(value, datetime) else value
             for name, value in values.items()
         }
         path = self._path(entity, key)
@@ -204,7 +205,7 @@ class WholeProbe(FilesystemProbe):
         (found,) = self._values(path)
         for name, value in values.items():
             part = "markers" if name in entity.markers else "document"
-            found[part][name] = value if not hasattr(value, "tzinfo") else format_timestamp(value)  # type: ignore[arg-type]  # an instant
+            found[part][name] = format_timestamp(value) if isinstance(value, datetime) else value
         path.write_bytes(jsontext.dumps(found))
 
 

@@ -36,6 +36,7 @@ from twinstore.testing.scheduler.graph_jobs import (
     make_graph_overlay_job,
 )
 from twinstore.testing.scheduler.policy_builders import as_dispatched, as_ended, as_submitted, make_policy_job
+from twinstore.testing.taskrunner.builders import make_pack_run, rich_approval
 
 PLANNED: Final = make_run("t-1", "r-1")
 RUNNING: Final = make_run("t-1", "r-1", state=RunState.RUNNING)
@@ -46,6 +47,7 @@ SUMMARY: Final = make_run_summary("t-1", "s-1", [PLANNED])
 BUILD: Final = make_graph_build_job("t-1", "j")
 OVERLAY: Final = make_graph_overlay_job("t-1", "j")
 EVENT: Final = graph_job_event(BUILD, "e")
+APPROVED: Final = rich_approval("t-1", "p-1", "gate")
 ENDS: Final = "completed, failed and canceled"
 Case = tuple[CanonicalModel, dict[str, object], str]
 
@@ -151,6 +153,17 @@ BROKEN: Final[list[Case]] = [
     (EVENT.payload, {"status": "pending"}, "status should be that of job"),
     (GraphJobResponse.of(BUILD), {"kind": "overlay"}, "kind should be that of payload"),
     (GraphJobResponse.of(BUILD), {"status": "pending"}, "status should be that of payload"),
+    (make_pack_run("t-1", "p-1"), {"updated_at": at(-1)}, "updatedAt should not be before createdAt"),
+    (
+        APPROVED,
+        {"actor_id": None},
+        "actorId should be present in the states approved and rejected",
+    ),
+    (
+        APPROVED,
+        {"completed_at": None},
+        "completedAt should be present exactly where the state is not pending",
+    ),
 ]
 
 
