@@ -11,6 +11,7 @@ from twinstore.errors import (
     InvalidTransitionError,
     NotFoundError,
 )
+from twinstore.tenancy import TenancyKind
 
 if TYPE_CHECKING:
     from enum import StrEnum
@@ -39,8 +40,9 @@ class NumberTakenError(DuplicateError):
 
 def not_found(entity: Entity, key: str, driver: str) -> NotFoundError:
     """Return the error of a required key that is missing or belongs to another tenant."""
+    whose = " for this tenant" if entity.tenancy.kind is not TenancyKind.NONE else ""
     return NotFoundError(
-        f"The {entity.singular} {key!r} does not exist for this tenant.",
+        f"The {entity.singular} {key!r} does not exist{whose}.",
         module=entity.module,
         entity=entity.name,
         key=key,

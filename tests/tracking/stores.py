@@ -45,19 +45,24 @@ def tracking_instead(settings: Settings) -> Settings:
 
 
 @contextmanager
-def tracking_on(settings: Settings, clock: Clock | None = None) -> Iterator[TrackingStorage]:
+def tracking_on(
+    settings: Settings, clock: Clock | None = None, options: Settings | None = None
+) -> Iterator[TrackingStorage]:
     """Open tracking and migrate it."""
-    with twinstore.add_tracking_storage(settings, clock=clock) as storage:
+    with twinstore.add_tracking_storage(settings, clock=clock, options=options) as storage:
         storage.initializer.ensure_migrations()
         yield storage
 
 
 @contextmanager
 def fresh_tracking(
-    driver: str, request: pytest.FixtureRequest, clock: Clock | None = None
+    driver: str,
+    request: pytest.FixtureRequest,
+    clock: Clock | None = None,
+    options: Settings | None = None,
 ) -> Iterator[TrackingStorage]:
     """Open tracking on a driver, migrated and without a row."""
-    with tracking_settings(driver, request) as settings, tracking_on(settings, clock) as storage:
+    with tracking_settings(driver, request) as settings, tracking_on(settings, clock, options) as storage:
         yield storage
 
 

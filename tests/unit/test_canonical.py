@@ -14,6 +14,7 @@ from twinstore import jsontext
 from twinstore.canonical import CanonicalJsonSerializer, decode_stored, describe_failure
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.scheduler import ImpactSet, Run, RunStats, Schedule, Selector, selector_digest
+from twinstore.testing.taskrunner.builders import make_pack_run
 
 CREATED = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
 DIGEST = "sha256:" + "a" * 64
@@ -103,6 +104,12 @@ def test_nulls_and_empty_deltas_are_left_out_and_empty_lists_stay() -> None:
 )
 def test_numbers_have_the_spelling_of_python(given_value: float, written: str) -> None:
     assert jsontext.dumps(jsontext.encodable(jsontext.normalise(given_value))).decode() == written
+
+
+@pytest.mark.parametrize("value", [1e-5, 9.9e-5, -2.5e-7, 1e-4, 0.1])
+def test_small_numbers_of_a_model_have_the_spelling_of_python(value: float) -> None:
+    written = CanonicalJsonSerializer.serialize(make_pack_run(None, "a", plan={"x": value})).decode()
+    assert f'"plan":{{"x":{value!r}}}' in written
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e19, 2**63, "a\x00", "\ud800", {"\x00": 1}])

@@ -97,7 +97,6 @@ def group_report(
     return {
         "name": group.name,
         "contents": group.contents,
-        "missing": group.missing,
         "without_case": [driver for driver in drivers if not found[driver]],
         "drivers": {driver: tally(items) for driver, items in found.items() if items},
     }
@@ -156,8 +155,6 @@ def _groups(report: Report) -> list[str]:
 
 
 def _lack(item: Report) -> str:
-    if item["missing"]:
-        return f". **No test**: {item['missing']}"
     return f". **No test on {', '.join(item['without_case'])}**" if item["without_case"] else ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.access import Row
 from twinstore.canonical import CanonicalModel
@@ -16,6 +16,7 @@ from twinstore.tracking.tasks import TrackingTask
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
+    from twinstore.jsontext import JsonObject
 
 __all__ = [
     "make_machine",
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 M = TypeVar("M", bound=CanonicalModel)
-METADATA = {
+METADATA: Final[JsonObject] = {
     "agent": {"version": "1.2.3", "flags": [True, None, 0, -1.5, "\N{SNOWMAN}"]},
     "": {"$where": "a.b", "empty": {}, "list": []},
     "ünïcode \N{OPEN BOOK}": '\t\n"',
@@ -134,4 +135,4 @@ def put_record(session: object, attribute: str, entity: Entity[M], record: M) ->
     """Insert a record as it is: the repository would set its instants, and list no session by itself."""
     repository = getattr(session, attribute)
     assert isinstance(repository, TrackingRepository)
-    return repository._access.insert(entity, NO_TENANT, Row(record)).model  # noqa: SLF001  # past its rules
+    return repository._access.insert(entity, NO_TENANT, Row(record)).model  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # past its rules

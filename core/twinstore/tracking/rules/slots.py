@@ -84,9 +84,9 @@ def moved(place: Place, session: TrackingSession, after: TrackingSession, machin
     check_slot(machine, after.docker_slot, occupied(machine, place.sessions, but=key))
     if key not in machine.active_sessions:
         machine = machine.evolve(active_sessions=(*machine.active_sessions, key))
-    left = {} if session.machine_id == machine.machine_id else unlisted(place, key).machines
+    left = Place() if session.machine_id == machine.machine_id else unlisted(place, key)
     # The machine also where its list stays: it was decided that the slot is free.
-    return Place({**left, machine.machine_id: machine}, {key: after})
+    return left.changed(Place({machine.machine_id: machine}, {key: after}))
 
 
 def released(place: Place, machine: TrackingMachine, session_id: str) -> Place | None:
