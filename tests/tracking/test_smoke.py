@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pymongo import MongoClient
@@ -98,10 +98,10 @@ def test_a_count_that_is_written_out_at_zero_is_named_and_leaves_no_gap(
         tracking_settings("postgres", request) as right,
         tracking_on(left) as before,
         tracking_on(right),
-        MongoClient[dict[str, Any]](left["Persistence"]["Mongo"]["ConnectionString"]) as client,
+        MongoClient[dict[str, Any]](cast("Any", left)["Persistence"]["Mongo"]["ConnectionString"]) as client,
     ):
         fill(before)
-        sessions = client[left["Persistence"]["Mongo"]["Database"]]["sessions"]
+        sessions = client[cast("Any", left)["Persistence"]["Mongo"]["Database"]]["sessions"]
         # As an application with the default 0 in its own schema writes it.
         sessions.update_one({"session_id": "s3"}, {"$set": {"recovery_attempts": 0}})
         sides = (
