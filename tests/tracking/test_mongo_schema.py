@@ -162,7 +162,7 @@ def test_an_age_under_the_name_that_mongoose_gives_is_brought_in_line(
         ended = datetime.now(UTC) - timedelta(days=60)
         settings = settings_of(fresh.url, fresh.name)
         with twinstore.add_tracking_storage(settings) as storage:
-            if days > 30:  # noqa: PLR2004  # then a shorter age removes rows
+            if days > 30:  # then a shorter age removes rows
                 sessions.insert_one({"session_id": "s", "status": "completed", "completed_at": ended})
                 with pytest.raises(ConsentRequiredError, match="remove"):
                     storage.initializer.ensure_migrations()
