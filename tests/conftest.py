@@ -18,6 +18,7 @@ bounded one, and the full one, which ``--long`` asks for:
 
     @pytest.mark.long            a test that only runs then; beside it stands one whose name promises less
     long_form                    whether to do more, for a test whose name promises no amount
+    is_left_to_the_full_form     a function of a file in tests/contract: which tests of its kits only run then
 
 What runs through a transaction pooler needs a program that no wheel brings. Where it is not installed such a
 test is left out, and the summary of the run says so:
@@ -27,6 +28,7 @@ test is left out, and the summary of the run says so:
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from contextlib import ExitStack, closing
@@ -44,7 +46,7 @@ from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 RUN_DIRECTORY = pytest.StashKey[Path]()
 LEFT_OUT = pytest.StashKey[str]()
@@ -66,6 +68,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         leave_out(config, items, "long")
     if pgbouncer.PROGRAM is None and leave_out(config, items, "pgbouncer"):
         config.stash[LEFT_OUT] = pgbouncer.LEFT_OUT
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the collector of garbage neither run while tests are collected nor look at them ever after.
+
+    They are millions of objects that stay; each full collection went through all of them.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> bool:

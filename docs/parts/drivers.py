@@ -53,8 +53,8 @@ def spec_table() -> str:
 
 
 def contracts() -> tuple[type[testing.Contract], ...]:
-    """Return the contracts that hold for every module, in the order of the whole one."""
-    return _parts(testing.ModuleContract)
+    """Return the contracts that hold for every module, in the order of the whole one, and those of copies."""
+    return (*_parts(testing.ModuleContract), *_parts(testing.CopyStateContract))
 
 
 def scheduler_contracts() -> tuple[type[testing.Contract], ...]:

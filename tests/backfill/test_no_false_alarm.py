@@ -38,6 +38,8 @@ TENANTS: Final = ("acme", "globex", "initech", "Umbrella", "zürich")
 BATCH: Final = 1000
 DOCUMENTS: Final = 100
 LONG_DOCUMENTS: Final = 100_000
+# Models that are drawn for a number of documents, for all tenants together: half of the few.
+POOL: Final = 50
 LONG_POOL: Final = 5000
 
 
@@ -79,7 +81,8 @@ def records(entity: Entity, number: int) -> Iterator[list[Record]]:
     """Yield that many records in batches; the same for the same number."""
     example = SCHEDULER_EXAMPLES.of(entity)
     dice = random.Random(f"{SEED} {entity.name}")  # for tests
-    pools = {tenant: drawn(example, tenant, min(number, LONG_POOL) // len(TENANTS)) for tenant in TENANTS}
+    pool = POOL if number == DOCUMENTS else LONG_POOL
+    pools = {tenant: drawn(example, tenant, pool // len(TENANTS)) for tenant in TENANTS}
     batch: list[Record] = []
     for index in range(number):
         tenant = TENANTS[index % len(TENANTS)]

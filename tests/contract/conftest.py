@@ -14,3 +14,13 @@ def kit_run(pytestconfig: pytest.Config) -> KitRun:
     chosen = options.keyword or options.markexpr or options.deselect or getattr(options, "lf", False)
     whole = not chosen and not any("::" in argument for argument in pytestconfig.args)
     return KitRun(whole=whole, writes=bool(options.write_statements))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as long what a file leaves to the full form, before what is long is left out."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.cls is not None:
+            is_left = getattr(item.module, "is_left_to_the_full_form", None)
+            if is_left is not None and is_left(item.cls, item.originalname):
+                item.add_marker(pytest.mark.long)

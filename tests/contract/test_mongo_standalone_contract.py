@@ -39,6 +39,8 @@ class StandaloneProbe(MongoProbe):
 class StandaloneDeployment(DeploymentDefaults):
     """A database on a server without transactions."""
 
+    remote = True
+
     def __init__(self, module: ModuleSpec[object], client: MongoClient[dict[str, Any]], url: str) -> None:
         self._module = module
         name = f"db_{uuid4().hex[:12]}"

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.contract.deployments.pooler import pooled_deployments
 from tests.pgbouncer import pooler_before
-from twinstore.testing import DriverContract
+from twinstore.testing import (
+    DecodingContract,
+    DriverContract,
+    KeyedRepositoryContract,
+    ModuleContract,
+    PagingContract,
+    ValueContract,
+)
+from twinstore.testing.scheduler import SchedulerContract, SchedulerValueContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,4 +32,27 @@ def backend_factory(postgres_server: PostgresServer) -> Iterator[BackendFactory]
 
 
 class TestPooledPostgres(DriverContract):
-    """A server behind pgbouncer in transaction mode, with two connections of the server for all clients."""
+    """A server behind pgbouncer in transaction mode, with two connections of the server for all clients.
+
+    What lies in between matters to how a connection is used: sessions, units, locks, rivals, row-level
+    security, streams, prepared statements. Every way of using one is in the operations and in the kit of the
+    scheduler. What a statement answers does not depend on it; those contracts, and the kits of more modules,
+    which use connections in no other way, are left to the full form.
+    """
+
+
+# What comes back, whoever is asked through whatever connection.
+ANSWERS: Final = (
+    DecodingContract,
+    KeyedRepositoryContract,
+    PagingContract,
+    ValueContract,
+    SchedulerValueContract,
+)
+
+
+def is_left_to_the_full_form(kit: type[object], test: str) -> bool:
+    """Whether a test of a kit asks for answers alone, or uses connections as that of the scheduler does."""
+    if issubclass(kit, ModuleContract) and not issubclass(kit, SchedulerContract):
+        return True
+    return any(test in vars(contract) for contract in ANSWERS)

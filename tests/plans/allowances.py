@@ -38,6 +38,17 @@ EVERY_COPY_ON_MONGO: Final = (
     may("*.bulk.view*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
     may("*.bulk.cut*", EXAMINES, because=PAST),
 )
+TASKRUNNER_ON_POSTGRES: Final = (
+    may(
+        "*.bulk.cut*",
+        SCANS,
+        because="row-level security asks for the run of each row passed over, and reads all runs once for it",
+    ),
+)
+TRACKING: Final = (
+    may("sessions.count*", EXAMINES, because="every session of the project counts"),
+    may("tasks.count*", EXAMINES, because="every task of the session or project counts"),
+)
 SCHEDULER_ON_POSTGRES: Final = (
     *EVERY_COPY_ON_POSTGRES,
     may("graph_jobs.count*", EXAMINES, because=COUNTED),
@@ -120,13 +131,13 @@ LEDGER_ON_POSTGRES: Final = (
 
 POSTGRES: Final[dict[str, tuple[Allowance, ...]]] = {
     "scheduler": SCHEDULER_ON_POSTGRES,
-    "tracking": EVERY_COPY_ON_POSTGRES,
-    "taskrunner": EVERY_COPY_ON_POSTGRES,
+    "tracking": (*EVERY_COPY_ON_POSTGRES, *TRACKING),
+    "taskrunner": (*EVERY_COPY_ON_POSTGRES, *TASKRUNNER_ON_POSTGRES),
     "twinstore": LEDGER_ON_POSTGRES,
 }
 MONGO: Final[dict[str, tuple[Allowance, ...]]] = {
     "scheduler": SCHEDULER_ON_MONGO,
-    "tracking": EVERY_COPY_ON_MONGO,
+    "tracking": (*EVERY_COPY_ON_MONGO, *TRACKING),
     "taskrunner": EVERY_COPY_ON_MONGO,
     "twinstore": LEDGER,
 }

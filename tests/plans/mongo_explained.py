@@ -14,6 +14,7 @@ from pymongo.errors import OperationFailure
 from tests.plans.judging import Finding
 from tests.plans.rows import rows_of
 from twinstore.access import Row
+from twinstore_mongo.bulk_owners import PARENT
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.derive import index_specs
 
@@ -178,7 +179,27 @@ class Binder:
         (name, part), *_ = stage.items()
         if name == "$match":
             return {name: self._filter(part, place=PLAIN)}
-        return {name: literal(part)}
+        if name == "$lookup":
+            return {name: self._join(part)}
+        return {name: PARENT if name == "$unset" else literal(part)}
+
+    def _join(self, shape: Document) -> Document:
+        """Return the join of rows with their parents, of which the recorded one has the form alone."""
+        if self._entity.parent is None:
+            raise LookupError(f"{self._entity.name} has no parent to be joined with")
+        parent = self._entity.parent.entity
+        owner = [
+            {"$match": dict.fromkeys(stage["$match"], self._explainer.tenant)}
+            for stage in shape["pipeline"]
+            if "$match" in stage
+        ]
+        return {
+            "from": parent.collection,
+            "localField": codec_of(self._entity).names[self._entity.parent.field],
+            "foreignField": codec_of(parent).key[-1],
+            "pipeline": [*owner, {"$limit": 1}, {"$project": {"_id": 1}}],
+            "as": PARENT,
+        }
 
     def _write(self, kind: str, shape: Document) -> Document:
         if kind == "findAndModify":
@@ -219,6 +240,13 @@ class Binder:
 
     def _expression(self, shape: list[Any], *, place: str, field: str) -> list[Any]:
         """Return the parts of a list; in an expression the first one may name the field of the second."""
+        match shape:
+            case [[str(first), *_] as fields, [dict(), *_]] if first.startswith("$"):
+                # A key of several parts; of equal ones behind each other the record keeps one.
+                values = [self._explainer.value(self._entity, str(name)[1:]) for name in fields]
+                return [fields, [{"$literal": value} for value in values]]
+            case _:
+                pass
         named = next(
             (str(item)[1:] for item in shape if isinstance(item, str) and item.startswith("$")), field
         )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import twinstore
 from tests.plans.allowances import MONGO
 from tests.plans.filling import LONG_ROWS, ROWS
 from tests.plans.judging import figures, judged
@@ -18,6 +17,7 @@ from tests.plans.rows import SPECS, tenants_of
 from tests.stores import kept
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.statements import statements_of
+from twinstore.storage import open_module
 from twinstore_mongo.derive import ID, index_specs
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def filled(
     mongo_server: MongoServer, spec: ModuleSpec[object], rows: int
 ) -> Iterator[Database[dict[str, Any]]]:
     with mongo_server.database() as database:
-        with twinstore.open_storage(kept(database.config)) as storage:
-            opened = storage.scheduler
+        module = "scheduler" if spec is LEDGER_MODULE else spec.name
+        with open_module(module, "Mongo", kept(database.config)) as opened:
             (
                 opened.bulk.ledger_initializer if spec is LEDGER_MODULE else opened.initializer
             ).ensure_migrations()

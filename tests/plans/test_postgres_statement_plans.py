@@ -19,6 +19,7 @@ from tests.plans.postgres_explained import Explainer, fill, reads_rows
 from tests.plans.rows import SPECS, tenants_of
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.statements import statements_of
+from twinstore.storage import open_module
 from twinstore_postgres.columns import index_name
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def connections(
         if spec is LEDGER_MODULE:
             with twinstore.open_storage(database.config) as storage:
                 storage.scheduler.bulk.ledger_initializer.ensure_migrations()
+        else:
+            with open_module(spec.name, "Postgres", database.config) as opened:
+                opened.initializer.ensure_migrations()
         fill(database, spec.catalog, rows)
         with (
             psycopg.connect(database.superuser_url, autocommit=True) as admin,

@@ -17,7 +17,8 @@ from twinstore.ledger.models import RangeState
 from twinstore.ledger.rows import change_model
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.scope import UNBOUND
-from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
+from twinstore.testing import CopyStateContract
+from twinstore.testing.scheduler import SCHEDULER_EXAMPLES, SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.steps import populate
 from twinstore_memory import bulk, range_writer
 from twinstore_memory.access import MemoryAccess
@@ -131,7 +132,13 @@ def filled(workspace: SchedulerWorkspace) -> SchedulerWorkspace:
     return workspace
 
 
-WRITER, CLAIMS, LEDGER = SchedulerContract(), SchedulerContract(), SchedulerContract()
+class SchedulerCopies(CopyStateContract):
+    """What is kept of copies of the scheduler."""
+
+    module = SCHEDULER_EXAMPLES
+
+
+WRITER, CLAIMS, LEDGER = SchedulerContract(), SchedulerCopies(), SchedulerCopies()
 
 MUTANTS = [
     Mutant(

@@ -18,6 +18,7 @@ from twinstore.scheduler.catalog import TRIGGERS, WORKERS
 from twinstore.scheduler.module import MODULE
 from twinstore.testing import (
     AccessDefaultsContract,
+    CopyStateContract,
     DriverContract,
     KeyedRepositoryContract,
     ModuleContract,
@@ -78,7 +79,7 @@ def test_every_entity_has_an_example_with_the_protocol_of_its_repository() -> No
     }
 
 
-@pytest.mark.parametrize("aggregate", [SchedulerContract, AccessDefaultsContract])
+@pytest.mark.parametrize("aggregate", [SchedulerContract, AccessDefaultsContract, CopyStateContract])
 def test_no_contract_hides_a_test_of_another(aggregate: type) -> None:
     mixins = mixins_of(aggregate)
     # What a module has no case for is None.
@@ -90,9 +91,18 @@ def test_no_contract_hides_a_test_of_another(aggregate: type) -> None:
 
 def test_the_aggregates_hold_every_contract() -> None:
     exported = {name for name in twinstore.testing.__all__ if name.endswith("Contract")}
-    wholes = {"Contract", "DriverContract", "ModuleContract", "AccessContract", "AccessDefaultsContract"}
+    wholes = {
+        "Contract",
+        "DriverContract",
+        "ModuleContract",
+        "CopyStateContract",
+        "AccessContract",
+        "AccessDefaultsContract",
+    }
     generic = {cls.__name__ for cls in mixins_of(ModuleContract)}
-    assert generic == exported - wholes
+    copies = {cls.__name__ for cls in mixins_of(CopyStateContract)}
+    assert generic | copies == exported - wholes
+    assert generic.isdisjoint(copies)
     special = {name for name in scheduler.__all__ if name.endswith("Contract")} - {"SchedulerContract"}
     assert {cls.__name__ for cls in MIXINS} == generic | special
 
@@ -141,14 +151,15 @@ def test_the_contract_of_drivers_has_the_kit_of_every_installed_module() -> None
         """What a driver's author writes."""
 
     kits = {name for name in dir(Tests) if name.startswith("Test")}
-    assert kits == {"TestAccess", "TestDefaults"} | {
+    assert kits == {"TestAccess", "TestDefaults", "TestCopies"} | {
         f"Test{module_spec(name).title}" for name in built_modules()
     }
     assert vars(Tests)["TestScheduler"].__mro__[1] is SchedulerContract
+    assert vars(Tests)["TestCopies"].__mro__[1] is CopyStateContract
 
 
 def test_an_outsiders_module_brings_its_kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
     kits = DriverContract.kits()
-    assert list(kits) == ["TestScheduler", "TestTracking", "TestTaskRunner", "TestLibrary"]
+    assert list(kits) == ["TestScheduler", "TestTracking", "TestTaskRunner", "TestLibrary", "TestCopies"]
     assert issubclass(kits["TestLibrary"], LibraryContract)

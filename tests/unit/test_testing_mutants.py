@@ -145,7 +145,7 @@ MUTANTS = [
         "a session admits any tenant",
         replacing(Scope, "admit", lambda _, tenant: tenant.strip()),
         lambda workspace: SchedulerContract().test_a_session_admits_its_own_tenant_only(
-            workspace=workspace,
+            stranger=workspace,
             unchanged=OtherTenant(workspace.foreign, store_one_of_each(workspace.elsewhere)),
             call=GET_RUN,
         ),

@@ -11,9 +11,10 @@
 
 ``DriverContract`` has the kit of every module that is installed, which its ``ModuleSpec`` names. A kit is a
 ``ModuleContract``, the sum of the contracts named here, over the examples of its module, and what the module
-adds. ``AccessContract`` and ``AccessDefaultsContract`` are for a driver that implements
-:class:`~twinstore.access.Access`: the operations, over entities that exist for tests alone. A capability
-that the driver does not declare is asserted to be refused, never skipped. Needs ``twinstore[testing]``.
+adds. What is alike for all modules runs once: ``AccessContract`` and ``AccessDefaultsContract``, the
+operations of :class:`~twinstore.access.Access` over entities that exist for tests alone, and
+``CopyStateContract``, the ledger of copies. A capability that the driver does not declare is asserted to be
+refused, never skipped. Needs ``twinstore[testing]``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from twinstore.testing.contracts.access import AccessContract, AccessDefaultsCon
 from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
 from twinstore.testing.contracts.claims import RangeClaimContract
+from twinstore.testing.contracts.copies import CopyStateContract
 from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.driver import DriverContract
 from twinstore.testing.contracts.errors import StoreErrorContract
@@ -62,6 +64,7 @@ __all__ = [
     "BulkContract",
     "CapabilitiesContract",
     "Contract",
+    "CopyStateContract",
     "DecodingContract",
     "Deployment",
     "DeploymentDefaults",

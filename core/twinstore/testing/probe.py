@@ -147,7 +147,11 @@ class ProbeDefaults:
 
 
 class Deployment(Protocol):
-    """One empty, migrated database (or what stands for it) of the driver under test, for one module."""
+    """One empty, migrated database (or what stands for it) of the driver under test, for one module.
+
+    It may have an attribute ``remote``: true where every call waits for a server. Without it the rivals of a
+    race are made to take turns within a call, which costs time and which the messages to a server do anyway.
+    """
 
     @property
     def probe(self) -> RawProbe:

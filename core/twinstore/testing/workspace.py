@@ -98,7 +98,7 @@ class Workspace(Generic[S_co]):
         """Run the action with every item at the same moment, on two more storages; see :func:`race`."""
         with self.storages(2) as storages:
             pairs = list(zip(cycle(storages), items, strict=False))
-            return race(lambda pair: action(*pair), pairs)
+            return race(lambda pair: action(*pair), pairs, remote=is_remote(self.deployment))
 
     def rounds(
         self, action: Callable[[S_co, A], T], items: Callable[[int], Sequence[A]]
@@ -107,7 +107,8 @@ class Workspace(Generic[S_co]):
 
         Most rounds of a fast store end before its rivals meet, so one round says little.
         """
-        with self.storages(2) as storages, ThreadPoolExecutor(MOST_RIVALS) as pool, switching_often():
+        often = switching_often(remote=is_remote(self.deployment))
+        with self.storages(2) as storages, ThreadPoolExecutor(MOST_RIVALS) as pool, often:
             rounds = [list(zip(cycle(storages), items(turn), strict=False)) for turn in range(ROUNDS)]
             return [run_at_once(pool, lambda pair: action(*pair), pairs) for pairs in rounds]
 
@@ -134,13 +135,23 @@ def all_pages(page: Callable[[str | None], Page[T]]) -> list[T]:
         met.add(token)
 
 
-def race(action: Callable[[A], T], items: Sequence[A]) -> list[T | TwinstoreError]:
+def is_remote(deployment: Deployment) -> bool:
+    """Whether every call of the driver under test waits for a server; a deployment that says nothing: no."""
+    return bool(getattr(deployment, "remote", False))
+
+
+def race(action: Callable[[A], T], items: Sequence[A], *, remote: bool = False) -> list[T | TwinstoreError]:
     """Run the action with every item at the same moment, each in a thread.
+
+    Args:
+        action: what each of them does.
+        items: what it is done with.
+        remote: every call waits for a server, so that the threads take turns by themselves.
 
     Returns:
         The results, or the errors of the library, in the order of the items.
     """
-    with ThreadPoolExecutor(len(items)) as pool, switching_often():
+    with ThreadPoolExecutor(len(items)) as pool, switching_often(remote=remote):
         return run_at_once(pool, action, items)
 
 
@@ -161,14 +172,16 @@ def run_at_once(
 
 
 @contextmanager
-def switching_often() -> Generator[None]:
+def switching_often(*, remote: bool = False) -> Generator[None]:
     """Let threads that are started inside take turns within a call of the store, not only between calls.
 
-    A call in memory takes less than the turn of a thread: rivals would come one after the other.
+    A call in memory takes less than the turn of a thread: rivals would come one after the other. One that
+    waits for a server lets the others go on at each of its messages, and need not be held up besides.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
-    threading.setprofile(give_way)
+    if not remote:
+        threading.setprofile(give_way)
     try:
         yield
     finally:

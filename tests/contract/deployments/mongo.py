@@ -211,6 +211,8 @@ class MongoProbe(ProbeDefaults):
 class MongoDeployment:
     """A database on the server of the run."""
 
+    remote = True
+
     def __init__(
         self, module: ModuleSpec[object], database: MongoDatabase, client: MongoClient[Document]
     ) -> None:

@@ -248,6 +248,8 @@ def module_on(
 class PostgresDeployment:
     """A database on the server of the run."""
 
+    remote = True
+
     def __init__(self, module: ModuleSpec[object], database: PostgresDatabase) -> None:
         self._module = module
         self._database = database

@@ -27,7 +27,7 @@ from twinstore.testing.datasets import (
     factory_of,
 )
 from twinstore.testing.entities import MODULE
-from twinstore.testing.workspace import race, unique
+from twinstore.testing.workspace import is_remote, race, unique
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -126,7 +126,7 @@ class AccessWorkspace:
         with ExitStack() as stack:
             others = [stack.enter_context(self.deployment.open_module(self.module)) for _ in range(2)]
             pairs = list(zip(cycle([other.repositories for other in others]), items, strict=False))
-            return race(lambda pair: action(*pair), pairs)
+            return race(lambda pair: action(*pair), pairs, remote=is_remote(self.deployment))
 
 
 def query_of(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pkgutil import resolve_name
 
 from twinstore.modules import complete_modules
+from twinstore.testing.base import Contract
 from twinstore.testing.contracts.access import AccessContract, AccessDefaultsContract
+from twinstore.testing.contracts.copies import CopyStateContract
 
 __all__ = ["DriverContract"]
 
@@ -14,7 +16,8 @@ class DriverContract:
     """The kits of all modules, each as a class of its own, such as ``TestLibrary``.
 
     The operations are tried over the entities that exist for tests alone, as the driver overrides them
-    and with the defaults of core. A module whose ``ModuleSpec`` names no kit is left out.
+    and with the defaults of core. What is kept of copies is the same whatever is copied, and is tried over
+    the rows of one module. A module whose ``ModuleSpec`` names no kit is left out.
     """
 
     class TestAccess(AccessContract):
@@ -32,13 +35,24 @@ class DriverContract:
 
     @staticmethod
     def kits() -> dict[str, type[object]]:
-        """Return the kits of the installed modules by the names under which they are collected."""
-        found: dict[str, type[object]] = {}
-        for module in complete_modules():
-            if module.kit is not None:
-                name = f"Test{module.title}"
-                told = f"The kit of the module {module.name}."
-                found[name] = type(
-                    name, (resolve_name(module.kit),), {"__doc__": told, "__module__": __name__}
-                )
+        """Return what depends on the modules that are installed, by the names under which it is collected.
+
+        The kit of each of them, and what is kept of copies over the rows of the first.
+        """
+        modules = [module for module in complete_modules() if module.kit is not None]
+        kits = {module.title: resolve_name(module.kit or "") for module in modules}
+        found = {
+            f"Test{title}": named(f"Test{title}", kit, f"The kit of the module {title}.")
+            for title, kit in kits.items()
+        }
+        owned = (kit.module for kit in kits.values() if issubclass(kit, Contract) and kit.module.of_tenants)
+        examples = next(owned, None)
+        if examples is not None:
+            told = "What is kept of copies."
+            found["TestCopies"] = named("TestCopies", CopyStateContract, told, module=examples)
         return found
+
+
+def named(name: str, contract: type[object], told: str, **attributes: object) -> type[object]:
+    """Return a contract under a name by which pytest collects it."""
+    return type(name, (contract,), {"__doc__": told, "__module__": __name__, **attributes})

@@ -12,7 +12,7 @@ from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMi
 from twinstore.migrations import Consent, EffectKind, MigrationReport, MigrationState
 from twinstore.testing.base import Contract, assert_refused, needs
 from twinstore.testing.examples import absent_key
-from twinstore.testing.workspace import Workspace, race
+from twinstore.testing.workspace import Workspace, is_remote, race
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +111,9 @@ class InitializerContract(Contract):
     def test_rivals_apply_each_migration_once(self, bare: Deployment) -> None:
         with ExitStack() as stack:
             storages = [stack.enter_context(bare.open()) for _ in range(4)]
-            reports = race(lambda storage: storage.initializer.ensure_migrations(), storages)
+            reports = race(
+                lambda storage: storage.initializer.ensure_migrations(), storages, remote=is_remote(bare)
+            )
             names = [status.name for status in storages[0].initializer.status()]
             storages[0].check_ready()
         applied = [

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
-from twinstore.testing.contracts.claims import RangeClaimContract
 from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.errors import StoreErrorContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.isolation import IsolationContract
 from twinstore.testing.contracts.joining import JoiningContract
 from twinstore.testing.contracts.keyed import KeyedRepositoryContract
-from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.plugin import PluginContract
 from twinstore.testing.contracts.probe import ProbeContract
@@ -47,10 +45,10 @@ class ModuleContract(
     PluginContract,
     BulkContract,
     RangeWriterContract,
-    LedgerContract,
-    RangeClaimContract,
 ):
     """Everything that a module must do on a driver, and a driver for a module, whatever the module stores.
+
+    What a driver does alike for every module stands in the ``DriverContract``.
 
     A kit derives from it and names the examples of its module: ``module = LIBRARY_EXAMPLES``.
     """

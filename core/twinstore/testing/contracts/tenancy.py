@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from twinstore.canonical import CanonicalModel
     from twinstore.testing.examples import Example
-    from twinstore.testing.probe import Deployment
+    from twinstore.testing.probe import BackendFactory, Deployment
     from twinstore.testing.workspace import AnyStorage
 
 __all__ = ["TenancyContract"]
@@ -54,6 +54,22 @@ class OtherTenant(NamedTuple):
     one_of_each: OneOfEach
 
 
+class Guarded:
+    """A deployment where nobody writes but those tests after each of which another tenant is as it was."""
+
+    def __init__(self, workspace: Workspace, one_of_each: OneOfEach) -> None:
+        """Take the workspace of the other tenant, and its rows as they are now."""
+        self.workspace = workspace
+        self.other_tenant = OtherTenant(workspace.tenant, one_of_each)
+        self._stored = one_of_each.stored(workspace)
+
+    def check(self) -> None:
+        """Assert that its rows are stored as they were when this was asked last."""
+        before = self._stored
+        self._stored = self.other_tenant.one_of_each.stored(self.workspace)
+        assert self._stored == before
+
+
 def removed_twice(call: TenantCall, workspace: Workspace, other_tenant: OtherTenant) -> object:
     """Return the result of a call that found nothing left to remove."""
     call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
@@ -70,69 +86,81 @@ class TenancyContract(Contract):
         workspace = cls.workspace_class(deployment, storage)
         return OtherTenant(workspace.tenant, cls.store_one_of_each(workspace))
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def guarded(cls, backend_factory: BackendFactory) -> Iterator[Guarded]:
+        """Store the rows of another tenant where only the tests that take this write."""
+        with backend_factory(cls.module.module) as deployment, deployment.open() as storage:
+            workspace = cls.workspace_class(deployment, storage)
+            yield Guarded(workspace, cls.store_one_of_each(workspace))
+
     @pytest.fixture
-    def unchanged(self, workspace: Workspace, other_tenant: OtherTenant) -> Iterator[OtherTenant]:
-        """Return the other tenant and compare its stored rows before and after the test."""
-        before = other_tenant.one_of_each.stored(workspace)
-        yield other_tenant
-        assert other_tenant.one_of_each.stored(workspace) == before
+    def stranger(self, guarded: Guarded) -> Workspace:
+        """Return a workspace on the deployment of the guarded tenant, with another one."""
+        return self.workspace_class(guarded.workspace.deployment, guarded.workspace.storage)
+
+    @pytest.fixture
+    def unchanged(self, guarded: Guarded) -> Iterator[OtherTenant]:
+        """Return the guarded tenant, and assert that the test has left its rows as they were."""
+        yield guarded.other_tenant
+        guarded.check()
 
     @every_method
     def test_rows_of_another_tenant_do_not_exist(
-        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        assert answer_of(call, workspace, unchanged.one_of_each) == call.answer
+        assert answer_of(call, stranger, unchanged.one_of_each) == call.answer
 
     @every_method
     def test_the_reserved_tenant_is_refused(
-        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
         with pytest.raises((TenantScopeError, ValueError)):
-            call.invoke(workspace.storage.unbound, " system ", unchanged.one_of_each)
+            call.invoke(stranger.storage.unbound, " system ", unchanged.one_of_each)
 
     @every_method
     def test_an_unacceptable_tenant_is_refused(
-        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
         for tenant in BAD_TENANTS:
             # A model with such a tenant cannot even be built, which is pydantic's ValueError.
             with pytest.raises((ValidationError, ValueError)):
-                call.invoke(workspace.storage.unbound, tenant, unchanged.one_of_each)
+                call.invoke(stranger.storage.unbound, tenant, unchanged.one_of_each)
 
     @every_method
     @needs("sessions")
     def test_a_session_admits_its_own_tenant_only(
-        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with workspace.storage.sessions.open(workspace.tenant) as bound, pytest.raises(TenantScopeError):
+        with stranger.storage.sessions.open(stranger.tenant) as bound, pytest.raises(TenantScopeError):
             call.invoke(bound, unchanged.tenant, unchanged.one_of_each)
 
     @every_method
     @needs("transactions")
     def test_a_unit_admits_its_own_tenant_only_and_stays_usable(
-        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with workspace.storage.transaction(workspace.tenant) as unit:
+        with stranger.storage.transaction(stranger.tenant) as unit:
             with pytest.raises(TenantScopeError):
                 call.invoke(unit, unchanged.tenant, unchanged.one_of_each)
-            model = self.store_typical(unit, workspace)
-        assert self.module.typical.found(workspace.storage.unbound, workspace.tenant, model) == model
+            model = self.store_typical(unit, stranger)
+        assert self.module.typical.found(stranger.storage.unbound, stranger.tenant, model) == model
 
     @every_method
     @needs("sessions")
     def test_system_scope_admits_no_single_tenant(
-        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with workspace.storage.sessions.open(purpose=PURPOSE) as bound, pytest.raises(TenantScopeError):
+        with stranger.storage.sessions.open(purpose=PURPOSE) as bound, pytest.raises(TenantScopeError):
             call.invoke(bound, unchanged.tenant, unchanged.one_of_each)
 
     @every_system_method
     @needs("sessions")
     def test_a_session_of_a_tenant_sees_no_others(
-        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with workspace.storage.sessions.open(workspace.tenant) as bound, pytest.raises(TenantScopeError):
-            call.invoke(bound, workspace.tenant, unchanged.one_of_each)
+        with stranger.storage.sessions.open(stranger.tenant) as bound, pytest.raises(TenantScopeError):
+            call.invoke(bound, stranger.tenant, unchanged.one_of_each)
 
     @every_bound_method
     @needs("sessions")
