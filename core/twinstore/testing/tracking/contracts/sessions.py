@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import reduce
 from typing import TYPE_CHECKING, Final, cast
 
 import pytest
@@ -195,7 +194,9 @@ class SessionRepositoryContract(TrackingCases):
         with pytest.raises(ValidationError, match="details"):
             sessions.fail(done.session_id, at(12), reason="x", details={"a": float("nan")})
         # As deep as an argument may be, and too deep for the metadata around it.
-        deep = cast("JsonObject", reduce(lambda inner, _: {"a": inner}, range(89), {}))
+        deep: JsonObject = {}
+        for _ in range(89):
+            deep = {"a": deep}
         with pytest.raises(ValidationError, match=r"details: nested deeper"):
             sessions.fail(workspace.session("deep").session_id, at(12), reason="x", details=deep)
         with pytest.raises(NotFoundError):
