@@ -287,7 +287,7 @@ def test_another_index_in_the_way_is_named(
     empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     database["schedules"].create_index([("tenantId", 1), ("name", 1)], name="mine", unique=True, sparse=True)
-    database["runs"].create_index([("finishedAt", 1)], name="mine", expireAfterSeconds=5)
+    database["runs"].create_index([("finishedAt", 1)], name="mine", expireAfterSeconds=5, hidden=True)
     with opened(empty_mongo_database) as storage, pytest.raises(MigrationError, match="ttl_finishedAt"):
         storage.initializer.ensure_migrations()
 

@@ -90,6 +90,33 @@ def test_both_spellings_of_a_collection_must_agree(empty_mongo_database: MongoDa
         twinstore.add_taskrunner_storage(shared)
 
 
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ({"RunsCollection": "x", "LogsCollection": "x"}, "hold both pack_runs and pack_run_logs"),
+        ({"RunsCollection": "pack_artifacts"}, "hold both pack_runs and pack_artifacts"),
+        ({"RunsCollection": "_migrations"}, "are taken"),
+        ({"RunsCollection": "system.runs"}, "are taken"),
+        ({"RunsCollection": "  "}, "white space"),
+        ({"RunsCollection": "r$"}, "dollar sign"),
+        ({"RunsCollection": "r..s"}, "dots"),
+    ],
+)
+def test_a_collection_is_of_one_entity_and_has_a_possible_name(
+    empty_mongo_database: MongoDatabase, names: dict[str, str], why: str
+) -> None:
+    config = {"TaskRunner": block_of(empty_mongo_database, **names)}
+    with pytest.raises(ConfigurationError, match=why):
+        twinstore.add_taskrunner_storage(config)
+    # Two that swap their names do not meet.
+    swapped = {"RunsCollection": "pack_run_logs", "LogsCollection": "pack_runs"}
+    with twinstore.add_taskrunner_storage(
+        {"TaskRunner": block_of(empty_mongo_database, **swapped)}
+    ) as storage:
+        use(storage)
+    assert set(collections_of(empty_mongo_database).values()) == {1}
+
+
 def test_a_worker_reads_the_mirror_of_the_block(
     empty_mongo_database: MongoDatabase, mongo_server: MongoServer
 ) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from pymongo import MongoClient
 from pymongo.errors import DuplicateKeyError, WriteError
 
+import twinstore
 from tests.tracking.stores import settings_of, tracking_on
+from twinstore.errors import ConsentRequiredError
 from twinstore.testing.tracking.builders import make_machine, make_session, make_task, put_record
 from twinstore.tracking.catalog import MACHINES, SESSIONS, TASKS
 
@@ -146,3 +149,28 @@ def test_the_server_refuses_an_unknown_status_and_a_second_document_of_an_id(
         database[collection].insert_one({**document, f"{collection[:-1]}_id": "b", "status": "asleep"})
     database[collection].insert_one({**document, f"{collection[:-1]}_id": "b", "anything": {"else": [1]}})
     assert database[collection].delete_one({f"{collection[:-1]}_id": "b"}).deleted_count == 1
+
+
+@pytest.mark.parametrize("days", [7, 90])
+def test_an_age_under_the_name_that_mongoose_gives_is_brought_in_line(
+    mongo_server: MongoServer, days: int
+) -> None:
+    expiry = {"completed_at": {"$exists": True}, "status": {"$in": ["completed", "failed"]}}
+    with mongo_server.database() as fresh, MongoClient[Document](fresh.url, appname="twinstore") as client:
+        sessions = client[fresh.name]["sessions"]
+        sessions.create_index("completed_at", expireAfterSeconds=days * 86400, partialFilterExpression=expiry)
+        ended = datetime.now(UTC) - timedelta(days=60)
+        settings = settings_of(fresh.url, fresh.name)
+        with twinstore.add_tracking_storage(settings) as storage:
+            if days > 30:  # then a shorter age removes rows
+                sessions.insert_one({"session_id": "s", "status": "completed", "completed_at": ended})
+                with pytest.raises(ConsentRequiredError, match="remove"):
+                    storage.initializer.ensure_migrations()
+                sessions.delete_many({})
+            storage.initializer.ensure_migrations()
+            assert storage.initializer.verify() == ()
+        found = {
+            name: index.get("expireAfterSeconds") for name, index in sessions.index_information().items()
+        }
+    assert found["completed_at_1"] == 30 * 86400
+    assert "ttl_completed_at" not in found

@@ -24,6 +24,7 @@ from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
 from twinstore_mongo.abandoned import Losses, try_end_abandoned
 from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
+from twinstore_mongo.shared_database import check_collections
 from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
@@ -183,11 +184,12 @@ class Connection(Renewable):
         return self._store
 
     def check_names(self, entities: Iterable[Entity]) -> None:
-        """Refuse another name for a collection whose description allows none.
+        """Refuse another name for a collection whose description allows none, or that cannot be.
 
         Raises:
             ConfigurationError: the settings have one.
         """
+        entities = tuple(entities)
         for entity in entities:
             if entity.collection_setting is None and entity.name in self._settings.collections:
                 raise ConfigurationError(
@@ -195,6 +197,7 @@ class Connection(Renewable):
                     f"{entity.name} below Collections from the settings of MongoDB.",
                     driver=DRIVER,
                 )
+        check_collections({entity.name: self.collection_name(entity) for entity in entities})
 
     def collection_name(self, entity: Entity) -> str:
         """Return the name of the collection of an entity; the settings may replace what has a setting."""

@@ -166,11 +166,12 @@ class Schema:
         return {item["name"]: item.get("type", ORDINARY) for item in self._look.collections}
 
     def find(self, existing: Existing, index: IndexSpec) -> str | None:
-        """Return the name of a real index that does what the wanted one should."""
-        wanted = shape(list(index.key), self.wanted(index))
+        """Return the name of a real index that does what the wanted one should, at whatever age."""
         if index.name in existing:
             return index.name
-        equal = (name for name, spec in existing.items() if shape(spec["key"], spec) == wanted)
+        wanted = shape(list(index.key), self.wanted(index))
+        # The server admits no second one that differs in nothing but its age.
+        equal = (name for name, spec in existing.items() if shape(spec["key"], spec)[:-1] == wanted[:-1])
         return next(equal, None)
 
     def effects(self) -> Iterator[Effect]:
@@ -269,28 +270,29 @@ class Schema:
         if real == wanted:
             return
         if real[:-1] == wanted[:-1]:
-            yield self._other_age(collection, index, real[-1], wanted[-1])
+            yield self._other_age(collection, index, found, (real[-1], wanted[-1]))
         else:
             wanted_index = {"key": index.key, **self.wanted(index)}
             yield SchemaDifference(
                 f"The {text} has another key or other options than wanted: wanted {described(wanted_index)}, "
                 f"found {described(existing[found])}.",
                 f"{text} built anew",
-                lambda: self._rebuild(collection, index),
+                lambda: self._rebuild(collection, index, found),
                 vital=index.unique,
             )
 
     def _other_age(
-        self, collection: str, index: IndexSpec, real: int | None, wanted: int | None
+        self, collection: str, index: IndexSpec, found: str, ages: tuple[int | None, int | None]
     ) -> SchemaDifference:
         """Another retention: changed in place, but an index cannot stop expiring rows."""
-        text = f"index {collection}.{index.name}"
+        text = f"index {collection}.{found}"
+        real, wanted = ages
 
         def change() -> None:
             if wanted is None:
-                self._rebuild(collection, index)
+                self._rebuild(collection, index, found)
             else:
-                spec = {"name": index.name, AGE: wanted}
+                spec = {"name": found, AGE: wanted}
                 self.store.database.command("collMod", collection, index=spec)
 
         return SchemaDifference(
@@ -300,8 +302,8 @@ class Schema:
             guarded=wanted is not None and is_shorter(wanted, real),
         )
 
-    def _rebuild(self, collection: str, index: IndexSpec) -> None:
-        self.store.collection(collection).drop_index(index.name)
+    def _rebuild(self, collection: str, index: IndexSpec, found: str) -> None:
+        self.store.collection(collection).drop_index(found)
         self.create_index(collection, index)
 
     def _validator_differences(self, present: set[str]) -> Iterator[SchemaDifference]:

@@ -47,6 +47,7 @@ LEASE_ORDER: Final = (
     SortKey("createdAt", time=True),
     SortKey("id"),
 )
+MOMENT: Final = timedelta(milliseconds=1)
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 LEASE_ENDS: Final = (SortKey("leaseExpiresAt", time=True), SortKey("id"))
 DUE_TRIGGERS: Final = (SortKey("nextFireAt", time=True), SortKey("tenantId"), SortKey("id"))
@@ -312,7 +313,9 @@ def dead_workers(now: datetime, threshold: object, limit: int) -> Query:
         raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
     instant = instant_argument(now, "now")
     # Nobody was silent since before the calendar began.
-    since = instant - threshold if threshold <= instant - EARLIEST else EARLIEST
+    # In whole milliseconds as every stored instant; a server that cuts off the rest would find fewer.
+    silence = threshold // MOMENT * MOMENT
+    since = instant - silence if silence <= instant - EARLIEST else EARLIEST
     # A stopped worker is silent on purpose, and a dead one is known already.
     alive = OneOf("status", (WorkerStatus.ACTIVE.value, WorkerStatus.DRAINING.value))
     silent = Before("lastHeartbeatAt", since)

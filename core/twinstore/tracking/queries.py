@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from enum import StrEnum
 
 __all__ = [
+    "LONGEST_PAGE",
     "available_machines",
     "counted_tasks",
     "machines",
@@ -32,6 +33,7 @@ __all__ = [
 
 LONGEST_PAGE: Final = 100
 MOST_STALE: Final = 1000
+MOMENT: Final = timedelta(milliseconds=1)
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 LATEST_SESSIONS: Final = (SortKey("started_at", descending=True, time=True), SortKey("session_id"))
 SILENT_SESSIONS: Final = (SortKey("last_heartbeat", time=True), SortKey("session_id"))
@@ -58,7 +60,8 @@ def sessions(options: SessionQueryOptions | None) -> Query:
 
 def stale_sessions(now: datetime, threshold: object, limit: int) -> Query:
     """Return the query of ``TrackingSessionRepository.find_stale``."""
-    silence = threshold_argument(threshold)
+    # In whole milliseconds as every stored instant; a server that cuts off the rest would find fewer.
+    silence = threshold_argument(threshold) // MOMENT * MOMENT
     instant = instant_argument(now, "now")
     # Nobody was silent since before the calendar began.
     since = instant - silence if silence <= instant - EARLIEST else EARLIEST

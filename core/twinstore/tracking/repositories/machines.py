@@ -126,6 +126,7 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
     def list_available(self, *, limit: int = 20, page_token: str | None = None) -> Page[MachineAvailability]:
         self._scope()
         query = queries.available_machines(limit, page_token)
+        wanted = query.limit
         found: tuple[MachineAvailability, ...] = ()
         turns = 0
         # In turns: machines whose slots are all occupied take places on a page.
@@ -134,11 +135,13 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
             turns += 1
             found += self._available(row.model for row in page)
             token = page.next_page_token
-            if len(found) > query.limit:
-                return _cut(found, query)
-            if token is None or len(found) == query.limit or (found and turns >= MOST_TURNS):
+            if len(found) > wanted:
+                return _cut(found[:wanted], query)
+            if token is None or len(found) == wanted or (found and turns >= MOST_TURNS):
                 return Page(found, token)
-            query = replace(query, after=decode_token(token, query.entity, query.fingerprint, query.order))
+            after = decode_token(token, query.entity, query.fingerprint, query.order)
+            # Ever longer, because a short page of a long list of full machines would cost a turn for each.
+            query = replace(query, after=after, limit=min(2 * query.limit, queries.LONGEST_PAGE))
 
     @override
     def delete(self, machine_id: str) -> bool:
@@ -157,8 +160,7 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
         return tuple(item for item in free if item.free_slots)
 
 
-def _cut(found: tuple[MachineAvailability, ...], query: Query) -> Page[MachineAvailability]:
-    """Return the first page of more machines than it holds."""
-    shown = found[: query.limit]
+def _cut(shown: tuple[MachineAvailability, ...], query: Query) -> Page[MachineAvailability]:
+    """Return a page after which more machines were found than it holds."""
     token = encode_token(query.entity, query.fingerprint, (shown[-1].machine.machine_id,))
     return Page(shown, token)

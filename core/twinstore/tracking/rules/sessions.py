@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twinstore.failures import forbidden_move
+from twinstore.scope import object_argument
 from twinstore.tracking.catalog import SESSIONS
 from twinstore.tracking.enums import SessionStatus
 from twinstore.tracking.rules.records import check_expected, check_unchanged, kept
@@ -74,8 +75,17 @@ def ended(
 
 
 def failure_of(reason: str, details: JsonObject | None) -> JsonObject:
-    """Return what the metadata of a failed session says."""
-    return {"reason": reason} if details is None else {"reason": reason, "details": details}
+    """Return what the metadata of a failed session says.
+
+    Raises:
+        ValidationError: the details are nested so deep that the metadata around them would be too deep.
+    """
+    if details is None:
+        return {"reason": reason}
+    failure: JsonObject = {"reason": reason, "details": details}
+    # As deep as they will stand.
+    object_argument({FAILURE: failure}, "details")
+    return failure
 
 
 def recovered(

@@ -23,6 +23,7 @@ from twinstore.tracking.sessions import SessionQueryOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from twinstore.jsontext import JsonObject
     from twinstore.testing.tracking.workspace import TrackingWorkspace
 
 __all__ = ["SessionRepositoryContract"]
@@ -145,6 +146,9 @@ class SessionRepositoryContract(TrackingCases):
         found = sessions.find_stale(now, threshold=SILENT)
         assert tuple(item.session_id for item in found) == wanted
         assert tuple(item.session_id for item in sessions.find_stale(now, limit=2)) == wanted[:2]
+        # By less than a stored instant can tell: the one at the edge is silent for longer.
+        sooner = sessions.find_stale(now, threshold=SILENT - timedelta(microseconds=1))
+        assert tuple(item.session_id for item in sooner) == (*wanted, edge.session_id)
         with isolated_workspace.opened_at(at(301)) as storage:
             # Of what cannot be read the page tells, and it keeps no other from being marked.
             broken = isolated_workspace.session("broken", last_heartbeat=at(-5))
@@ -189,6 +193,12 @@ class SessionRepositoryContract(TrackingCases):
                 sessions.fail(done.session_id, at(12), reason=bad)
         with pytest.raises(ValidationError, match="details"):
             sessions.fail(done.session_id, at(12), reason="x", details={"a": float("nan")})
+        # As deep as an argument may be, and too deep for the metadata around it.
+        deep: JsonObject = {}
+        for _ in range(89):
+            deep = {"a": deep}
+        with pytest.raises(ValidationError, match=r"details: nested deeper"):
+            sessions.fail(workspace.session("deep").session_id, at(12), reason="x", details=deep)
         with pytest.raises(NotFoundError):
             sessions.complete(workspace.id("absent"), at())
         with pytest.raises(NotFoundError):
