@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twinstore.canonical import CanonicalJsonSerializer
-from twinstore.errors import ConcurrencyError, ConfigurationError, DocumentDecodeError
+from twinstore.errors import ConcurrencyError, ConfigurationError, ConflictError, DocumentDecodeError
 from twinstore.storage import open_module
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions
 from twinstore.tenancy import ALL_TENANTS
@@ -28,6 +28,7 @@ from twinstore.testing.taskrunner.builders import (
     make_pack_run,
     rich_pack_run,
 )
+from twinstore_filesystem.forms import LinesForm
 from twinstore_filesystem.locks import RunLocks
 from twinstore_filesystem.names import decoded, encoded
 from twinstore_filesystem.tree import Place, Tree
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twinstore.taskrunner.storage import TaskRunnerStorage
+    from twinstore_filesystem.forms import RunFile
+    from twinstore_filesystem.rows import FileRow
 
 LONG = "\N{BUG}" * 256
 
@@ -189,6 +192,29 @@ def test_the_last_sequence_reads_the_end_of_a_log_only(storage: TaskRunnerStorag
     (root / "logs/runs/a.ndjson").write_bytes(b"\xff\n" * 200_000 + line("a", 7))
     assert storage.pack_run_logs.last_sequence("a") == 7
     assert storage.pack_run_logs.append_next("a", make_draft()).sequence == 8
+
+
+def test_a_repeated_append_reads_the_log_once(
+    storage: TaskRunnerStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.pack_runs.create(make_pack_run(None, "r"))
+    entries = [make_log_entry("r", number) for number in range(2, 402, 2)]
+    assert storage.pack_run_logs.append(entries) == len(entries)
+    read: list[int] = []
+    row = LinesForm.row
+
+    def counted(form: LinesForm, file: RunFile, line: bytes, start: int, number: int = 0) -> FileRow:
+        read.append(start)
+        return row(form, file, line, start, number)
+
+    monkeypatch.setattr(LinesForm, "row", counted)
+    between = [make_log_entry("r", number) for number in (3, 201, 399)]
+    assert storage.pack_run_logs.append(entries) == 0
+    assert len(read) < 2 * len(entries)
+    assert storage.pack_run_logs.append([*reversed(between), *entries]) == len(between)
+    assert sequences(storage, "r") == sorted([*range(2, 402, 2), 3, 201, 399])
+    with pytest.raises(ConflictError, match="r:4"):
+        storage.pack_run_logs.append([*entries[:1], entries[1].evolve(message="another")])
 
 
 def test_a_log_that_cannot_be_read_is_not_skipped(storage: TaskRunnerStorage, root: Path) -> None:

@@ -18,6 +18,7 @@ from twinstore.documents.selection import first_rows, follows, is_true
 from twinstore.errors import DocumentDecodeError, Outcome, TwinstoreError, UnavailableError
 from twinstore.query import Equals, pinned_key
 from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, admits
+from twinstore_filesystem.cursor import LogCursor
 from twinstore_filesystem.errors import DRIVER
 from twinstore_filesystem.forms import RunFile
 from twinstore_filesystem.names import decoded, encoded
@@ -80,6 +81,7 @@ class FileUnit(DocumentUnit):
         self._locks: dict[Place, list[tuple[Entity, str]]] = {}
         # What cannot change any more, because this unit holds the lock of its run.
         self._known: dict[tuple[Entity, str], list[FileRow]] = {}
+        self._cursors: dict[tuple[Entity, str], LogCursor] = {}
 
     @override
     def now(self) -> datetime:
@@ -105,9 +107,18 @@ class FileUnit(DocumentUnit):
         elif (known := self._known_rows(entity, run)) is not None:
             row = next((item for item in known if item.whole or item.key == key), None)
         else:
-            file = self._files.file(entity, run)
-            row = self._files.layout(entity).form.find(file, key)
+            row = self._found(entity, run, key)
         return row if row is not None and self._is_seen(scope, row) else None
+
+    def _found(self, entity: Entity, run: str, key: Key) -> FileRow | None:
+        """Return the row that a file has under a key."""
+        layout, file = self._files.layout(entity), self._files.file(entity, run)
+        if not layout.form.in_order or layout.lock(key) not in self._locks:
+            return layout.form.find(file, key)
+        # Nobody else writes it now, so that one pass serves every look of this unit.
+        if (entity, run) not in self._cursors:
+            self._cursors[entity, run] = LogCursor(layout.form, file)
+        return self._cursors[entity, run].find(key)
 
     @override
     def hold(self, entity: Entity, key: Key) -> None:
@@ -146,6 +157,9 @@ class FileUnit(DocumentUnit):
         self.state.closed = True
         self._staged.clear()
         self._known.clear()
+        for cursor in self._cursors.values():
+            cursor.close()
+        self._cursors.clear()
         kept = {lock: any(self._exists(*item) for item in held) for lock, held in self._locks.items()}
         self._locks.clear()
         self._files.locks.release(self, kept)
