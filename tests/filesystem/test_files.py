@@ -194,6 +194,36 @@ def test_the_last_sequence_reads_the_end_of_a_log_only(storage: TaskRunnerStorag
     assert storage.pack_run_logs.append_next("a", make_draft()).sequence == 8
 
 
+def test_a_log_is_followed_without_reading_what_was_read_before(
+    storage: TaskRunnerStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = 'r "\\quoted'
+    storage.pack_runs.create(make_pack_run(None, run))
+    storage.pack_run_logs.append([make_log_entry(run, number) for number in range(1, 301)])
+    (log,) = (root / "logs/runs").iterdir()
+    # As another program may write them: not in the canonical form, so each is looked at.
+    spaced = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(
+        b"".join(row.replace(b'":', b'": ', 1) if n == 3 else row for n, row in enumerate(spaced))
+    )
+    read: list[int] = []
+    row = LinesForm.row
+
+    def counted(form: LinesForm, file: RunFile, line: bytes, start: int, number: int = 0) -> FileRow:
+        read.append(start)
+        return row(form, file, line, start, number)
+
+    monkeypatch.setattr(LinesForm, "row", counted)
+    found = storage.pack_run_logs.read(run, after_sequence=290)
+    assert [entry.sequence for entry in found] == list(range(291, 301))
+    assert len(read) < 20
+    assert [entry.sequence for entry in storage.pack_run_logs.read(run, after_sequence=2, limit=3)] == [
+        3,
+        4,
+        5,
+    ]
+
+
 def test_a_repeated_append_reads_the_log_once(
     storage: TaskRunnerStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -71,6 +73,11 @@ class Form(ABC):
     def rows(self, file: RunFile) -> Iterator[FileRow]:
         """Yield the rows of a file; what cannot be read is a row with an error. Absent file: nothing."""
         return opened_rows(file, self.read(file))
+
+    def rows_behind(self, file: RunFile, number: int) -> Iterator[FileRow]:
+        """Yield the rows of a file; those whose key ends with a number up to this may be left out."""
+        del number
+        return self.rows(file)
 
     def backwards(self, file: RunFile) -> Iterator[FileRow]:
         """Yield the rows of a file in the reverse order, where it is in order."""
@@ -178,6 +185,19 @@ class LinesForm(Form):
                     yield self.row(file, line, start, number)
 
     @override
+    def rows_behind(self, file: RunFile, number: int) -> Iterator[FileRow]:
+        return opened_rows(file, self._read_behind(file, number))
+
+    def _read_behind(self, file: RunFile, number: int) -> Iterator[FileRow]:
+        # By the first bytes of a line in its canonical form: to parse all of a long log takes seconds.
+        head = head_of(file.entity)
+        with file.tree.opened(file.place) as opened:
+            for place, (start, line) in enumerate(() if opened is None else lines_of(opened), 1):
+                found = head.match(line)
+                if line.strip() and (found is None or int(found[1]) > number):
+                    yield self.row(file, line, start, place)
+
+    @override
     def read_backwards(self, file: RunFile) -> Iterator[FileRow]:
         with file.tree.opened(file.place) as opened:
             if opened is None:
@@ -241,6 +261,13 @@ def opened_rows(file: RunFile, rows: Iterator[FileRow]) -> Iterator[FileRow]:
     except ForeignPathError as error:
         nothing = FileOriginal(file.tree, file.place, size=0)
         yield broken_row(file.entity, file.key, error.message, nothing, whole=True)
+
+
+@cache
+def head_of(entity: Entity) -> re.Pattern[bytes]:
+    """Return how a line of an entity begins: with the run and the number of the row."""
+    run, number = (name.encode() for name in entity.key)
+    return re.compile(rb'\{"%s":"(?:[^"\\]|\\.)*","%s":([0-9]{1,18})[,}]' % (run, number))
 
 
 def line_of(row: DocumentRow) -> bytes:

@@ -16,7 +16,7 @@ from twinstore.catalog import TenancyKind
 from twinstore.documents import DocumentRow, DocumentUnit
 from twinstore.documents.selection import first_rows, follows, is_true
 from twinstore.errors import DocumentDecodeError, Outcome, TwinstoreError, UnavailableError
-from twinstore.query import Equals, pinned_key
+from twinstore.query import After, Equals, pinned_key
 from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, admits
 from twinstore_filesystem.cursor import LogCursor
 from twinstore_filesystem.errors import DRIVER
@@ -207,8 +207,14 @@ class FileUnit(DocumentUnit):
         if self._is_in_order(entity, query) and query.order[-1].descending:
             yield from layout.form.backwards(file)
             return
-        known = self._known_rows(entity, run)
-        yield from overlaid(layout.form.rows(file) if known is None else iter(known), staged.get(run, {}))
+        known, number = self._known_rows(entity, run), passed_over(entity, query)
+        if known is not None:
+            stored: Iterator[FileRow] = iter(known)
+        elif number is not None:
+            stored = layout.form.rows_behind(file, number)
+        else:
+            stored = layout.form.rows(file)
+        yield from overlaid(stored, staged.get(run, {}))
 
     def _is_in_order(self, entity: Entity, query: Query) -> bool:
         """Whether the file of the only run has the rows in the order of a list, or the reverse."""
@@ -270,3 +276,10 @@ def overlaid(rows: Iterator[FileRow], staged: Staged) -> Iterator[DocumentRow]:
     """Yield the rows of a file with what is staged in their place, and behind them."""
     yield from (row for row in rows if row.key not in staged)
     yield from (row for row in staged.values() if row is not None)
+
+
+def passed_over(entity: Entity, query: Query) -> int | None:
+    """Return the number up to which a list of one log has no row, ``None`` where it begins with the first."""
+    name = entity.key[-1]
+    bounds = [item.value for item in query.where if isinstance(item, After) and item.field == name]
+    return max((bound for bound in bounds if type(bound) is int), default=None)
