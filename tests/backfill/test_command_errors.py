@@ -276,7 +276,7 @@ def test_a_missing_extra_names_the_line_that_installs_it() -> None:
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from twinstore_backfill.cli import main\n"
-        "sys.exit(main(['config', 'check', '--backend', 'Postgres']))"
+        "sys.exit(main(['config', 'check', '--module', 'scheduler', '--backend', 'Postgres']))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     line = refused(Answer(done.returncode, done.stdout, done.stderr), Exit.USAGE)

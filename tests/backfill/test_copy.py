@@ -161,6 +161,7 @@ def test_counts_are_kept_by_entity_and_tenant(pair: MemoryPair) -> None:
             "quarantined": 0,
             "expired": 0,
             "text_timestamp": 0,
+            "torn_tail": 0,
         }
         for tenant in TENANTS
     ]

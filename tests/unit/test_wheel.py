@@ -49,6 +49,7 @@ def test_no_test_and_no_cache_is_in_the_wheel(site: Path) -> None:
     assert {path.name for path in site.iterdir() if not path.name.endswith(".dist-info")} == {
         "twinstore",
         "twinstore_backfill",
+        "twinstore_filesystem",
         "twinstore_embedded",
         "twinstore_memory",
         "twinstore_mongo",
