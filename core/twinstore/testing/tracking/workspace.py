@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from copy import copy
+from typing import TYPE_CHECKING
 
 from twinstore.clock import FixedClock
 from twinstore.testing.tracking.builders import make_machine, make_session, make_task, put_record
 from twinstore.testing.workspace import Workspace
 from twinstore.tracking.catalog import MACHINES, SESSIONS, TASKS
 from twinstore.tracking.options import TrackingOptions
-from twinstore.tracking.repositories import TrackingSessions, TrackingTasks
 from twinstore.tracking.storage import TrackingStorage
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.tracking.machines import TrackingMachine
-    from twinstore.tracking.sessions import TrackingSession
-    from twinstore.tracking.tasks import TrackingTask
+    from twinstore.tracking.sessions import TrackingSession, TrackingSessionRepository
+    from twinstore.tracking.tasks import TrackingTask, TrackingTaskRepository
 
 __all__ = ["TrackingWorkspace"]
 
@@ -48,9 +48,11 @@ class TrackingWorkspace(Workspace[TrackingStorage]):
         record = make_machine(self.tenant, self.id(name), **changes)
         return put_record(self.storage.unbound, "machines", MACHINES, record)
 
-    def kept_for(self, days: int) -> tuple[TrackingSessions, TrackingTasks]:
+    def kept_for(self, days: int) -> tuple[TrackingSessionRepository, TrackingTaskRepository]:
         """Return the repositories of sessions and tasks that keep what has ended for so many days."""
-        unbound, options = self.storage.unbound, TrackingOptions(retention_days=days)
-        clock = FixedClock(make_session("", "x").created_at)
-        sessions = cast("TrackingSessions", unbound.tracking_sessions).tuned(clock, options)
-        return sessions, cast("TrackingTasks", unbound.tasks).tuned(clock, options)
+        # The same store, as a host opens it that has tuned the module so.
+        storage = copy(self.storage)
+        storage._options = TrackingOptions(retention_days=days)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # no host changes it
+        storage._clock = FixedClock(make_session("", "x").created_at)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the same
+        unit = storage.session_over(storage._backend.repositories)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the same
+        return unit.tracking_sessions, unit.tasks
