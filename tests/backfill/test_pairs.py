@@ -13,7 +13,7 @@ from tests.backfill.toolkit import Pair, contents_of, open_store, rows_of
 from twinstore.catalog import LifeInCopy
 from twinstore.config import load_settings
 from twinstore.modules import complete_modules, module_plugin, module_spec
-from twinstore.testing.taskrunner.builders import make_pack_run
+from twinstore.testing.taskrunner.builders import make_artifact, make_log_entry, make_pack_run
 from twinstore_backfill.outcome import Exit
 from twinstore_memory.store import drop_store
 
@@ -131,3 +131,17 @@ def test_a_module_comes_back_as_it_was(module: str, settings: dict[str, Any], tm
     with opened(module, "postgres", "mongo", settings, tmp_path / "back") as back:
         assert back.copy().totals.all()["written"] == 0
         assert (all_content(back.target.bulk), rows_of(back.target.bulk)) == (before, rows)
+
+
+def test_one_entity_is_proved_before_those_beside_it_are_copied(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with opened("taskrunner", "memory", "postgres", settings, tmp_path / "out") as pair:
+        fill("taskrunner", cast("Any", pair.source.storage))
+        runner = cast("TaskRunnerStorage", pair.source.storage)
+        runner.pack_artifacts.upload(make_artifact("of nobody", "report"))
+        runner.pack_run_logs.append([make_log_entry("of nobody")])
+        for entity in ("pack_runs", "pack_run_logs"):
+            pair.copy(entities=(entity,))
+            report = pair.verify(entities=(entity,))
+            assert (report.verdict, report.reasons) == ("PARTIAL", ())

@@ -17,8 +17,9 @@ from twinstore.taskrunner.storage import TaskRunnerStorage
 from twinstore.tenancy import ALL_TENANTS, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from twinstore.catalog import Entity
     from twinstore.taskrunner.pack_artifacts import PackRunArtifact
     from twinstore.taskrunner.pack_run_approvals import PackRunApproval
     from twinstore.taskrunner.pack_run_logs import PackRunLogEntry
@@ -58,11 +59,10 @@ class TaskRunnerLists(ModuleChecks[TaskRunnerStorage]):
         yield self._runs("pack runs of all tenants", ALL_TENANTS, ALL_TENANTS)
         if_any = StoredList(PACK_RUNS, queries.pack_runs(owner_of(None), self._options(None)), run_row)
         yield ListQuery(f"pack runs of {OF_NOBODY}", self._of_nobody, (PACK_RUNS.name,), stored=if_any)
-        yield ListQuery(
-            f"what belongs to the newest pack runs of {OF_NOBODY}",
-            self._parts_of_nobody,
-            (PACK_RUN_LOGS.name, PACK_ARTIFACTS.name, PACK_RUN_APPROVALS.name),
-        )
+        # Each by itself, because a verification may be about one entity, before the others are copied.
+        yield self._parts_of_nobody("logs", PACK_RUN_LOGS, self._entries_of)
+        yield self._parts_of_nobody("artifacts", PACK_ARTIFACTS, artifacts_of)
+        yield self._parts_of_nobody("approvals", PACK_RUN_APPROVALS, approvals_of)
 
     def _options(self, token: str | None) -> PackRunQueryOptions:
         return PackRunQueryOptions(limit=self._page, page_token=token)
@@ -81,15 +81,18 @@ class TaskRunnerLists(ModuleChecks[TaskRunnerStorage]):
             return Page(())
         return paged(side.pack_runs.list(self._options(token)), run_row)
 
-    def _parts_of_nobody(self, side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
-        del token
-        rows: list[ListedRow | None] = []
-        for run in side.pack_runs.list(NEWEST) if side.admits_no_tenant else ():
-            key = run.run_id
-            rows += map(self._entry_row, side.pack_run_logs.read(key, limit=self._page))
-            rows += map(artifact_row, side.pack_artifacts.list(key))
-            rows += map(approval_row, side.pack_run_approvals.list(key))
-        return Page(tuple(rows))
+    def _parts_of_nobody(
+        self, noun: str, entity: Entity, parts: Callable[[TaskRunnerStorage, str], Iterable[ListedRow | None]]
+    ) -> TaskRunnerList:
+        def ask(side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
+            del token
+            newest = side.pack_runs.list(NEWEST) if side.admits_no_tenant else ()
+            return Page(tuple(row for run in newest for row in parts(side, run.run_id)))
+
+        return ListQuery(f"{noun} of the newest pack runs of {OF_NOBODY}", ask, (entity.name,))
+
+    def _entries_of(self, side: TaskRunnerStorage, run: str) -> Iterable[ListedRow | None]:
+        return map(self._entry_row, side.pack_run_logs.read(run, limit=self._page))
 
     def _log(self, run: str, tenant: str) -> TaskRunnerList:
         def ask(side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
@@ -155,6 +158,16 @@ def artifact_row(artifact: PackRunArtifact) -> ListedRow:
 def approval_row(approval: PackRunApproval) -> ListedRow:
     """Return what identifies an approval in its list."""
     return (approval.run_id, approval.approval_id)
+
+
+def artifacts_of(side: TaskRunnerStorage, run: str) -> Iterable[ListedRow]:
+    """Return what identifies the records of a run that no tenant owns."""
+    return map(artifact_row, side.pack_artifacts.list(run))
+
+
+def approvals_of(side: TaskRunnerStorage, run: str) -> Iterable[ListedRow]:
+    """Return what identifies the approvals of such a run."""
+    return map(approval_row, side.pack_run_approvals.list(run))
 
 
 def _newest(source: TaskRunnerStorage, tenant: str) -> tuple[str, ...]:
