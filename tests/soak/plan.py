@@ -109,6 +109,11 @@ class Plan:
         return self.end - int(self.calm * NANOSECONDS)
 
     @property
+    def apart(self) -> float:
+        """How many seconds are from one outage to the next on average."""
+        return min(OUTAGE_SECONDS, self.seconds / 6)
+
+    @property
     def calm(self) -> float:
         """For how many seconds at the end nothing happens to the server."""
         return min(CALM_SECONDS, 0.3 * self.seconds)
@@ -156,10 +161,10 @@ class Outage:
 def outages_of(plan: Plan, kinds: Sequence[str]) -> tuple[Outage, ...]:
     """Return the outages in order; the same seed gives the same. Each kind comes before one comes again."""
     random = Random(f"{plan.seed}/outages")
-    apart, away = min(OUTAGE_SECONDS, plan.seconds / 6), min(AWAY_SECONDS, plan.seconds / 8)
+    apart, away = plan.apart, min(AWAY_SECONDS, plan.seconds / 10)
     found: list[Outage] = []
     left: list[str] = []
-    after = GRACE_SECONDS + random.uniform(0, apart)
+    after = GRACE_SECONDS + random.uniform(0.5, 1.5) * apart
     while kinds and after < plan.seconds - plan.calm:
         left = left or random.sample(kinds, len(kinds))
         kind = left.pop()

@@ -171,6 +171,14 @@ class Supervisor:
 
     def run(self) -> None:
         """Kill until the time is over; then let the last workers end by themselves."""
+        try:
+            self._run()
+        except BaseException:
+            for child in self._running.values():
+                os.kill(child, signal.SIGKILL)
+            raise
+
+    def _run(self) -> None:
         # A process of its own: a restart takes seconds, in which workers are killed and started all the same.
         interrupter = forked(partial(interrupt, self._plan, self._server))
         for number in range(self._plan.processes + self._plan.services):
@@ -181,7 +189,7 @@ class Supervisor:
             self._start(kill.worker)
         self._wait_until(self._plan.end)
         if os.waitpid(interrupter, 0)[1] != 0:
-            self._journal.add("error", during="an outage", error="the server did not come back")
+            raise RuntimeError("The server did not come back after an outage; what it said stands above.")
         self._look_at_rest()
         self._let_end()
         self._gate.close()
@@ -242,16 +250,18 @@ class Supervisor:
 
 def interrupt(plan: Plan, server: Server) -> None:
     """Let happen to the server what the plan says, and note when it begins and is over."""
-    kinds = server.kinds
+    kinds, back = server.kinds, time.monotonic()
     with closing(Journal(plan.journal)) as journal:
         for outage in outages_of(plan, sorted(kinds)):
-            # Whatever took longer than planned moves the others.
-            time.sleep(max(0.0, plan.start / NANOSECONDS + outage.after - time.monotonic()))
+            # Whatever took longer than planned moves the others: in between, all answer again.
+            earliest = max(plan.start / NANOSECONDS + outage.after, back + plan.apart / 2)
+            time.sleep(max(0.0, earliest - time.monotonic()))
             if time.monotonic_ns() > plan.calm_from:
                 return
             journal.add("outage", kind=outage.kind)
             kinds[outage.kind](partial(time.sleep, outage.seconds))
             journal.add("back", kind=outage.kind)
+            back = time.monotonic()
 
 
 def _finish(storage: SchedulerStorage, journal: Journal, plan: Plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -50,6 +51,8 @@ class Remains:
     def left_over(self) -> list[str]:
         """Return what there is now and was not then, and does not go by itself."""
         deadline = time.monotonic() + GRACE_SECONDS
+        # An error and its frames hold each other, and with them the connection that was not made.
+        gc.collect()
         while (found := Remains.now().more_than(self)) and time.monotonic() < deadline:
             time.sleep(LOOK_SECONDS)
         return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from contextlib import ExitStack, contextmanager
+import time
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.soak.observing import mongo_watch, postgres_watch
 from tests.soak.plan import Fault
 from tests.soak.proxy import proxy_of
 from tests.stores import kept
+from twinstore.errors import UnavailableError
 from twinstore_embedded.mongod import find_home
 from twinstore_embedded.postgres import find_postgres_server
 from twinstore_embedded.roles import DATABASE as NAME
@@ -44,6 +46,9 @@ ELECTION_MS: Final = 3000
 CALL_MS: Final = 6000
 SELECTION_MS: Final = 1000
 HOST: Final = "127.0.0.1"
+# From the end of the room to the end of a server that does without none.
+DYING_SECONDS: Final = 0.5
+ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +191,11 @@ def _of_process(
 
 def _filled(directory: Path, resume: Callable[[], object], meanwhile: Callable[[], object]) -> None:
     fill(directory, meanwhile)
-    # Without room a server may end itself; one that lives is left alone.
+    # Without room a server may end itself; one that lives is left alone, and one that is dying lives yet.
+    for _ in range(ATTEMPTS):
+        with suppress(UnavailableError):
+            resume()
+            time.sleep(DYING_SECONDS)
     resume()
 
 

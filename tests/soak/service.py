@@ -7,6 +7,7 @@ was asked what is open, shows that its pools have lost no connection, closes the
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import sys
 import time
 import traceback
@@ -23,7 +24,7 @@ from tests.soak.faults.forks import Forks
 from tests.soak.faults.pools import crowd
 from tests.soak.faults.signals import Alarms
 from tests.soak.notes import Notes
-from tests.soak.plan import SERVED, Fault, disturbances_of
+from tests.soak.plan import NANOSECONDS, SERVED, Fault, disturbances_of
 from tests.soak.remains import Remains
 from twinstore import aio
 
@@ -40,6 +41,8 @@ THREADS: Final = 2
 TASKS: Final = 4
 # Longer than any call may take.
 JOIN_SECONDS: Final = 30.0
+# Longer than a service needs for its end.
+STUCK_SECONDS: Final = 75.0
 # For as many units at once as there are connections, with nobody else there.
 ENTRY_SECONDS: Final = 10.0
 
@@ -68,6 +71,9 @@ class Service:
         sys.unraisablehook = lambda _: None
         self.gate.enter()
         before = Remains.now()
+        # Whatever stands still for so long says where.
+        rest = (self.plan.end - time.monotonic_ns()) / NANOSECONDS
+        faulthandler.dump_traceback_later(rest + STUCK_SECONDS)
         tasks = Thread(target=lambda: asyncio.run(self._serve_tasks()), name="tasks", daemon=True)
         with twinstore.open_storage(self.plan.settings) as opened:
             storage = opened.scheduler
@@ -78,6 +84,7 @@ class Service:
             self._go_on.set()
             self._check_room(storage)
             self._joined([tasks])
+        faulthandler.cancel_dump_traceback_later()
         for found in before.left_over():
             self.journal.add("leaked", seen=f"{found} of {self.name}")
 
