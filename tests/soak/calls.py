@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.soak.plan import SERVED
 from tests.soak.work import LEASE, LOCKS, PATIENCE
+from twinstore.errors import ConflictError
 from twinstore.scheduler import ExecutionLogEntry, RunState
 from twinstore.scheduler.runs import RunReason
 from twinstore.testing.instants import START
@@ -51,12 +52,18 @@ def entries_of(tenant: str, run: str, messages: Iterable[str]) -> list[Execution
 
 def strange(tenant: str, rows: Iterable[Run | ExecutionLogEntry]) -> list[str]:
     """Return the rows that are not of this tenant, by their column or by their content."""
-    found: list[str] = []
-    for row in rows:
-        content = row.message if isinstance(row, ExecutionLogEntry) else row.reason.manual_reason
-        if row.tenant_id != tenant or not str(content).startswith(f"{tenant} "):
-            found.append(f"a row of {row.tenant_id} with {content!r}")
-    return found
+    return [
+        f"a row of {row.tenant_id} with {content_of(row)!r}"
+        for row in rows
+        if row.tenant_id != tenant or not content_of(row).startswith(f"{tenant} ")
+    ]
+
+
+def content_of(row: Run | ExecutionLogEntry) -> str:
+    """Return the text of a row that says whose it is."""
+    if isinstance(row, ExecutionLogEntry):
+        return row.message
+    return (row.reason.manual_reason if row.reason else None) or "nothing"
 
 
 def unit_parts(tenant: str, token: str) -> list[str]:
@@ -143,15 +150,20 @@ class Lane:
         self._write("append", tenant, parts, lambda: self.storage.execution_logs.append(lines))
 
     def change(self, tenant: str) -> None:
-        """Move a run of one's own; nobody else moves it."""
+        """Move a run of one's own; nobody else does, but an earlier call whose outcome is unknown."""
         run = self._known(tenant)
         if run is None:
             return
 
         def move() -> None:
             stored = self.storage.runs.get_required(tenant, run)
-            if stored.state is RunState.PLANNING:
+            if stored.state is not RunState.PLANNING:
+                return
+            try:
                 self.storage.runs.update(moved(stored, RunState.QUEUED), expected_state=RunState.PLANNING)
+            except ConflictError:
+                if self.storage.runs.get_required(tenant, run).state is not RunState.QUEUED:
+                    raise
 
         self._write("change", tenant, [f"queued {run}"], move)
 

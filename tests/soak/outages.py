@@ -64,7 +64,7 @@ def refusal_violations(lines: Sequence[Line]) -> Iterator[str]:
 
 def _outlived_its_lease(line: Line) -> bool:
     """Whether it was a lock whose holder was so slow that the server has ended its connection, as it must."""
-    return line["during"] == "exclude" and line["at"] - line["began"] > LEASE_NANOSECONDS
+    return line["during"] == "exclude" and int(line["at"]) - int(line["began"]) > LEASE_NANOSECONDS
 
 
 def healed_after(lines: Sequence[Line]) -> float:

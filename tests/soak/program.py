@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -175,7 +175,9 @@ class Supervisor:
             self._run()
         except BaseException:
             for child in self._running.values():
-                os.kill(child, signal.SIGKILL)
+                # Some have ended, and were waited for, by now.
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
             raise
 
     def _run(self) -> None:

@@ -128,14 +128,19 @@ class _Relay:
         self.links.add(link)
         both = [asyncio.create_task(self._pass_on(reader, server)),
                 asyncio.create_task(self._pass_on(answers, client))]  # fmt: skip
-        try:
+        # Its last tasks are cancelled when nobody can give orders any more.
+        with suppress(asyncio.CancelledError):
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in both:
-                task.cancel()
-            for end in link:
-                end.close()
-            self.links.discard(link)
+        self._unlink(link, both)
+
+    def _unlink(
+        self, link: tuple[asyncio.StreamWriter, asyncio.StreamWriter], both: list[asyncio.Task[None]]
+    ) -> None:
+        for task in both:
+            task.cancel()
+        for end in link:
+            end.close()
+        self.links.discard(link)
 
     async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with suppress(OSError):

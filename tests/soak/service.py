@@ -29,6 +29,8 @@ from tests.soak.remains import Remains
 from twinstore import aio
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.soak.gates import Gate
     from tests.soak.journal import Journal
     from tests.soak.plan import Plan
@@ -91,6 +93,9 @@ class Service:
     def _goes_on(self) -> bool:
         return time.monotonic_ns() < self.plan.end
 
+    def _until(self, instant: float) -> Callable[[], bool]:
+        return lambda: self._goes_on() and time.monotonic() < instant
+
     # Threads
 
     def _serve(self, storage: SchedulerStorage) -> None:
@@ -114,8 +119,7 @@ class Service:
             lane.disturbed = Alarms(lane.random)
         forks = Forks(lane)
         for disturbance in disturbances_of(self.plan, self.name):
-            until = time.monotonic() + disturbance.pause
-            lane.work(lambda until=until: self._goes_on() and time.monotonic() < until)
+            lane.work(self._until(time.monotonic() + disturbance.pause))
             if not self._goes_on():
                 break
             if disturbance.kind is Fault.FORK:

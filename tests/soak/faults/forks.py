@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.faults.claiming import forked
+from tests.soak.calls import Lane
 from tests.soak.notes import Notes
 from tests.soak.plan import SERVED
 from twinstore.errors import TransactionAbortedError, TwinstoreError
 
 if TYPE_CHECKING:
-    from tests.soak.calls import Lane
     from twinstore.scheduler.storage import SchedulerSession
 
 __all__ = ["Forks"]
@@ -54,13 +54,9 @@ class Forks:
     def _child(self, parent: int, name: str, session: SchedulerSession, tenant: str, random: Random) -> None:
         """Work for the other tenants until the time is over or the parent is gone."""
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        lane = replace(
-            self.lane,
-            notes=Notes(self.lane.notes.journal, name),
-            random=random,
-            tenants=tuple(name for name in SERVED if name != tenant),
-            disturbed=nullcontext,
-        )
+        others = tuple(name for name in SERVED if name != tenant)
+        # The runs that the parent remembers are the parent's to move.
+        lane = Lane(self.lane.storage, Notes(self.lane.notes.journal, name), random, others)
         self._refused(lane, session, tenant)
         end = time.monotonic() + random.uniform(0.1, LONGEST_SECONDS)
         lane.work(lambda: time.monotonic() < end and os.getppid() == parent)
