@@ -193,13 +193,16 @@ class Service:
         return AwaitedLane(storage, Notes(self.journal, lane), Random(lane), cancelling)
 
     async def _check_awaited_room(self, storage: AsyncSchedulerStorage) -> None:
-        parties = self.plan.pool
+        """Open as many units at once as tasks may have, and make a call beside them."""
+        # The last place is for calls that stand alone.
+        parties = self.plan.pool - 1
         meeting = asyncio.Barrier(parties)
 
         async def enter() -> None:
             async with asyncio.timeout(ENTRY_SECONDS), storage.transaction(SERVED[0]) as unit:
                 await unit.runs.get(SERVED[0], counter_of(SERVED[0]))
                 await meeting.wait()
+                await storage.runs.get(SERVED[0], counter_of(SERVED[0]))
 
         for answer in await asyncio.gather(*(enter() for _ in range(parties)), return_exceptions=True):
             if isinstance(answer, BaseException):
