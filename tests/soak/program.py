@@ -21,7 +21,7 @@ from tests.soak.journal import Journal, read_journal
 from tests.soak.judge import violations
 from tests.soak.observing import settled
 from tests.soak.outages import healed_after
-from tests.soak.plan import BASE, NANOSECONDS, SERVED, SoakClock, kills_of, outages_of
+from tests.soak.plan import BASE, NANOSECONDS, SERVED, Fault, SoakClock, kills_of, outages_of
 from tests.soak.recovery import recoveries_of
 from tests.soak.sections import takeovers_of
 from tests.soak.service import Service
@@ -209,17 +209,23 @@ class Supervisor:
     def _start(self, number: int) -> None:
         plan, name = self._plan, f"{self._plan.seed}/{number}/{self._started}"
         self._started += 1
-        work = self._work if number < plan.processes else self._serve
-        self._running[number] = forked(partial(work, name))
+        # Whoever is interrupted is ended before long, as by task queues: the first service, which is killed.
+        interrupted = Fault.SIGNAL in plan.faults and number == plan.processes
+        work = (
+            partial(self._work, name)
+            if number < plan.processes
+            else partial(self._serve, name, interrupted=interrupted)
+        )
+        self._running[number] = forked(work)
 
     def _work(self, name: str) -> None:
         plan, clock = self._plan, SoakClock(self._plan.start)
         with closing(Journal(plan.journal)) as journal, twinstore.open_storage(plan.settings) as storage:
             Worker(storage.scheduler, journal, clock, name).work(plan)
 
-    def _serve(self, name: str) -> None:
+    def _serve(self, name: str, *, interrupted: bool) -> None:
         with closing(Journal(self._plan.journal)) as journal:
-            Service(self._plan, journal, name, self._gate).run()
+            Service(self._plan, journal, name, self._gate, interrupted).run()
 
     def _kill(self, number: int) -> None:
         """Kill a worker; one that has ended by itself has met an error."""

@@ -58,12 +58,14 @@ class Service:
         journal: of all processes.
         name: its own, and the seed of its choices.
         gate: where it waits at the end.
+        interrupted: whether signals come in the middle of its calls.
     """
 
     plan: Plan
     journal: Journal
     name: str
     gate: Gate
+    interrupted: bool
     _tasks_end: Event = field(default_factory=Event)
     _go_on: Event = field(default_factory=Event)
 
@@ -115,7 +117,7 @@ class Service:
 
     def _serve_disturbed(self, lane: Lane) -> None:
         """Serve in the thread that gets the signals, and do to the process what the plan says."""
-        if Fault.SIGNAL in self.plan.faults:
+        if self.interrupted:
             lane.disturbed = Alarms(lane.random)
         forks = Forks(lane)
         for disturbance in disturbances_of(self.plan, self.name):
