@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from twinstore.backend import Lifetime
+from twinstore.forks import StaysInProcess
 from twinstore.observing.proxies import observed, observed_session
 from twinstore.options import ModuleOptions
 from twinstore.retrying import repeat
@@ -31,7 +32,7 @@ S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
 
 
-class ModuleSessions(Generic[R_co, S_co]):
+class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
     """The session factory."""
 
     def __init__(
@@ -81,7 +82,7 @@ class ModuleSessions(Generic[R_co, S_co]):
             yield self._make(repositories)
 
 
-class ModuleStorage(ABC, Generic[R_co, S_co]):
+class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
     """What a host holds of a module. It connects on first use and closes only what it opened.
 
     ``R`` is the set of repositories of the module, ``S`` its session: repositories and services by attribute.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from typing_extensions import override
 
 from twinstore.forks import Renewable, renew_in_child
+from twinstore.units import context_of_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,11 +49,13 @@ class CallThreads(Renewable):
         The call sees the context variables of the task, such as its span; what it sets there itself is lost.
         """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(copy_context().run, call, *args, **kwargs))
+        return await loop.run_in_executor(
+            self._threads, partial(context_of_caller().run, call, *args, **kwargs)
+        )
 
     def begin(self, call: Callable[[], object]) -> None:
         """Make a call in a worker thread whose result nobody waits for."""
-        self._threads.submit(copy_context().run, call)
+        self._threads.submit(context_of_caller().run, call)
 
     def close(self) -> None:
         """Accept no further calls; those that were made end by themselves."""
