@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeVar
 
 from twinstore.backend import Lifetime
 from twinstore.forks import StaysInProcess
@@ -27,9 +27,28 @@ if TYPE_CHECKING:
 
 __all__ = ["ModuleSessions", "ModuleStorage"]
 
+P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
+
+
+class WhileOpen:
+    """Makes the calls of a part that was handed out, as long as the storage is open."""
+
+    def __init__(self, lifetime: Lifetime) -> None:
+        """Take whether the storage is open."""
+        self._lifetime = lifetime
+
+    def run(self, name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a call.
+
+        Raises:
+            ConfigurationError: the storage is closed; the part would connect again, and nobody close that.
+        """
+        del name
+        self._lifetime.check()
+        return call(*args, **kwargs)
 
 
 class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
@@ -116,6 +135,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         # Made once: every call of a host that opens no session goes through it.
         self._unbound = self._observed_over(backend.repositories)
         self._lifetime = Lifetime(backend.driver)
+        self._while_open = WhileOpen(self._lifetime)
         self.sessions = ModuleSessions(
             backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
         )
@@ -175,7 +195,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
     @property
     def initializer(self) -> Initializer:
         """Creates and upgrades the schema."""
-        found = self._open.initializer
+        found = observed(self._open.initializer, self._while_open)
         return found if self._notifier is None else observed(found, self._notifier)
 
     @property
@@ -185,7 +205,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         Raises:
             UnsupportedCapabilityError: the driver does without.
         """
-        return self._open.bulk
+        return observed(self._open.bulk, self._while_open)
 
     def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False

@@ -34,6 +34,21 @@ def every_server(request: pytest.FixtureRequest) -> Iterator[Settings]:
         yield settings_of(request.param, request, stack)
 
 
+@pytest.fixture(
+    scope="module",
+    params=[
+        "postgres",
+        pytest.param("memory", marks=pytest.mark.long),
+        pytest.param("mongo", marks=pytest.mark.long),
+        pytest.param("pooler", marks=[pytest.mark.long, pytest.mark.pgbouncer]),
+    ],
+)
+def forking_store(request: pytest.FixtureRequest) -> Iterator[Settings]:
+    """Return the same for whole programs: in a bounded run of the driver that forks hurt most."""
+    with ExitStack() as stack:
+        yield settings_of(request.param, request, stack)
+
+
 @pytest.fixture
 def storage(every_store: Settings) -> Iterator[SchedulerStorage]:
     """Open a storage on every store."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import twinstore
 from tests.faults.forking import work
@@ -44,7 +45,7 @@ async def served_by_tasks(tenant: str, rounds: int) -> dict[str, Any]:
 
     async def once(number: int) -> None:
         nonlocal foreign
-        key = f"{tenant}-{os.getpid()}-task-{number}"
+        key = f"{tenant}-{number}-{uuid4().hex}"
         try:
             await ASYNC.scheduler.runs.create(make_run(tenant, key))
             found = await ASYNC.scheduler.runs.get_required(tenant, key)

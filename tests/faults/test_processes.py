@@ -45,9 +45,9 @@ def clean(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_processes_and_pools_of_every_start_method_see_their_own_rows(
-    every_store: Settings, method: str
+    forking_store: Settings, method: str
 ) -> None:
-    report = run(method, every_store)
+    report = run(method, forking_store)
     assert clean(report["children"]) == [CLEAN] * 4
     assert clean(report["parent"]) == [CLEAN] * 2
     # What spawn begins has imported the module itself; the others were forked with open storages.
@@ -58,29 +58,29 @@ def test_processes_and_pools_of_every_start_method_see_their_own_rows(
 
 @pytest.mark.parametrize("server", ["server", "asyncio server"])
 def test_a_preloading_process_server_answers_each_tenant_with_its_rows(
-    every_server: Settings, server: str
+    forking_store: Settings, server: str
 ) -> None:
-    report = run(server, every_server)
+    report = run(server, forking_store)
     assert (report["answers"], report["wrong"]) == (120, [])
     assert clean(report["parent"]) == [CLEAN] * 3
 
 
-def test_a_thread_forks_while_others_are_at_work(every_store: Settings) -> None:
-    report = run("from a thread", every_store)
+def test_a_thread_forks_while_others_are_at_work(forking_store: Settings) -> None:
+    report = run("from a thread", forking_store)
     assert clean(report["children"]) == [CLEAN] * 4
     assert clean(report["parent"]) == [CLEAN] * len(report["parent"])
 
 
-def test_a_child_of_a_running_event_loop_runs_one_of_its_own(every_store: Settings) -> None:
-    report = run("inside a loop", every_store)
+def test_a_child_of_a_running_event_loop_runs_one_of_its_own(forking_store: Settings) -> None:
+    report = run("inside a loop", forking_store)
     (child,) = report["children"]
     assert clean([child, report["parent"]]) == [CLEAN] * 2
     assert child["unit"].startswith(REFUSED)
     assert (child["held"], report["held"], report["stored"]) == (False, True, True)
 
 
-def test_a_held_lock_stays_with_the_parent_and_is_renewed(every_server: Settings) -> None:
-    report = run("with held locks", every_server)
+def test_a_held_lock_stays_with_the_parent_and_is_renewed(forking_store: Settings) -> None:
+    report = run("with held locks", forking_store)
     for child in report["children"]:
         assert (child["held"], child["release"], child["try"]) == (False, False, "None")
         assert child["renew"].startswith("TransactionAbortedError: This lock was opened before")
@@ -89,20 +89,20 @@ def test_a_held_lock_stays_with_the_parent_and_is_renewed(every_server: Settings
     assert report["parent"] == {"held": True, "renewed": True, "released": True}
 
 
-def test_a_child_does_not_wait_for_a_session_that_a_thread_of_the_parent_uses(every_store: Settings) -> None:
-    report = run("with a session in use", every_store)
+def test_a_child_does_not_wait_for_a_session_that_a_thread_uses(forking_store: Settings) -> None:
+    report = run("with a session in use", forking_store)
     refused, worked = report["children"]
     assert refused["session"].startswith(REFUSED)
     assert clean([worked]) == [CLEAN]
     assert report["parent"] == "None"
 
 
-def test_a_child_that_ends_with_the_handlers_of_its_parent_ends_nothing_of_it(every_store: Settings) -> None:
-    report = run("at the end", every_store)
+def test_a_child_that_ends_with_the_handlers_of_its_parent_ends_nothing(forking_store: Settings) -> None:
+    report = run("at the end", forking_store)
     assert report["children"] == [{}, {}, {"forked": True}]
     assert report["stored"] == ["kept", "kept too"]
     assert clean([report["parent"]]) == [CLEAN]
 
 
-def test_counters_of_a_child_begin_at_nothing(every_store: Settings) -> None:
-    assert run("observed", every_store) == {"children": [{"calls": 1}], "parent": 4}
+def test_counters_of_a_child_begin_at_nothing(forking_store: Settings) -> None:
+    assert run("observed", forking_store) == {"children": [{"calls": 1}], "parent": 4}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.servers import Settings
-    from twinstore.scheduler.aio.storage import AsyncSchedulerSession, AsyncSchedulerStorage
+    from twinstore.aio import AsyncSchedulerSession, AsyncSchedulerStorage
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
     Step = Callable[[SchedulerSession | SchedulerStorage, str], object]
