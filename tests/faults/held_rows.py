@@ -20,6 +20,7 @@ __all__ = ["HeldRows", "MongoRows", "PostgresRows", "eventually"]
 
 PATIENCE_SECONDS: Final = 5.0
 NAME: Final = "twinstore-test-calls"
+ACTIVITY: Final = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND state = ANY (%s)"
 
 
 class HeldRows(Protocol):
@@ -67,21 +68,19 @@ class PostgresRows(HeldRows):
 
     @override
     def at_work(self) -> int:
-        return self._count("state = 'active'")
+        return self._count("active")
 
     @override
     def open_transactions(self) -> int:
-        return self._count("state <> 'idle'")
+        return self._count("active", "idle in transaction", "idle in transaction (aborted)")
 
     def connections(self) -> int:
         """Return how many connections the calls have."""
-        return self._count("true")
+        return self._count("active", "idle", "idle in transaction", "idle in transaction (aborted)")
 
-    def _count(self, which: str) -> int:
+    def _count(self, *states: str) -> int:
         with psycopg.connect(self._database.superuser_url, autocommit=True) as connection:
-            found = connection.execute(
-                f"SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND {which}", (NAME,)
-            ).fetchone()
+            found = connection.execute(ACTIVITY, (NAME, list(states))).fetchone()
         assert found is not None
         return int(found[0])
 
