@@ -33,15 +33,13 @@ class RunningCall:
 
     Attributes:
         given_up: nobody waits for it any more; it is never taken back.
-        caller: the asyncio task that made it, ``None`` where there is none.
     """
 
-    __slots__ = ("_cancels", "_ended", "_lock", "caller", "given_up")
+    __slots__ = ("_cancels", "_ended", "_lock", "given_up")
 
-    def __init__(self, caller: object = None) -> None:
-        """Take who made it; nobody has given it up yet."""
+    def __init__(self) -> None:
+        """Nobody has given it up yet."""
         self.given_up = False
-        self.caller = caller
         self._cancels: list[Callable[[], object]] = []
         self._ended = False
         self._lock = Lock()

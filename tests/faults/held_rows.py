@@ -12,6 +12,7 @@ from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from tests.databases import MongoDatabase, PostgresDatabase
     from tests.servers import Settings
@@ -30,7 +31,7 @@ class HeldRows(Protocol):
         """Return settings whose calls the server can tell from those of others."""
         ...
 
-    def held(self, run_id: str) -> Iterator[None]:
+    def held(self, run_id: str) -> AbstractContextManager[None]:
         """Lock a run for the length of the block."""
         ...
 
@@ -126,7 +127,7 @@ class MongoRows(HeldRows):
 
     def _operations(self, which: dict[str, object]) -> list[dict[str, object]]:
         with MongoClient[dict[str, object]](self._database.url) as client:
-            stages = [
+            stages: list[dict[str, object]] = [
                 {"$currentOp": {"allUsers": True, "idleSessions": True}},
                 {"$match": {"appName": NAME, **which}},
             ]

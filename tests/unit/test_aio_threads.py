@@ -337,8 +337,8 @@ def test_threads_end_when_nobody_needs_them(monkeypatch: pytest.MonkeyPatch) -> 
 def test_concurrency_follows_the_driver_and_is_at_least_one() -> None:
     postgres = {"ConnectionString": "postgresql://nobody@localhost:1/none", "PoolMax": 7}
     mongo = {"ConnectionString": "mongodb://localhost:1/none?maxPoolSize=12"}
-    settings = {"Persistence": {"Scheduler": "Postgres", "Tracking": "Mongo", "TaskRunner": "Memory"}}
-    settings["Persistence"] |= {"Postgres": postgres, "Mongo": mongo}
+    switches = {"Scheduler": "Postgres", "Tracking": "Mongo", "TaskRunner": "Memory"}
+    settings = {"Persistence": {**switches, "Postgres": postgres, "Mongo": mongo}}
     with open_storage(settings) as opened:
         found = [opened.scheduler.concurrency, opened.tracking.concurrency, opened.taskrunner.concurrency]
     assert found == [7, 12, 10]

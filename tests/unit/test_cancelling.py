@@ -72,7 +72,7 @@ def test_a_call_that_was_given_up_sends_nothing_more_and_is_not_repeated() -> No
 
     try:
         with pytest.raises(ConcurrencyError):
-            repeat(lose, sleep=pytest.fail)
+            repeat(lose, sleep=lambda _: pytest.fail("it was repeated"))
         with (
             pytest.raises(TimeoutExceededError, match="given this call up") as refused,
             cancellable(pytest.fail),

@@ -16,10 +16,9 @@ MOST_CALLS: Final = 40
 def calls_at_once(client: object, url: str | None) -> int:
     """Return how many, by the client of a caller or else by a connection string."""
     if isinstance(client, MongoClient):
-        given: int | None = client.options.pool_options.max_pool_size
-    else:
-        given = pool_size_of(url or "")
-    return MOST_CALLS if given is None else min(given, MOST_CALLS)
+        # Infinite where the client has no limit.
+        return int(min(client.options.pool_options.max_pool_size or MOST_CALLS, MOST_CALLS))
+    return min(pool_size_of(url or "") or MOST_CALLS, MOST_CALLS)
 
 
 def pool_size_of(url: str) -> int | None:

@@ -54,10 +54,10 @@ def given_up(found: AbstractContextManager[object] | None, error: BaseException 
 
 def left(timeout: timedelta, waited: timedelta) -> timedelta:
     """Return what is left of the time a caller is ready to wait, after some of it has passed."""
-    # What is no time at all, the call itself refuses.
-    if not isinstance(timeout, timedelta) or timeout <= NOTHING:
+    try:
+        return max(timeout - waited, NOTHING) if timeout > NOTHING else timeout
+    except TypeError:  # it is no time, which the call itself says better
         return timeout
-    return max(timeout - waited, NOTHING)
 
 
 @asynccontextmanager

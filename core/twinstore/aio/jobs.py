@@ -56,7 +56,7 @@ class Job(Generic[T]):
         self._call = call
         self._context = copy_context()
         self.future: asyncio.Future[T] = self._loop.create_future()
-        self.running = RunningCall(asyncio.current_task())
+        self.running = RunningCall()
         self.lease: Lease | None = None
         self.begun = False
         self.number = 0
