@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
 from twinstore.backend import Lifetime
 from twinstore.forks import StaysInProcess
@@ -31,6 +31,9 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
+
+# Of a driver that does not say how many.
+DEFAULT_CONCURRENCY: Final = 10
 
 
 class WhileOpen:
@@ -174,6 +177,12 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
     def driver(self) -> str:
         """The name of the driver."""
         return self._backend.driver
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls the driver can serve at the same time, as it says itself; it does not connect."""
+        found = getattr(self._backend, "concurrency", None)
+        return found if isinstance(found, int) and found > 0 else DEFAULT_CONCURRENCY
 
     @property
     def _open(self) -> ModuleBackend[R_co]:

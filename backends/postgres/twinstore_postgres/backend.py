@@ -80,6 +80,11 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
         return DRIVER
 
     @property
+    def concurrency(self) -> int:
+        """How many calls it can serve at the same time: one on each connection of the pool."""
+        return self._server.most
+
+    @property
     @override
     def capabilities(self) -> Capabilities:
         """What the driver can do; connects at the first call to learn the version of the server."""

@@ -126,6 +126,12 @@ class ServerConnections(ConnectionSource, Renewable):
         return self._transport
 
     @property
+    def most(self) -> int:
+        """How many connections the pool has at most."""
+        pool = self._pool
+        return self._settings.pool_max if pool is None else pool.max_size
+
+    @property
     def pooled(self) -> bool:
         """Whether a transaction pooler stands before the server."""
         return self._settings.transaction_pooler
