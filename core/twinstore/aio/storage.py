@@ -60,9 +60,9 @@ class AsyncModuleStorage(Generic[S, A]):
             lambda: self._storage.initializer.ensure_migrations(release=release, accept=accept)
         )
 
-    async def check_ready(self) -> None:
-        """Connect and check server, roles and schema."""
-        await self._threads.run(self._storage.check_ready)
+    async def check_ready(self, *, timeout_ms: int | None = None) -> None:
+        """Connect and check server, roles and schema, within some milliseconds if a probe waits no longer."""
+        await self._threads.run(lambda: self._storage.check_ready(timeout_ms=timeout_ms))
 
     @asynccontextmanager
     async def session(
