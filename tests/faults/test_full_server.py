@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 import twinstore
+from tests.faults.foreign_words import refusing
 from tests.faults.silence import postgres_of_its_own, settings_of, timed
-from twinstore.errors import Outcome, UnavailableError
+from twinstore.errors import ConfigurationError, Outcome, TwinstoreError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
 from twinstore_embedded import Shutdown
 
@@ -138,3 +139,26 @@ def test_a_pool_that_cannot_grow_goes_on_with_what_it_has(server: PostgresServer
     assert isinstance(refused.error, UnavailableError)
     assert "Try again later" in refused.error.message
     assert served.error is None
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind"),
+    [
+        ("53300", "die verbleibenden Verbindungen sind reserviert", UnavailableError),
+        ("57P03", "das Datenbanksystem startet", UnavailableError),
+        ("28P01", "Passwort-Authentifizierung für Benutzer »app« fehlgeschlagen", ConfigurationError),
+        ("3D000", "Datenbank »things« existiert nicht", ConfigurationError),
+    ],
+)
+def test_a_refusal_is_judged_by_its_code_where_its_language_is_not_known(
+    code: str, text: str, kind: type[TwinstoreError]
+) -> None:
+    with refusing(code, text) as port:
+        url = f"postgresql://app:hunter2@127.0.0.1:{port}/things"
+        settings = {"Persistence": {"Scheduler": "Postgres", "Postgres": {"ConnectionString": url}}}
+        with twinstore.open_storage(settings) as opened, pytest.raises(TwinstoreError) as caught:
+            opened.scheduler.runs.get(TENANT, "nobody")
+    assert type(caught.value) is kind
+    assert caught.value.retryable == (kind is UnavailableError)
+    assert text in caught.value.message
+    assert "hunter2" not in caught.value.message

@@ -28,7 +28,7 @@ from tests.faults.silence import (
     timed,
 )
 from twinstore.bulk import KeyRange
-from twinstore.errors import Outcome, TimeoutExceededError, UnavailableError
+from twinstore.errors import LeaseLostError, Outcome, TimeoutExceededError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_postgres import deadlines
@@ -51,6 +51,7 @@ CALLERS: Final = 8
 SELECTION_MS: Final = 2000
 PROBE_MS: Final = 1000
 ROWS: Final = 200
+POOL: Final = 12
 NOBODY: Final = timedelta(0)
 
 
@@ -109,14 +110,18 @@ def outcome_of(ended: Ended) -> Outcome:
 @pytest.mark.usefixtures("narrow")
 def test_no_call_hangs_on_a_frozen_server(postgres: PostgresServer) -> None:
     with ExitStack() as stack:
-        storage = stack.enter_context(open_at(postgres, StatementTimeoutMs=STATEMENT_MS, PoolMax=20))
+        storage = stack.enter_context(open_at(postgres, StatementTimeoutMs=STATEMENT_MS, PoolMax=POOL))
+        warm(storage)
         units = Units(storage)
         calls = begun_calls(storage, stack)
         with frozen(postgres):
             ended = ended_together({name: call for name, (call, _) in calls.items()}) | units.end()
             left = timed(lambda: stack.pop_all().close())
-    expected = {name: outcome for name, (_, outcome) in calls.items()} | UNITS
-    assert {name: outcome_of(one) for name, one in ended.items()} == expected
+    # What it stood for is lost with its connection.
+    assert isinstance(ended["renew"].error, LeaseLostError)
+    told = {name: one for name, one in ended.items() if name != "renew"}
+    expected = {name: outcome for name, (_, outcome) in calls.items() if outcome} | UNITS
+    assert {name: outcome_of(one) for name, one in told.items()} == expected
     # To connect, or a last round trip and the rollback after it.
     most = max(CONNECT_SECONDS, 2 * LIMIT_SECONDS) + SLACK_SECONDS
     assert {name: str(one) for name, one in ended.items() if one.seconds > most} == {}
@@ -132,6 +137,19 @@ UNITS: Final = {
     "read in a unit": Outcome.NOT_APPLIED,
     "transact": Outcome.UNKNOWN,
 }
+
+
+def warm(storage: SchedulerStorage) -> None:
+    """Let the pool have a connection for each call."""
+    together = Barrier(POOL)
+
+    def hold() -> None:
+        with storage.sessions.open(TENANT) as session:
+            session.runs.get(TENANT, "row-1")
+            together.wait(10 * SLACK_SECONDS)
+
+    ended = ended_together({str(number): hold for number in range(POOL)})
+    assert [str(one) for one in ended.values() if one.error is not None] == []
 
 
 class Units:
@@ -181,7 +199,7 @@ class Units:
 
 def begun_calls(
     storage: SchedulerStorage, stack: ExitStack
-) -> dict[str, tuple[Callable[[], object], Outcome]]:
+) -> dict[str, tuple[Callable[[], object], Outcome | None]]:
     """Return calls of every other kind, of which some have begun, and what is known of their writes then."""
     session = stack.enter_context(storage.sessions.open(TENANT))
     session.runs.get(TENANT, "row-1")
@@ -193,7 +211,7 @@ def begun_calls(
         "list": (lambda: storage.runs.list(TENANT), reading),
         "write": (lambda: storage.runs.create(make_run(TENANT, "written")), unknown),
         "session": (lambda: session.runs.get(TENANT, "row-1"), reading),
-        "renew": (held.renew, unknown),
+        "renew": (held.renew, None),
         "lock": (lambda: new("new", NOBODY, lease=timedelta(minutes=1), holder_id="me"), reading),
         "count": (lambda: storage.bulk.counts(RUNS), reading),
         "migrate": (storage.initializer.ensure_migrations, reading),

@@ -25,6 +25,7 @@ from twinstore.forks import OwnProcess, Renewable, renew_in_child
 from twinstore.redaction import mentions_secret
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.deadlines import PatientConnection, TimedConnection
+from twinstore_postgres.refusals import code_of_refusal
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -80,6 +81,16 @@ TOO_MANY: Final = (
     "max_client_conn",
     '" is disabled',
 )
+# The same by SQLSTATE, where the text is in another language.
+CODES: Final = {
+    "28P01": "password authentication failed",
+    "28000": "authentication failed",
+    "3D000": 'database "',
+    "42704": "unrecognized configuration parameter",
+}
+NO_RESOURCES: Final = "53"
+# Nothing that settings cause: no refusal, the connection, resources, an administrator, the system.
+TRANSIENT: Final = ("00", "08", NO_RESOURCES, "57", "58", "XX")
 # A server that comes or goes, after it has asked for the password; of libpq, which names no SQLSTATE here.
 NOT_NOW: Final = (
     "the database system is",
@@ -204,14 +215,17 @@ class Target:
             raise ConfigurationError(f"{lost} {self.route.value}", driver=DRIVER)
 
     def is_at_work(self, process: int) -> bool:
-        """Whether the server answers, and a process of it works on a statement."""
+        """Whether the server answers, and a process of it works on a statement.
+
+        Behind a transaction pooler the process that serves a connection is not known.
+        """
         try:
             with TimedConnection.connect(self.conninfo, autocommit=True, limit=ASK_SECONDS) as other:
                 found = other.execute(AT_WORK, (process,), prepare=False).fetchone()
         except psycopg.Error as error:
             # A server that has no free slot has said so.
             return not isinstance(self.explain(error), UnavailableError) or is_full(error)
-        return found == (True,)
+        return found == (True,) or self.route is Route.POOLER
 
     @property
     def _without_path(self) -> Target:
@@ -239,8 +253,11 @@ class Target:
         known = {REFUSED_PARAMETER: self.route.value, **REFUSALS}
         remedy = None if full else next((how for pattern, how in known.items() if pattern in text), None)
         away = full or any(words in text for words in NOT_NOW)
-        if remedy is None and not away and _refused_password(error):
-            remedy = REFUSALS["authentication failed"]
+        if remedy is None and not away and _sent_password(error):
+            # In the words of another language, or of another release.
+            code = code_of_refusal(self.conninfo, ASK_SECONDS)
+            full = code is not None and code.startswith(NO_RESOURCES)
+            remedy = REFUSALS["authentication failed"] if code is None else remedy_of(code)
         if remedy is not None or isinstance(error, psycopg.ProgrammingError):
             return ConfigurationError(
                 f"{message} {remedy or 'Correct the connection string.'}", driver=DRIVER
@@ -342,8 +359,15 @@ def is_full(error: psycopg.Error) -> bool:
     return any(words in text for words in TOO_MANY)
 
 
-def _refused_password(error: psycopg.Error) -> bool:
-    """Whether a password was asked for, in whatever language the server complains."""
+def remedy_of(code: str) -> str | None:
+    """Return what to change in the settings after a refusal with this SQLSTATE, ``None`` for nothing."""
+    if code.startswith(TRANSIENT):
+        return None
+    return REFUSALS.get(CODES.get(code, ""), "Correct the connection string.")
+
+
+def _sent_password(error: psycopg.Error) -> bool:
+    """Whether a password was asked for: then a server has answered."""
     try:
         return error.pgconn is not None and bool(error.pgconn.used_password or error.pgconn.needs_password)
     except psycopg.Error:  # it was closed since, and says nothing any more; the first error has the reason

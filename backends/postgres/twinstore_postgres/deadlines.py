@@ -53,22 +53,16 @@ class TimedConnection(psycopg.Connection[Row]):
 
     @classmethod
     @override
-    def connect(
-        cls,
-        conninfo: str = "",
-        *,
-        limit: float | None = None,
-        noted: Callable[[], AbstractContextManager[None]] | None = None,
-        **options: Any,
-    ) -> Self:
+    def connect(cls, conninfo: str = "", **options: Any) -> Self:
         """Connect as psycopg does.
 
         Args:
             conninfo: as for psycopg.
-            limit: the seconds of a round trip.
-            noted: what the attempt is made in, for those who want to know how it ends.
-            options: as for psycopg.
+            options: as for psycopg; besides ``limit``, the seconds of a round trip, and ``noted``, a block in
+                which the attempt is made.
         """
+        limit: float | None = options.pop("limit", None)
+        noted: Callable[[], AbstractContextManager[None]] | None = options.pop("noted", None)
         if noted is None:
             connection = super().connect(conninfo, **options)
         else:
@@ -155,14 +149,14 @@ class PatientConnection(TimedConnection):
 @contextmanager
 def until(connection: psycopg.Connection[Row], end: float | None) -> Generator[None]:
     """Have all round trips of the block end until an instant of ``time.monotonic()``."""
-    timed = isinstance(connection, TimedConnection)  # one of the host keeps the limits of the host
-    if timed:
-        connection.end = end
+    if not isinstance(connection, TimedConnection):  # one of the host keeps the limits of the host
+        yield
+        return
+    connection.end = end
     try:
         yield
     finally:
-        if timed:
-            connection.end = None
+        connection.end = None
 
 
 def no_answer(seconds: float) -> NoAnswer:
