@@ -29,6 +29,8 @@ RV = TypeVar("RV")
 
 # What a busy network and a busy machine may add to the limit of the server.
 MARGIN_SECONDS: Final = 5.0
+# How often psycopg lets go on what waits; it looks then whether somebody has interrupted the program.
+TICK_SECONDS: Final = 0.1
 
 
 class NoAnswer(psycopg.OperationalError):
@@ -72,38 +74,41 @@ class TimedConnection(psycopg.Connection[Row]):
         return connection
 
     @override
-    def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
+    def wait(self, gen: PQGen[RV], interval: float = TICK_SECONDS, timeout: float | None = None) -> RV:
         """Wait for an answer, at most until the limit.
 
         Raises:
             NoAnswer: none came.
         """
-        seconds = self.limit
-        if self.end is not None:
-            left = max(0.0, self.end - monotonic())
-            seconds = left if seconds is None else min(seconds, left)
-        # Whoever says how to wait, such as a host for notifications, waits for something else than an answer.
-        if seconds is None or args or options:
-            return super().wait(gen, *args, **options)
+        seconds = self.limit if self.end is None else self._left()
+        # Whoever says how long to wait, such as a host for notifications, waits for something else.
+        if seconds is None or timeout is not None or interval != TICK_SECONDS:
+            return super().wait(gen, interval, *(() if timeout is None else (timeout,)))
         try:
-            return super().wait(self._limited(gen, seconds))
+            return super().wait(self._limited(gen, seconds), interval)
         except NoAnswer:
             # Nobody knows what will still come on it.
             self.close()
             raise
 
-    def _limited(self, gen: PQGen[RV], seconds: float) -> PQGen[RV]:
-        """Do what a generator of psycopg does, until the time is over.
+    def _left(self) -> float:
+        """Return the seconds of the next round trip, where all must have ended at an instant."""
+        left = max(0.0, (self.end or 0.0) - monotonic())
+        return left if self.limit is None else min(self.limit, left)
 
-        It is resumed ten times a second also when nothing happens, and what has arrived is read first.
+    def _limited(self, gen: PQGen[RV], seconds: float) -> PQGen[RV]:
+        """Do what a generator of psycopg does, until nothing comes and the time is over.
+
+        It is resumed ten times a second also when nothing has come; only then it costs a look at the clock.
         """
         end = monotonic() + seconds
         resume = gen.send
         try:
             wanted = next(gen)
             while True:
-                wanted = resume((yield wanted))
-                if monotonic() >= end:
+                ready = yield wanted
+                wanted = resume(ready)
+                if not ready and monotonic() >= end:
                     raise no_answer(seconds)
         except StopIteration as stop:
             answer: RV = stop.value
