@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
-from twinstore.backend import Lifetime
+from twinstore.attempts import SharedAttempt
+from twinstore.backend import Lifetime, ReadyWithin
+from twinstore.errors import Outcome, TimeoutExceededError
 from twinstore.forks import StaysInProcess
 from twinstore.observing.proxies import observed, observed_session
 from twinstore.options import ModuleOptions
 from twinstore.retrying import repeat
-from twinstore.scope import bound_scope
+from twinstore.scope import bound_scope, whole_argument
 from twinstore.units import OpenUnits
 
 if TYPE_CHECKING:
@@ -143,6 +145,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
             backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
         )
         self.open_units = OpenUnits()
+        self._looking: SharedAttempt[None] = SharedAttempt()
 
     @property
     def admits_no_tenant(self) -> bool:
@@ -294,12 +297,45 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         repositories = self._open.bind(handle, scope)
         return self._observed_over(repositories, in_unit=True)
 
-    def check_ready(self) -> None:
-        """Connect and check server, roles and schema; see :meth:`ModuleBackend.check_ready`."""
+    def check_ready(self, *, timeout_ms: int | None = None) -> None:
+        """Connect and check server, roles and schema; see :meth:`ModuleBackend.check_ready`.
+
+        Args:
+            timeout_ms: after how many milliseconds the store counts as not ready, for a probe that waits no
+                longer itself; by default five seconds for a server to be found, and for each question to it
+                what any call may take.
+
+        Raises:
+            MigrationError: a migration is pending.
+            ConfigurationError: an unsafe role or an unsuitable server.
+            UnavailableError: the server cannot be reached, or was not in time.
+        """
+        if timeout_ms is not None:
+            whole_argument(timeout_ms, "timeout_ms")
         if self._notifier is None:
-            self._open.check_ready()
+            self._look(timeout_ms)
         else:
-            self._notifier.run("check_ready", self._open.check_ready)
+            self._notifier.run("check_ready", lambda: self._look(timeout_ms))
+
+    def _look(self, timeout_ms: int | None) -> None:
+        backend = self._open
+        if timeout_ms is None:
+            backend.check_ready()
+        elif isinstance(backend, ReadyWithin):
+            backend.check_ready_within(timeout_ms)
+        else:
+            self._look_aside(backend, timeout_ms)
+
+    def _look_aside(self, backend: ModuleBackend[R_co], timeout_ms: int) -> None:
+        """Look on another thread, on one for all who ask, because the driver cannot be told to be quick."""
+        try:
+            self._looking.run(backend.check_ready, timeout_ms / 1000)
+        except TimeoutError:
+            raise TimeoutExceededError(
+                f"{backend.driver} did not say within {timeout_ms} ms whether it is ready.",
+                outcome=Outcome.NOT_APPLIED,
+                driver=backend.driver,
+            ) from None
 
     def close(self) -> None:
         """Close what this storage opened; a second call does nothing, another one is refused."""

@@ -79,9 +79,9 @@ class AsyncModuleStorage(Generic[S, A]):
         """Create and upgrade the schema; the same as ``initializer.ensure_migrations``."""
         return await self.initializer.ensure_migrations(release=release, accept=accept)
 
-    async def check_ready(self) -> None:
-        """Connect and check server, roles and schema."""
-        await self._threads.run(self._storage.check_ready)
+    async def check_ready(self, *, timeout_ms: int | None = None) -> None:
+        """Connect and check server, roles and schema, within some milliseconds if a probe waits no longer."""
+        await self._threads.run(lambda: self._storage.check_ready(timeout_ms=timeout_ms))
 
     def session(
         self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
