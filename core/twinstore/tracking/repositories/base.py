@@ -41,7 +41,7 @@ class TrackingRepository(Repository):
         # Of the same class, which may be that of a driver; it has connections, so copy() refuses it.
         made = object.__new__(type(self))
         vars(made).update(vars(self))
-        made._clock, made._options = clock, options  # noqa: SLF001  # of this class
+        made._clock, made._options = clock, options
         return made
 
     def _scope(self) -> Tenants:
