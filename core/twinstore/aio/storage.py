@@ -247,7 +247,7 @@ def open_storage(
         observers: as for :func:`twinstore.open_storage`; they are told in the threads that make the calls.
         concurrency: how many calls, sessions and units of work may be at work at the same time, each of them
             in a thread; ``None``: as many as the driver can serve (``PoolMax`` on PostgreSQL). Sessions
-            and units get at most four fifths of them, so that calls go on. Those who wait take no thread.
+            and units get four fifths of five or more, so that calls go on. Those who wait take no thread.
 
     Raises:
         ConfigurationError: as :func:`twinstore.open_storage`.
