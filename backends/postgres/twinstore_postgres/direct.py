@@ -45,9 +45,7 @@ class Direct:
 
     def guard(self, schema: str) -> None:
         """Check before the next use that row-level security of a schema binds the role."""
-        # What the pool's own connection string names is checked with the pool.
-        if self._settings.transaction_pooler or self._settings.direct_connection_string is not None:
-            self._guard.add(schema)
+        self._guard.add(schema)
 
     def target_for(self, use: Use, own: SecretStr | None, *, read_only: bool = False) -> Callable[[], Target]:
         """Return what tells where to connect for what a transaction pooler cannot carry.
@@ -78,7 +76,7 @@ class Direct:
 
     def connect(self) -> Connection:
         """Open a connection for bulk work; the caller closes it."""
-        connection = self._bulk().connect(qualified=True)
+        connection = self._bulk().connect(qualified=True, patient=True)
         if self._guard.schemas:
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):

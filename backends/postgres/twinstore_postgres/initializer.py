@@ -200,7 +200,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
         # Only the owner of the schemas may change them, and requests are answered by another role.
         own = self._settings.owner_connection_string
-        return self._server.direct.target_for(MIGRATIONS, own)().connect(qualified=qualified)
+        return self._server.direct.target_for(MIGRATIONS, own)().connect(qualified=qualified, patient=True)
 
     def _check_role(self, connection: Connection) -> None:
         role = self._settings.application_role
