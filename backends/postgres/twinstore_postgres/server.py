@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.settings import PostgresSettings
     from twinstore_postgres.transports import Transport
 
@@ -136,11 +137,16 @@ class ServerConnections(ConnectionSource, Renewable):
         self._open()
         return self._version
 
-    def guard(self, schema: str) -> None:
-        """Check before the next use that row-level security of a schema binds the role."""
-        if not self._safe:
-            self._guard.add(schema)
-            self.direct.guard(schema)
+    @property
+    def bound(self) -> bool:
+        """Whether row-level security has to bind the role; it need not for a source, or on request."""
+        return not self._safe
+
+    def guard(self, module: ModuleSpec[object]) -> None:
+        """Check before the next use that row-level security of a module is in force and binds the role."""
+        if self.bound:
+            self._guard.add(module)
+            self.direct.guard(module)
 
     @override
     def connection(self) -> PooledConnection:
