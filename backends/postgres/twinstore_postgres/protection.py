@@ -1,4 +1,4 @@
-"""What keeps the rows of tenants apart, row-level security, policies, rights: what differs from the migrations."""
+"""What keeps the rows of tenants apart: row-level security, policies and rights, and no more than wanted."""
 
 from __future__ import annotations
 
