@@ -113,7 +113,7 @@ class DedicatedConnections(Renewable):
             with translated(outcome=Outcome.NOT_APPLIED):
                 check_version(connection)
                 target.check_options(connection)
-                self._safe = check_role(connection, self._module)
+                self._safe = check_role(connection, self._module).exist
         except BaseException:
             connection.close()
             raise

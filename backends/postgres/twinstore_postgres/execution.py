@@ -261,4 +261,6 @@ class JoinedExecution(Execution):
         # Only here a role can be met that the pool has not checked: that of the caller's connection.
         if not self._safe:
             with translated(outcome=Outcome.NOT_APPLIED):
-                self._safe = check_role(self._connection, self._module)
+                found = check_role(self._connection, self._module)
+            found.refuse_bare()
+            self._safe = found.exist

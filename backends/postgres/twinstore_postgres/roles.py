@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import psycopg
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["RoleGuard", "check_role"]
+__all__ = ["RoleGuard", "Tables", "check_role"]
 
 # One row: the role, its two privileges, the privileged roles that it can become, whether it can act as an
 # owner of tables, how many tables exist, and those of them whose rows no policy hides. What can be reached by
@@ -47,13 +48,32 @@ SELECT current_user::text,
 """
 
 
-def check_role(connection: Connection, module: ModuleSpec[object]) -> bool:
-    """Return whether the role is known to be safe: true once the tables of a module exist, owned by others.
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What a role that is safe finds of a module.
+
+    Attributes:
+        schema: the name of the module.
+        exist: whether it has tables, which somebody else owns: only then the role is known to be safe.
+        bare: those whose rows belong to tenants, and on which row-level security is not in force.
+    """
+
+    schema: str
+    exist: bool
+    bare: tuple[str, ...] = ()
+
+    def refuse_bare(self) -> None:
+        """Raise ``MigrationError`` where tenants would see the rows of each other."""
+        if self.bare:
+            raise unprotected(self.schema, self.bare)
+
+
+def check_role(connection: Connection, module: ModuleSpec[object]) -> Tables:
+    """Return what the role finds of a module.
 
     Raises:
         ConfigurationError: a superuser, a role with BYPASSRLS, the owner of the tables, or one that can
             become any of these.
-        MigrationError: row-level security is not in force on a table whose rows belong to tenants.
     """
     schema = module.name
     # The connection may be a caller's own, whose cursors may answer with something else than tuples.
@@ -61,7 +81,7 @@ def check_role(connection: Connection, module: ModuleSpec[object]) -> bool:
     owned = [entity.name for entity in module.catalog.entities if table_of(entity).owned]
     row = cursor.execute(ROLE, [owned, schema], prepare=False).fetchone()  # it hardly comes again
     if row is None:
-        return False
+        return Tables(schema, exist=False)
     role, superuser, bypass, above, owner, tables, bare = row
     flaws = [
         flaw
@@ -81,9 +101,7 @@ def check_role(connection: Connection, module: ModuleSpec[object]) -> bool:
             "give the other one as OwnerConnectionString, or set AllowUnsafeRole for a test.",
             driver=DRIVER,
         )
-    if bare:
-        raise unprotected(schema, bare)
-    return bool(tables)
+    return Tables(schema, bool(tables), tuple(bare))
 
 
 def unprotected(schema: str, tables: Sequence[str]) -> MigrationError:
@@ -104,14 +122,17 @@ def unprotected(schema: str, tables: Sequence[str]) -> MigrationError:
 class RoleGuard:
     """Checks the role of one connection string, module by module.
 
-    It is asked again until the tables exist: only then is it known who owns them.
+    It is asked again until the tables exist, because only then is it known who owns them, and until
+    row-level security is in force on them. Where it is not, calls are refused, and migrations, which mend it,
+    go on.
 
     Attributes:
-        schemas: the modules whose tables might belong to the role, by the name of their schema.
+        schemas: the modules that are not known to be safe, by the name of their schema.
     """
 
     def __init__(self) -> None:
         self.schemas: dict[str, ModuleSpec[object]] = {}
+        self._bare: dict[str, Tables] = {}
 
     def add(self, module: ModuleSpec[object]) -> None:
         """Look at a module before the next use."""
@@ -122,9 +143,19 @@ class RoleGuard:
 
         Raises:
             ConfigurationError: row-level security does not bind the role.
-            MigrationError: it is not in force.
         """
         # Taken out one by one: another thread may add a module meanwhile.
         for schema, module in tuple(self.schemas.items()):
-            if check_role(connection, module):
-                self.schemas.pop(schema, None)
+            found = check_role(connection, module)
+            if found.bare:
+                self._bare[schema] = found
+            else:
+                self._bare.pop(schema, None)
+                if found.exist:
+                    self.schemas.pop(schema, None)
+
+    def refuse_bare(self) -> None:
+        """Raise ``MigrationError`` where tenants would see the rows of each other."""
+        if self._bare:
+            for found in tuple(self._bare.values()):
+                found.refuse_bare()

@@ -240,6 +240,9 @@ class ServerConnections(ConnectionSource, Renewable):
     def take(self) -> tuple[Pool, Connection]:
         """Take a connection, and tell the pool to which it goes back."""
         pool = self._open()
+        # Not in _open: whoever asks for the version may be about to migrate, and what goes beside the pool
+        # works for all tenants.
+        self._guard.refuse_bare()
         return pool, self._take(pool)
 
     def _take(self, pool: Pool) -> Connection:
