@@ -69,7 +69,7 @@ def _outlived_its_lease(line: Line) -> bool:
 
 def healed_after(lines: Sequence[Line]) -> float:
     """Return how long after the return of the server a call was refused that began after it, in seconds."""
-    refused = [line for line in lines if line["what"] == "refused"]
+    refused = [line for line in lines if line["what"] == "refused" and not _outlived_its_lease(line)]
     late = [
         line["at"] - away.end
         for away, following in with_next(aways_of(lines))

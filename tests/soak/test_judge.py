@@ -255,6 +255,13 @@ def test_a_refusal_while_the_server_is_there_is_named() -> None:
     assert violations(journal((0.5, {**refused, "began": 0})), STORED) == found
 
 
+def test_a_lock_whose_holder_was_slower_than_its_lease_may_be_refused() -> None:
+    slow = {"what": "refused", "during": "exclude", "error": "gone", "outcome": "unknown"}
+    assert violations(journal((1.9, {**slow, "began": int(0.8 * NANOSECONDS)})), STORED) == []
+    found = violations(journal((1.9, {**slow, "began": int(1.8 * NANOSECONDS)})), STORED)
+    assert found == ["exclude was refused although the server was there: gone"]
+
+
 def test_how_long_calls_were_refused_after_the_return_of_the_server_is_told() -> None:
     outage = refusal("fire", "not_applied", schedule=SCHEDULE)
     refused = {"what": "refused", "during": "claim", "error": "away", "outcome": "not_applied"}
@@ -390,6 +397,12 @@ SERVED_WRONG: Final[dict[str, tuple[list[tuple[float, dict[str, Any]]], dict[str
 def test_what_a_service_wrote_and_is_not_stored_as_it_was_told_is_named(wrong: str) -> None:
     more, parts = SERVED_WRONG[wrong]
     assert violations(journal(*more), changed(parts={**STORED.parts, **parts})) == [wrong]
+
+
+def test_what_was_refused_once_and_done_later_is_no_violation() -> None:
+    first, second = (2.6, write("s3", "queued r")), (2.8, write("s4", "queued r"))
+    stored = changed(parts={**STORED.parts, "queued r": 1})
+    assert violations(journal(first, given_up("s3", "not_applied"), second), stored) == []
 
 
 @pytest.mark.parametrize("there", [(), ("run a", "run b")])
