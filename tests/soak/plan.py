@@ -184,11 +184,15 @@ class Disturbance:
 
 
 def disturbances_of(plan: Plan, name: str) -> Iterator[Disturbance]:
-    """Return without end what a service of this name does to itself; the same name gives the same."""
+    """Return without end what a service of this name does to itself; the same name gives the same.
+
+    Each kind comes before one comes again.
+    """
     random, kinds = Random(f"{name}/disturbances"), sorted(plan.faults & DISTURBANCES)
     while kinds:
-        pause = random.uniform(0.5, 1.5) * DISTURBANCE_SECONDS
-        yield Disturbance(pause, random.choice(kinds), random.randrange(2**32))
+        for kind in random.sample(kinds, len(kinds)):
+            pause = random.uniform(0.5, 1.5) * DISTURBANCE_SECONDS
+            yield Disturbance(pause, kind, random.randrange(2**32))
 
 
 @dataclass(frozen=True, slots=True)
