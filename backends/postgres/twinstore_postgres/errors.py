@@ -204,12 +204,20 @@ REMEDIES: Final[dict[Kind, str]] = {
     TransactionAbortedError: "The unit of work cannot be used any more; repeat it as a whole.",
 }
 
-# What only happens where a pooler gives one connection of the server to several clients.
-SHARED_STATES: Final = frozenset({"26000", "42P05"})
 NAME_POOLER: Final = (
     "A transaction pooler has given the connection of the server to several clients; set "
     "Persistence:Postgres:TransactionPooler to true, and DirectConnectionString to the server itself."
 )
+IDLE_TRANSACTION: Final = "It was idle for longer than the server allows; end units and transactions sooner."
+# Of SQLSTATEs that say more than their class.
+STATE_REMEDIES: Final[dict[str, str]] = {
+    # What only happens where a pooler gives one connection of the server to several clients.
+    "26000": NAME_POOLER,
+    "42P05": NAME_POOLER,
+    "25P03": IDLE_TRANSACTION,
+    # The driver has such a limit where a connection stands for a lock.
+    "57P05": "Its holder was silent for longer than its lease, so the lock is lost; acquire it again.",
+}
 
 # What a pooler says, under the one code that it has, to a call for which it had no connection of the server.
 POOLER: Final = "08P01"
@@ -299,7 +307,7 @@ def _remedy(error: BaseException, kind: Kind) -> str:
     """Return what to do about an error."""
     if isinstance(error, NoAnswer):
         return "Check that the server runs and can be reached."
-    return NAME_POOLER if getattr(error, "sqlstate", None) in SHARED_STATES else REMEDIES.get(kind, "")
+    return STATE_REMEDIES.get(getattr(error, "sqlstate", None) or "") or REMEDIES.get(kind, "")
 
 
 def _duplicate(error: BaseException, subject: Subject) -> TwinstoreError:
