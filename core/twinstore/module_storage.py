@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
 from twinstore.attempts import SharedAttempt
 from twinstore.backend import Lifetime, ReadyWithin
 from twinstore.errors import Outcome, TimeoutExceededError
+from twinstore.forks import StaysInProcess
 from twinstore.observing.proxies import observed, observed_session
 from twinstore.options import ModuleOptions
 from twinstore.retrying import repeat
@@ -28,12 +29,34 @@ if TYPE_CHECKING:
 
 __all__ = ["ModuleSessions", "ModuleStorage"]
 
+P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
 
+# Of a driver that does not say how many.
+DEFAULT_CONCURRENCY: Final = 10
 
-class ModuleSessions(Generic[R_co, S_co]):
+
+class WhileOpen:
+    """Makes the calls of a part that was handed out, as long as the storage is open."""
+
+    def __init__(self, lifetime: Lifetime) -> None:
+        """Take whether the storage is open."""
+        self._lifetime = lifetime
+
+    def run(self, name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a call.
+
+        Raises:
+            ConfigurationError: the storage is closed; the part would connect again, and nobody close that.
+        """
+        del name
+        self._lifetime.check()
+        return call(*args, **kwargs)
+
+
+class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
     """The session factory."""
 
     def __init__(
@@ -83,7 +106,7 @@ class ModuleSessions(Generic[R_co, S_co]):
             yield self._make(repositories)
 
 
-class ModuleStorage(ABC, Generic[R_co, S_co]):
+class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
     """What a host holds of a module. It connects on first use and closes only what it opened.
 
     ``R`` is the set of repositories of the module, ``S`` its session: repositories and services by attribute.
@@ -117,6 +140,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         # Made once: every call of a host that opens no session goes through it.
         self._unbound = self._observed_over(backend.repositories)
         self._lifetime = Lifetime(backend.driver)
+        self._while_open = WhileOpen(self._lifetime)
         self.sessions = ModuleSessions(
             backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
         )
@@ -158,6 +182,12 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         return self._backend.driver
 
     @property
+    def concurrency(self) -> int:
+        """How many calls the driver can serve at the same time, as it says itself; it does not connect."""
+        found = getattr(self._backend, "concurrency", None)
+        return found if isinstance(found, int) and found > 0 else DEFAULT_CONCURRENCY
+
+    @property
     def _open(self) -> ModuleBackend[R_co]:
         """The driver, while the storage is open."""
         self._lifetime.check()
@@ -177,7 +207,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
     @property
     def initializer(self) -> Initializer:
         """Creates and upgrades the schema."""
-        found = self._open.initializer
+        found = observed(self._open.initializer, self._while_open)
         return found if self._notifier is None else observed(found, self._notifier)
 
     @property
@@ -187,7 +217,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         Raises:
             UnsupportedCapabilityError: the driver does without.
         """
-        return self._open.bulk
+        return observed(self._open.bulk, self._while_open)
 
     def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False

@@ -68,6 +68,11 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         return DRIVER
 
     @property
+    def concurrency(self) -> int:
+        """How many calls it can serve at the same time; it does not connect."""
+        return self._connection.concurrency
+
+    @property
     @override
     def capabilities(self) -> Capabilities:
         """What the connected server can do."""
@@ -95,7 +100,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         self.capabilities.require("sessions")
         store = self._connection.store
         with client_session(store, causal_consistency=causal_consistency) as session:
-            context = replace(self._fresh(scope), session=session, joined=store)
+            context = replace(self._fresh(scope), bound=session, joined=store)
             try:
                 yield self._access(context)
             finally:
@@ -107,7 +112,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         self.capabilities.require("transactions")
         store = self._connection.store
         with client_session(store) as session:
-            context = replace(self._fresh(scope), session=session, joined=store, read_only=read_only)
+            context = replace(self._fresh(scope), bound=session, joined=store, read_only=read_only)
             try:
                 with transaction(session, store):
                     yield self._access(context)
@@ -121,7 +126,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         if not isinstance(handle, ClientSession):
             raise wrong_handle(handle, "a pymongo ClientSession", DRIVER)
         store = self._connection.store.joined(handle)
-        return self._access(replace(self._fresh(scope), session=handle, joined=store))
+        return self._access(replace(self._fresh(scope), bound=handle, joined=store))
 
     @override
     def check_ready(self) -> None:

@@ -24,6 +24,7 @@ from twinstore.errors import ConfigurationError
 from twinstore.forks import Renewable, renew_in_child
 from twinstore_mongo.abandoned import Losses, try_end_abandoned
 from twinstore_mongo.codec import READ_TYPES
+from twinstore_mongo.concurrency import calls_at_once
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 from twinstore_mongo.shared_database import check_collections
 from twinstore_mongo.waiting import Waits, Watched
@@ -213,6 +214,11 @@ class Connection(Renewable):
         if entity.collection_setting is None:
             return entity.collection
         return self._settings.collections.get(entity.name, entity.collection)
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls the client can serve at the same time; it is not opened for that."""
+        return calls_at_once(self._settings.client, self._url)
 
     @property
     def validators(self) -> bool:
