@@ -128,6 +128,7 @@ def settings_of(server: PostgresServer | MongoServer, **changes: object) -> Sett
     persistence = settings["Persistence"]
     assert isinstance(persistence, dict)
     persistence[section] |= changes
+    persistence["Tracking"] = section
     return kept(settings)
 
 

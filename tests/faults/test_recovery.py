@@ -26,8 +26,9 @@ from tests.faults.silence import (
     settings_of,
     timed,
 )
-from twinstore.errors import DuplicateError, UnavailableError
+from twinstore.errors import ConfigurationError, DuplicateError, UnavailableError
 from twinstore.testing.scheduler.builders import make_run
+from twinstore.tracking.catalog import SESSIONS
 from twinstore_embedded import Shutdown
 from twinstore_postgres import deadlines
 
@@ -170,6 +171,29 @@ def test_waiting_callers_open_no_connection_beside_the_pool(
         ready = ended_together({str(number): storage.check_ready for number in range(2 * most)})
     assert [str(one) for one in (*ended.values(), *ready.values()) if one.error is not None] == []
     assert highest[0] == most
+
+
+def test_bulk_work_needs_no_connection_of_the_pool_and_looks_at_its_role_itself(
+    server: PostgresServer,
+) -> None:
+    """Also in a module that is used for the first time while the whole pool is lent."""
+    table = b"tracking.sessions"
+    with (
+        psycopg.connect(server.superuser_url(database="twinstore"), autocommit=True) as admin,
+        twinstore.open_storage(settings_of(server, PoolMax=1, PoolTimeoutMs=500)) as opened,
+    ):
+        opened.tracking.initializer.ensure_migrations()
+        with opened.scheduler.sessions.open(TENANT) as session:
+            session.runs.get(TENANT, "nobody")
+            assert opened.tracking.bulk.counts(SESSIONS) == {}
+        admin.execute(b"ALTER TABLE " + table + b" OWNER TO twinstore_app")
+        try:
+            with twinstore.open_storage(settings_of(server)) as other:
+                other.scheduler.runs.get(TENANT, "nobody")
+                with pytest.raises(ConfigurationError, match="owns the tables of schema tracking"):
+                    other.tracking.bulk.counts(SESSIONS)
+        finally:
+            admin.execute(b"ALTER TABLE " + table + b" OWNER TO twinstore_owner")
 
 
 def test_waiting_for_locks_opens_no_connection_beyond_their_limit(server: PostgresServer) -> None:
