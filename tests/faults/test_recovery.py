@@ -12,13 +12,13 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-import psutil
 import psycopg
 import pytest
 from psycopg_pool import ConnectionPool
 
 import twinstore
 from tests.faults.silence import (
+    connected_to,
     ended_together,
     frozen,
     most_connections,
@@ -209,12 +209,6 @@ def test_waiting_for_locks_opens_no_connection_beyond_their_limit(server: Postgr
         ended = ended_together({str(number): partial(lock, str(number)) for number in range(20)})
     assert [str(one) for one in ended.values() if one.error is not None] == []
     assert max(open_now) <= 3
-
-
-def connected_to(server: PostgresServer) -> int:
-    """Return how many connections this process has to a server; those that it has closed linger there."""
-    found = psutil.Process().net_connections("tcp4")
-    return sum(one.status == "ESTABLISHED" and one.raddr[1:] == (server.port,) for one in found)
 
 
 def test_the_reason_of_a_lost_connection_is_one_sentence(server: PostgresServer) -> None:
