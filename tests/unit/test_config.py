@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, SecretStr, model_validator
 
 from twinstore.backend import BackendSettings, BackendSpec, ModuleBackend, OpenRequest
-from twinstore.config import Settings, load_settings
+from twinstore.config import Settings, files, load_settings
 from twinstore.errors import ConfigurationError
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore.taskrunner.options import TaskRunnerOptions
@@ -637,3 +637,49 @@ def test_no_password_survives_in_any_rendering(text: str) -> None:
 def test_the_representation_names_the_switches_only() -> None:
     assert repr(load(FULL)) == "Settings(Scheduler=Postgres, Tracking=Mongo, TaskRunner=Filesystem)"
     assert repr(load()) == "Settings(Scheduler=unset, Tracking=unset, TaskRunner=unset)"
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+MERGED = "a0: &a0 {k0: 1}\n" + "".join(
+    f"a{n}: &a{n} {{k{n}: 1, <<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{BOMB}Persistence:\n  Mongo:\n    Database: *a8\n",
+        f"{BOMB}Persistence:\n  Scheduler: *a8\n",
+        BOMB,
+        f"{MERGED}Persistence:\n  Mongo: *a8\n",
+        "a: &a [*a]\n",
+        "Persistence: &a\n  Mongo: *a\n",
+    ],
+    ids=["a value", "the switch", "elsewhere", "merged", "inside itself", "a section inside itself"],
+)
+def test_aliases_that_stand_for_gigabytes_are_refused_at_once(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    with pytest.raises(
+        ConfigurationError, match=r"settings\.yaml: its YAML aliases stand for more than 100,000"
+    ):
+        load_settings(path, environ={})
+
+
+def test_ordinary_aliases_and_long_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(
+        "x: &common {PoolMax: 7}\nPersistence:\n  Postgres:\n    <<: *common\n    PoolMin: 2\n"
+        + "".join(f"host{n}: *common\n" for n in range(1_000))
+    )
+    section = load_settings(path, environ={}).backend_section("scheduler", "Postgres")
+    assert section == {"PoolMax": 7, "PoolMin": 2}
+    monkeypatch.setattr(files, "MOST_NODES", 100)
+    # Without aliases the length of the file is the limit.
+    path.write_text("host: [" + ", ".join(["1"] * 101) + "]\n")
+    load_settings(path, environ={})
+    path.write_text("host: [&one 1, " + ", ".join(["*one"] * 101) + "]\n")
+    with pytest.raises(ConfigurationError, match="more than 100 values"):
+        load_settings(path, environ={})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 from twinstore.aio.installed import AsyncModuleAttributes, facade_of
 from twinstore.aio.threads import DEFAULT_CONCURRENCY, CallThreads
 from twinstore.errors import ConcurrencyError, ValidationError
+from twinstore.forgetting import without_locals
 from twinstore.retrying import note_lost_race, pauses
 from twinstore.storage import open_storage as open_sync_storage
 
@@ -217,6 +218,7 @@ class AsyncStorage(AsyncModuleAttributes):
         await self.close()
 
 
+@without_locals
 def open_storage(
     config: ConfigSource = None,
     *,
