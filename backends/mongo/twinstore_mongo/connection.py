@@ -20,9 +20,12 @@ from typing_extensions import override
 
 from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
+from twinstore.forgetting import without_locals
 from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
+from twinstore.redaction import digest_of_secret
 from twinstore_mongo.abandoned import Losses, try_end_abandoned
 from twinstore_mongo.codec import READ_TYPES
+from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 from twinstore_mongo.shared_database import check_collections
 from twinstore_mongo.waiting import Waits, Watched
@@ -222,6 +225,7 @@ class Connection(Renewable):
         """Forget the store; the client belongs to the shared resources or to the caller."""
         self._store = None
 
+    @without_locals
     def _open(self) -> OpenDatabase:
         where = Where(timeout_ms=self._settings.server_selection_timeout_ms)
         try:
@@ -229,11 +233,14 @@ class Connection(Renewable):
             client = self._client()
             # What the connection string says wins over the settings.
             waited = round(1000 * client.options.server_selection_timeout)
-            where = replace(where, hosts=hosts_of(client, self._url), timeout_ms=waited)
+            where = replace(where, hosts=hosts_of(client, self._settings), timeout_ms=waited)
             return probed(client, name, where, allow_standalone=self._settings.allow_standalone)
         except CLIENT_ERRORS as error:
             if not isinstance(error, InvalidURI):
                 raise translate(error, where) from error
+        except OSError as error:
+            # The client reads the files of TLS when it is made; what it does on the network it raises itself.
+            raise unreadable_file(error, where) from error
         except ValueError:
             # The port, or an option of the connection string, is none.
             pass
@@ -241,13 +248,9 @@ class Connection(Renewable):
         withheld = InvalidURI("withheld, because it may quote a part of the password")
         raise translate(withheld, where) from withheld
 
-    @property
-    def _url(self) -> str | None:
-        secret = self._settings.connection_string
-        return None if secret is None else secret.get_secret_value()
-
     def _database_name(self) -> str:
-        name = self._settings.database or (self._url and parse_uri(self._url)["database"])
+        secret = self._settings.connection_string
+        name = self._settings.database or (secret and parse_uri(secret.get_secret_value())["database"])
         if not name:
             raise ConfigurationError(
                 "No MongoDB database is named; set Persistence:Mongo:Database, or put its name behind the "
@@ -259,10 +262,12 @@ class Connection(Renewable):
     def _client(self) -> Client:
         if self._settings.client is not None:
             return checked_client(self._settings.client)
-        url, selection = self._url or "", self._settings.server_selection_timeout_ms
-        return self._resources.share(
-            (DRIVER, url, selection), lambda: new_client(url, selection), MongoClient.close
+        key = (
+            DRIVER,
+            digest_of_secret(self._settings.connection_string),
+            self._settings.server_selection_timeout_ms,
         )
+        return self._resources.share(key, partial(new_client, self._settings), MongoClient.close)
 
 
 def checked_client(client: object) -> Client:
@@ -279,8 +284,10 @@ def checked_client(client: object) -> Client:
     )
 
 
-def new_client(url: str, selection_ms: int) -> Client:
+def new_client(settings: MongoSettings) -> Client:
     """Return a client whose every call is bounded in time; what the connection string says wins."""
+    url = url_of(settings) or ""
+    selection_ms = settings.server_selection_timeout_ms
     given = {name.lower() for name in parse_uri(url)["options"]}
     defaults: dict[str, Any] = {
         "appname": "twinstore",
@@ -310,9 +317,15 @@ def open_database(client: Client, name: str) -> Database[Document]:
     )
 
 
-def hosts_of(client: Client, url: str | None) -> str:
+def url_of(settings: MongoSettings) -> str | None:
+    """Return the connection string with its password; only for what connects with it."""
+    secret = settings.connection_string
+    return None if secret is None else secret.get_secret_value()
+
+
+def hosts_of(client: Client, settings: MongoSettings) -> str:
     """Return ``host:port`` of every seed, without user and password."""
-    if url is not None:
+    if (url := url_of(settings)) is not None:
         return ",".join(
             host if port is None else f"{host}:{port}" for host, port in parse_uri(url)["nodelist"]
         )

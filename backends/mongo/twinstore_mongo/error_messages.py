@@ -217,6 +217,25 @@ def bad_uri(error: Exception, where: Where) -> TwinstoreError:
     )
 
 
+def unreadable_file(error: OSError, where: Where) -> TwinstoreError:
+    """A file of TLS that the connection string names is not there, or may not be read."""
+    return ConfigurationError(
+        f"A file that the MongoDB connection string names cannot be read ({error.filename or 'unnamed'}: "
+        f"{error.strerror or type(error).__name__}); correct tlsCAFile, tlsCertificateKeyFile or tlsCRLFile.",
+        **where.location,
+    )
+
+
+def unstorable(error: Exception, where: Where) -> TwinstoreError:
+    """The server stores no such name or value."""
+    details: Mapping[str, Any] = getattr(error, "details", None) or {}
+    name = details.get("codeName") or f"code {getattr(error, 'code', None)}"
+    return ValidationError(
+        f"{where.subject} holds a name or a value that {where.server} does not store ({name}); change it.",
+        **where.location,
+    )
+
+
 def bad_settings(error: Exception, where: Where) -> TwinstoreError:
     """The options contradict each other or the server lacks what they ask for."""
     del error

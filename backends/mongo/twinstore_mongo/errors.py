@@ -70,8 +70,13 @@ CODES: Final[dict[int, Translation]] = {
     18: error_messages.rejected_login,  # AuthenticationFailed
     20: error_messages.no_transactions,  # IllegalOperation: transaction numbers need a replica set
     24: error_messages.concurrency,  # LockTimeout
+    22: error_messages.unstorable,  # InvalidBSON
     43: error_messages.unavailable,  # CursorNotFound: forgotten by the server, for instance after a failover
     50: error_messages.timed_out,  # MaxTimeMSExpired
+    52: error_messages.unstorable,  # DollarPrefixedFieldName
+    55: error_messages.unstorable,  # InvalidDBRef
+    56: error_messages.unstorable,  # EmptyFieldName
+    57: error_messages.unstorable,  # DottedFieldName
     64: error_messages.unacknowledged,  # WriteConcernTimeout: members lag behind
     79: error_messages.bad_settings,  # UnknownReplWriteConcern
     89: error_messages.timed_out,  # NetworkTimeout

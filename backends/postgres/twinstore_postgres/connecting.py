@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg import conninfo
+from pydantic import SecretStr
 from typing_extensions import override
 
 from twinstore.errors import (
@@ -21,8 +22,9 @@ from twinstore.errors import (
     TwinstoreError,
     UnavailableError,
 )
+from twinstore.forgetting import without_locals
 from twinstore.forks import OwnProcess, Renewable, renew_in_child
-from twinstore.redaction import mentions_secret
+from twinstore.redaction import mentions_secret, secrets_in
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.settings import DRIVER
 
@@ -127,22 +129,28 @@ class Target:
 
     Attributes:
         conninfo: the connection string of libpq, complete.
-        secrets: the texts in it that no message may show.
+        given: the one of the settings, whose secrets may be spelled otherwise.
         route: what stands between.
     """
 
-    conninfo: str
-    secrets: frozenset[str]
+    conninfo: SecretStr
+    given: SecretStr
     route: Route = Route.ANY
+
+    @property
+    def parts(self) -> dict[str, str | int | None]:
+        """The connection string by keyword, secrets included."""
+        return conninfo.conninfo_to_dict(self.conninfo.get_secret_value())
 
     @property
     def place(self) -> str:
         """Host and database, without anything secret."""
-        parts = conninfo.conninfo_to_dict(self.conninfo)
+        parts = self.parts
         host = parts.get("host") or parts.get("hostaddr") or "local socket"
         port = f":{parts['port']}" if "port" in parts else ""
         return f"{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
 
+    @without_locals
     def connect(self, *, qualified: bool = False) -> Connection:
         """Open a connection, ``qualified`` for statements that name the schema of everything.
 
@@ -153,7 +161,7 @@ class Target:
         try:
             # Statements come again and again, so each is prepared at its first use, not at the fifth.
             connection = psycopg.connect(
-                self._without_path.conninfo if qualified else self.conninfo,
+                (self._without_path if qualified else self).conninfo.get_secret_value(),
                 autocommit=True,
                 prepare_threshold=None if self.route is Route.POOLER else 0,
             )
@@ -196,15 +204,19 @@ class Target:
 
     def with_settings(self, **settings: object) -> Target:
         """Return the target of connections with more settings of the server, which win over those before."""
-        options = conninfo.conninfo_to_dict(self.conninfo)["options"]
         more = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        return replace(self, conninfo=conninfo.make_conninfo(self.conninfo, options=f"{options} {more}"))
+        options = f"{self.parts['options']} {more}"
+        return replace(
+            self,
+            conninfo=SecretStr(conninfo.make_conninfo(self.conninfo.get_secret_value(), options=options)),
+        )
 
     def explain(self, error: psycopg.Error) -> TwinstoreError:
         """Return why no connection could be opened."""
         # Of libpq, which repeats the connection string in parts, hence the look for the password.
         text = " ".join(str(error).split())
-        shown = type(error).__name__ if mentions_secret(text, self.secrets) else text
+        secrets = secrets_in(self.conninfo.get_secret_value()) | secrets_in(self.given.get_secret_value())
+        shown = type(error).__name__ if mentions_secret(text, secrets) else text
         message = f"PostgreSQL at {self.place} cannot be used: {shown.rstrip('.?!')}."
         full = any(words in text for words in TOO_MANY)
         known = {REFUSED_PARAMETER: self.route.value, **REFUSALS}
@@ -212,6 +224,7 @@ class Target:
         away = full or any(words in text for words in NOT_NOW)
         if remedy is None and not away and _refused_password(error):
             remedy = REFUSALS["authentication failed"]
+        hide_password(error)
         if remedy is not None or isinstance(error, psycopg.ProgrammingError):
             return ConfigurationError(
                 f"{message} {remedy or 'Correct the connection string.'}", driver=DRIVER
@@ -305,6 +318,18 @@ def in_one_process(connection: Connection) -> Iterator[None]:
         if process.forked:
             let_go(connection)
             connection.pgconn.finish()
+
+
+def hide_password(error: psycopg.Error) -> None:
+    """Take the password out of what psycopg keeps of a connection that could not be opened.
+
+    It is the cause of our error, and shows all it has in its representation.
+    """
+    kept = error.pgconn
+    for name, nothing in {"password": b"", "info": []}.items():
+        # What is still a connection can be read only, and shows nothing.
+        with suppress(AttributeError, psycopg.Error):
+            setattr(kept, name, nothing)
 
 
 def _refused_password(error: psycopg.Error) -> bool:

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
+from twinstore.forgetting import without_locals
 from twinstore.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
 from twinstore_postgres.connecting import (
     Connection,
@@ -202,7 +203,7 @@ class ServerConnections(ConnectionSource, Renewable):
 
     def _new_pool(self) -> Pool:
         pool: Pool = ConnectionPool(
-            self.target.conninfo,
+            self.target.conninfo.get_secret_value(),
             connection_class=self._unprepared_kind if self.pooled else self._kind,
             kwargs={"autocommit": True, "prepare_threshold": None if self.pooled else self._threshold},
             min_size=self._settings.pool_min,
@@ -343,6 +344,7 @@ def readable(descriptor: int) -> bool:
     return bool(select.select([descriptor], [], [], 0)[0])
 
 
+@without_locals
 def pool_target(pool: Pool, settings: PostgresSettings) -> Target:
     """Return where the pool of the host connects to, for connections beside it."""
     given, more = pool.conninfo, pool.kwargs
