@@ -9,32 +9,39 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from typing_extensions import override
 
+from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from twinstore.errors import ConcurrencyError, UnavailableError
+    from twinstore.errors import ConcurrencyError
     from twinstore.migrations import MigrationReport
     from twinstore.observing.events import Call
 
 __all__ = [
     "PAUSE_SECONDS",
     "Limiter",
+    "migrating",
+    "note_back",
     "note_connected",
     "note_lost",
     "note_lost_race",
-    "note_migrated",
     "note_ready",
     "note_slow",
 ]
 
 log = logging.getLogger("twinstore.service")
 
+P = ParamSpec("P")
+E = TypeVar("E", bound=TwinstoreError)
+
+LOST: Final = "lost"
 # Between two lines about the same thing.
 PAUSE_SECONDS: Final = 60.0
 
@@ -85,25 +92,39 @@ def more(left_out: int) -> str:
 
 
 def note_connected(driver: str, version: str, database: str, server: str) -> None:
-    """Say that a storage has connected, for the first time or again."""
-    facts = {
-        "twinstore_driver": driver,
-        "twinstore_server_version": version,
-        "twinstore_database": database,
-        "twinstore_server": server,
-    }
-    if _limiter.forget(("lost", driver)):
-        log.info("%s is connected again to %s on %s", driver, database, server, extra=facts)
-    elif _limiter.passes(("connected", driver, database, server)) is not None:
-        log.info("connected to %s %s, database %s on %s", driver, version, database, server, extra=facts)
+    """Say that a storage has connected for the first time."""
+    _limiter.forget((LOST, driver))
+    if _limiter.passes(("connected", driver, database, server)) is not None:
+        log.info(
+            "connected to %s %s, database %s on %s",
+            driver,
+            version,
+            database,
+            server,
+            extra={
+                "twinstore_driver": driver,
+                "twinstore_server_version": version,
+                "twinstore_database": database,
+                "twinstore_server": server,
+            },
+        )
 
 
-def note_lost(error: UnavailableError) -> None:
-    """Say that the store could not serve a call; only the first of a storm."""
-    left_out = _limiter.passes(("lost", error.driver))
+def note_lost(error: E, *, no_server: bool = False) -> E:
+    """Say that a store could not be reached; only the first time of a storm. Return the error.
+
+    A store that took too long, or refused, is not lost.
+
+    Args:
+        error: how a call ends.
+        no_server: nobody was found who could answer, whatever the class of the error.
+    """
+    if type(error) is not UnavailableError and not no_server:
+        return error
+    left_out = _limiter.passes((LOST, error.driver))
     if left_out is not None:
         log.warning(
-            "%s cannot serve: %s%s",
+            "%s cannot be reached (%s)%s",
             error.driver,
             error.code,
             more(left_out),
@@ -114,6 +135,19 @@ def note_lost(error: UnavailableError) -> None:
                 "twinstore_code": error.code,
                 "twinstore_left_out": left_out,
             },
+        )
+    return error
+
+
+def note_back(driver: str, server: Callable[[], str]) -> None:
+    """Say that a store was reached again that was lost; ``server`` names it."""
+    if _limiter.forget((LOST, driver)):
+        place = server()
+        log.info(
+            "%s is reached again at %s",
+            driver,
+            place,
+            extra={"twinstore_driver": driver, "twinstore_server": place},
         )
 
 
@@ -138,6 +172,19 @@ def note_lost_race(error: ConcurrencyError, pause: float) -> None:
         more(left_out or 0),
         extra=facts,
     )
+
+
+def migrating(migrate: Callable[P, MigrationReport]) -> Callable[P, MigrationReport]:
+    """Return a function that brings a schema up to date and says what it has done."""
+
+    @wraps(migrate)
+    def told(*args: P.args, **kwargs: P.kwargs) -> MigrationReport:
+        begun = time.monotonic()
+        report = migrate(*args, **kwargs)
+        note_migrated(report, time.monotonic() - begun)
+        return report
+
+    return told
 
 
 def note_migrated(report: MigrationReport, seconds: float) -> None:

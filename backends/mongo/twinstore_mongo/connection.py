@@ -23,10 +23,12 @@ from twinstore.errors import ConfigurationError
 from twinstore.forgetting import without_locals
 from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
 from twinstore.redaction import digest_of_secret
+from twinstore.servicelog import note_connected
 from twinstore_mongo.abandoned import Losses, try_end_abandoned
 from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
+from twinstore_mongo.primaries import Primaries
 from twinstore_mongo.shared_database import check_collections
 from twinstore_mongo.waiting import Waits, Watched
 
@@ -296,6 +298,7 @@ def new_client(settings: MongoSettings) -> Client:
         "connectTimeoutMS": selection_ms,
         "retryWrites": True,
         "retryReads": True,
+        "event_listeners": [Primaries()],
     }
     return MongoClient(url, **{name: value for name, value in defaults.items() if name.lower() not in given})
 
@@ -361,6 +364,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
         largest_document_bytes=hello["maxBsonObjectSize"],
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )
+    note_connected(DRIVER, capabilities.server_version, name, where.hosts)
     return opened(client, database, capabilities, where)
 
 

@@ -13,6 +13,7 @@ from gridfs import errors as gridfs_errors
 from pymongo import errors
 
 from twinstore.errors import ConcurrencyError, DuplicateError, TwinstoreError, UnavailableError
+from twinstore.servicelog import note_lost
 from twinstore_mongo import error_messages
 from twinstore_mongo.error_messages import DRIVER, ID_INDEX, STANDALONE_REMEDY, Where, violated_index
 
@@ -49,7 +50,8 @@ def translate(error: Exception, where: Where) -> TwinstoreError:
         return error_messages.concurrency(error, where)
     for kind in type(error).__mro__:
         if kind in MAPPING:
-            return MAPPING[kind](error, where)
+            away = isinstance(error, errors.ServerSelectionTimeoutError)
+            return note_lost(MAPPING[kind](error, where), no_server=away)
     return error_messages.unexpected(error, where)
 
 

@@ -25,6 +25,7 @@ from twinstore.errors import (
 from twinstore.forgetting import without_locals
 from twinstore.forks import OwnProcess, Renewable, renew_in_child
 from twinstore.redaction import mentions_secret, secrets_in
+from twinstore.servicelog import note_lost
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.settings import DRIVER
 
@@ -143,12 +144,18 @@ class Target:
         return conninfo.conninfo_to_dict(self.conninfo.get_secret_value())
 
     @property
+    def database(self) -> str:
+        """The name of the database."""
+        parts = self.parts
+        return str(parts.get("dbname") or parts.get("user") or "")
+
+    @property
     def place(self) -> str:
         """Host and database, without anything secret."""
         parts = self.parts
         host = parts.get("host") or parts.get("hostaddr") or "local socket"
         port = f":{parts['port']}" if "port" in parts else ""
-        return f"{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
+        return f"{host}{port}/{self.database}"
 
     @without_locals
     def connect(self, *, qualified: bool = False) -> Connection:
@@ -232,11 +239,8 @@ class Target:
         kind = (
             TimeoutExceededError if isinstance(error, psycopg.errors.ConnectionTimeout) else UnavailableError
         )
-        return kind(
-            f"{message} {'Try again later.' if full else 'Check that the server runs and can be reached.'}",
-            outcome=Outcome.NOT_APPLIED,
-            driver=DRIVER,
-        )
+        advice = "Try again later." if full else "Check that the server runs and can be reached."
+        return note_lost(kind(f"{message} {advice}", outcome=Outcome.NOT_APPLIED, driver=DRIVER))
 
 
 class Sockets(Renewable):

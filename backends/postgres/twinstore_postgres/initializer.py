@@ -19,6 +19,7 @@ from twinstore.migrations import (
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations
+from twinstore.servicelog import migrating, note_ready
 from twinstore_postgres import migrator, reverting
 from twinstore_postgres.datasource import source_class
 from twinstore_postgres.errors import reading, translated
@@ -59,6 +60,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         self._server = server
 
     @override
+    @migrating
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
@@ -185,6 +187,10 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
                 module=self.module.name,
                 driver=DRIVER,
             )
+        version = connection.info.server_version
+        note_ready(
+            self.module.name, DRIVER, f"{version // 10000}.{version % 10000}", max(applied, default="none")
+        )
 
     def _pending(
         self, connection: Connection, known: dict[str, Applied], *, release: bool

@@ -18,6 +18,7 @@ from typing_extensions import override
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.forgetting import without_locals
 from twinstore.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
+from twinstore.servicelog import note_back, note_connected
 from twinstore_postgres.connecting import (
     Connection,
     ConnectionSource,
@@ -200,6 +201,8 @@ class ServerConnections(ConnectionSource, Renewable):
             self.target.check_options(connection)
             self._guard.check(connection)
             self._version = version
+        release = f"{version // 10000}.{version % 10000}"
+        note_connected(DRIVER, release, self.target.database, self.target.place)
 
     def _new_pool(self) -> Pool:
         pool: Pool = ConnectionPool(
@@ -222,6 +225,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def _configure(self, connection: Connection) -> None:
         """Set up a new connection of the pool."""
         adopt(connection)
+        note_back(DRIVER, lambda: self.target.place)
 
     @property
     def _cleaner(self) -> Callable[[Connection], None] | None:
