@@ -118,7 +118,7 @@ def open_storage(
     Args:
         config: a mapping, which wins over the environment and over the file that ``TWINSTORE_CONFIG`` names;
             the path of a JSON, TOML or YAML file, which the environment wins over; ``None`` for that file and
-            the environment alone; or settings, which are taken as they are, without the environment.
+            the environment alone; or settings that were loaded before, which are taken as they are.
         clock: the clock of the services; default: the system's, in UTC with whole milliseconds.
         options: options of modules by module and name, for what a host only knows at run time; they win over
             the configuration.

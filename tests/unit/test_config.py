@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, SecretStr, model_validator
 
 from twinstore.backend import BackendSettings, BackendSpec, ModuleBackend, OpenRequest
-from twinstore.config import Settings, files, load_settings
+from twinstore.config import ConfigSource, Settings, files, load_settings
 from twinstore.errors import ConfigurationError
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore.taskrunner.options import TaskRunnerOptions
@@ -637,6 +637,24 @@ def test_no_password_survives_in_any_rendering(text: str) -> None:
 def test_the_representation_names_the_switches_only() -> None:
     assert repr(load(FULL)) == "Settings(Scheduler=Postgres, Tracking=Mongo, TaskRunner=Filesystem)"
     assert repr(load()) == "Settings(Scheduler=unset, Tracking=unset, TaskRunner=unset)"
+
+
+def test_what_opens_a_storage_reads_what_its_docstring_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, given = tmp_path / "named.json", tmp_path / "given.json"
+    named.write_text('{"Persistence": {"Scheduler": "Memory", "Memory": {"Store": "named"}}}')
+    given.write_text('{"Persistence": {"Scheduler": "Memory", "Memory": {"Store": "given"}}}')
+    monkeypatch.setenv("TWINSTORE_CONFIG", str(named))
+
+    def store(config: ConfigSource) -> object:
+        return load_settings(config).backend_section("scheduler", "Memory")["Store"]
+
+    loaded = load_settings(given)
+    assert [store(None), store(given), store({}), store(loaded)] == ["named", "given", "named", "given"]
+    monkeypatch.setenv("Persistence__Memory__Store", "environment")
+    assert [store(None), store(given), store({}), store(loaded)] == [*["environment"] * 3, "given"]
+    assert store({"Persistence": {"Memory": {"Store": "mapping"}}}) == "mapping"
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
