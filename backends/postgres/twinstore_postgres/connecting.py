@@ -63,6 +63,17 @@ REFUSALS: Final = {
     'database "': "Create the database, or correct its name in the connection string.",
     "invalid connection option": "Correct the connection string.",
     "unrecognized configuration parameter": "Correct the options in the connection string.",
+    "certificate verify failed": (
+        "Give the authority that signed the certificate of the server as sslrootcert, or renew a "
+        "certificate that has expired."
+    ),
+    "does not match host name": "Connect by a name that stands in the certificate of the server.",
+    "root certificate file": "Correct sslrootcert in the connection string.",
+    "could not get home directory to locate root certificate": "Give sslrootcert in the connection string.",
+    "certificate file": "Correct sslcert in the connection string.",
+    "private key file": "Correct sslkey in the connection string.",
+    "server does not support SSL": "Switch TLS on at the server, or correct sslmode.",
+    "requires a valid client certificate": "Give sslcert and sslkey in the connection string.",
 }
 # The server takes every parameter that libpq knows, so a pooler has said this.
 REFUSED_PARAMETER: Final = "unsupported startup parameter"
