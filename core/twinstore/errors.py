@@ -117,7 +117,8 @@ class TwinstoreError(Exception):
     def __setstate__(self, state: object) -> None:
         """Take the attributes of the error that was pickled or is copied."""
         # A class with slots has its attributes in two parts.
-        for part in state if isinstance(state, tuple) else (state,):
+        parts = cast("tuple[object, ...]", state if isinstance(state, tuple) else (state,))
+        for part in parts:
             for name, value in cast("dict[str, object]", part or {}).items():
                 # Past the class, which may refuse to be changed.
                 object.__setattr__(self, name, value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from functools import wraps
 from traceback import clear_frames
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,4 +59,4 @@ def forget_locals(error: BaseException, *, but: BaseException | None = None) -> 
         clear_frames(one.__traceback__)
         waiting += (one.__cause__, one.__context__)
         if isinstance(one, BaseExceptionGroup):
-            waiting += one.exceptions
+            waiting += cast("BaseExceptionGroup[BaseException]", one).exceptions

@@ -15,7 +15,7 @@ from twinstore.config import load_settings
 from twinstore.driver_checks import opened
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.forgetting import without_locals
-from twinstore.forks import ForkSafeLock
+from twinstore.forks import ForkSafeLock, StaysInProcess
 from twinstore.installed import ModuleAttributes
 from twinstore.module_storage import ModuleStorage
 from twinstore.modules import module_spec
@@ -40,7 +40,7 @@ AnyStorage = ModuleStorage[object, object]
 S = TypeVar("S", bound=AnyStorage)
 
 
-class Storage(ModuleAttributes):
+class Storage(StaysInProcess, ModuleAttributes):
     """The storages of all modules, an attribute for each; one is opened when first used."""
 
     def __init__(self, settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> None:
@@ -178,7 +178,7 @@ def open_module(
     )
 
 
-def text(value: str, name: str) -> str:
+def text(value: object, name: str) -> str:
     """Return a name that a host has given, which no type checker may have seen."""
     if isinstance(value, str):
         return value

@@ -18,17 +18,19 @@ from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
 from typing_extensions import override
 
+from twinstore.attempts import SharedAttempt
 from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
 from twinstore.forgetting import without_locals
-from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
+from twinstore.forks import Renewable, renew_in_child
 from twinstore.redaction import digest_of_secret
 from twinstore.servicelog import note_connected
 from twinstore_mongo.abandoned import Losses, try_end_abandoned
+from twinstore_mongo.clients import CALL_TIMEOUT_MS, checked_client, hosts_of, new_client, url_of
 from twinstore_mongo.codec import READ_TYPES
+from twinstore_mongo.concurrency import calls_at_once
 from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
-from twinstore_mongo.primaries import Primaries
 from twinstore_mongo.shared_database import check_collections
 from twinstore_mongo.waiting import Waits, Watched
 
@@ -60,8 +62,6 @@ Client: TypeAlias = "MongoClient[Document]"
 # A type of its own, because the two kinds of collections look alike and give other instants.
 Untyped = NewType("Untyped", "Collection[Document]")
 
-# As long as a statement may take on PostgreSQL by default, so that the switch changes no limit.
-CALL_TIMEOUT_MS: Final = 30_000
 # Building an index takes as long as it takes; a day would be a sign of trouble.
 INDEX_SECONDS: Final = 86_400
 UNLIMITED: Final = nullcontext()
@@ -169,7 +169,7 @@ class Connection(Renewable):
         """Take the settings and the place for what modules share; nothing is opened yet."""
         self._settings = settings
         self._resources = resources
-        self._lock = ForkSafeLock()
+        self._opening: SharedAttempt[OpenDatabase] = SharedAttempt()
         self._store: OpenDatabase | None = None
         renew_in_child(self)
 
@@ -181,11 +181,19 @@ class Connection(Renewable):
             ConfigurationError: malformed settings, a refused login, or a server without transactions.
             UnavailableError: no server answers.
         """
-        # Without the lock at nearly every call; what was set under it stays until the storage is closed.
+        return self._store or self._opening.run(self._opened)
+
+    def store_within(self, seconds: float) -> OpenDatabase:
+        """Return the open store, for a caller who does not wait for long.
+
+        Raises:
+            TimeoutError: the first connection takes longer; it is waited for by those who come next.
+        """
+        return self._store or self._opening.run(self._opened, seconds)
+
+    def _opened(self) -> OpenDatabase:
         if self._store is None:
-            with self._lock:
-                if self._store is None:
-                    self._store = self._open()
+            self._store = self._open()
         return self._store
 
     def check_names(self, entities: Iterable[Entity]) -> None:
@@ -209,6 +217,11 @@ class Connection(Renewable):
         if entity.collection_setting is None:
             return entity.collection
         return self._settings.collections.get(entity.name, entity.collection)
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls the client can serve at the same time; it is not opened for that."""
+        return calls_at_once(self._settings.client, url_of(self._settings))
 
     @property
     def validators(self) -> bool:
@@ -272,37 +285,6 @@ class Connection(Renewable):
         return self._resources.share(key, partial(new_client, self._settings), MongoClient.close)
 
 
-def checked_client(client: object) -> Client:
-    """Return a client of the caller.
-
-    Raises:
-        ConfigurationError: it is another object, such as the client of pymongo for asyncio.
-    """
-    if isinstance(client, MongoClient):
-        return client
-    kind = type(client)
-    raise ConfigurationError(
-        f"Client is a {kind.__module__}.{kind.__qualname__}; pass a pymongo.MongoClient.", driver=DRIVER
-    )
-
-
-def new_client(settings: MongoSettings) -> Client:
-    """Return a client whose every call is bounded in time; what the connection string says wins."""
-    url = url_of(settings) or ""
-    selection_ms = settings.server_selection_timeout_ms
-    given = {name.lower() for name in parse_uri(url)["options"]}
-    defaults: dict[str, Any] = {
-        "appname": "twinstore",
-        "timeoutMS": CALL_TIMEOUT_MS,
-        "serverSelectionTimeoutMS": selection_ms,
-        "connectTimeoutMS": selection_ms,
-        "retryWrites": True,
-        "retryReads": True,
-        "event_listeners": [Primaries()],
-    }
-    return MongoClient(url, **{name: value for name, value in defaults.items() if name.lower() not in given})
-
-
 def untyped(collection: Collection[Document]) -> Untyped:
     """Return a collection whose answers are read as the client does it by itself."""
     return Untyped(collection.with_options(cast("CodecOptions[Document]", UNTYPED)))
@@ -318,22 +300,6 @@ def open_database(client: Client, name: str) -> Database[Document]:
         write_concern=MAJORITY_WRITE,
         read_concern=MAJORITY_READ,
     )
-
-
-def url_of(settings: MongoSettings) -> str | None:
-    """Return the connection string with its password; only for what connects with it."""
-    secret = settings.connection_string
-    return None if secret is None else secret.get_secret_value()
-
-
-def hosts_of(client: Client, settings: MongoSettings) -> str:
-    """Return ``host:port`` of every seed, without user and password."""
-    if (url := url_of(settings)) is not None:
-        return ",".join(
-            host if port is None else f"{host}:{port}" for host, port in parse_uri(url)["nodelist"]
-        )
-    address = client.address
-    return f"{address[0]}:{address[1]}" if address else ""
 
 
 def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -> OpenDatabase:

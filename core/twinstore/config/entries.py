@@ -75,9 +75,11 @@ def env_spelling(path: Iterable[str]) -> str:
 def walk(mapping: Mapping[str, object], source: str, tops: frozenset[str]) -> Iterator[SettingsEntry]:
     """Yield the values of a nested mapping below the given top sections; null counts as not given."""
     for key, value in mapping.items():
-        if not isinstance(key, str):
-            raise not_text(key, source)
-        path = tuple(key.split(":"))
+        # A host that no type checker has seen may give any mapping.
+        name: object = key
+        if not isinstance(name, str):
+            raise not_text(name, source)
+        path = tuple(name.split(":"))
         if path[0].casefold() in tops:
             yield from _below(path, value, source)
 
