@@ -13,7 +13,7 @@ import sys
 import threading
 from argparse import ArgumentParser
 from collections import defaultdict
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -34,7 +34,7 @@ from twinstore.config import load_settings
 from twinstore.plugins import load_backend
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from benchmarks.awaited.calls import AwaitedCalls
     from benchmarks.databases import BenchmarkDatabases
@@ -71,10 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     samples: Samples = defaultdict(list)
-    with open_databases(options.directory, durable=False) as databases:
+    # One core after the servers have started: they may have the others.
+    with open_databases(options.directory, durable=False) as databases, on_one_core():
         before = os.getloadavg()[0]
-        # After the servers have started: they may have the other cores.
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         for driver in ("Postgres", "Mongo"):
             with twinstore.open_storage(databases.settings(driver)) as storage:
                 fill(storage.scheduler)
@@ -91,6 +90,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for driver in ("Postgres", "Mongo"):
         console.print(table_of(driver, samples), "")
     console.print(f"load before: {before:.1f}; {options.at_once} at once, {options.rounds} rounds.")
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Bind this process to one core where the system can do that."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
