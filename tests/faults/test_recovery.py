@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import psycopg
 import pytest
+from psycopg_pool import ConnectionPool
 
 import twinstore
 from tests.faults.silence import (
@@ -24,7 +26,7 @@ from tests.faults.silence import (
     settings_of,
     timed,
 )
-from twinstore.errors import UnavailableError
+from twinstore.errors import DuplicateError, UnavailableError
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_embedded import Shutdown
 from twinstore_postgres import deadlines
@@ -204,3 +206,36 @@ def test_the_reason_of_a_lost_connection_is_one_sentence(server: PostgresServer)
     with open_at(server) as storage, pytest.raises(UnavailableError) as caught:
         lose()
     assert re.search("probably|\n", caught.value.message) is None
+
+
+def test_refusals_and_lost_connections_are_no_warnings_in_the_logs_of_others(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever called is told; a line for each attempt, with the text of the server, tells nothing more."""
+    with caplog.at_level(logging.INFO), open_at(server, PoolMax=POOL) as storage:
+        storage.runs.create(make_run(TENANT, "twice"))
+        with pytest.raises(DuplicateError):
+            storage.runs.create(make_run(TENANT, "twice"))
+        with storage.bulk.view():
+            pass
+        server.halt(Shutdown.FAST)
+        lost = [timed(lambda: storage.runs.get(TENANT, "nobody")) for _ in range(3)]
+        server.resume(durable=False)
+        storage.runs.get(TENANT, "nobody")
+    assert all(isinstance(one.error, UnavailableError) for one in lost)
+    foreign = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [f"{record.name}: {record.getMessage()}" for record in foreign] == []
+
+
+def test_refusals_over_a_pool_of_the_host_are_no_warnings_either(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), ConnectionPool(server.app_url(), open=True) as pool:
+        settings = settings_of(server, Pool=pool)
+        with twinstore.open_storage(settings) as opened:
+            runs = opened.scheduler.runs
+            runs.create(make_run(TENANT, "twice over a pool"))
+            with pytest.raises(DuplicateError):
+                runs.create(make_run(TENANT, "twice over a pool"))
+    foreign = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [f"{record.name}: {record.getMessage()}" for record in foreign] == []

@@ -70,8 +70,8 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
             ServerConnections.close,
             renews_itself=True,
         )
-        self._server.guard(module.name)
-        self._dedicated = DedicatedConnections(settings, self._server, module.name)
+        self._server.guard(module)
+        self._dedicated = DedicatedConnections(settings, self._server, module)
         self._specials = specials_of(module.name) if request.special else {}
         self._initializer = initializer_class(module)(settings, self._server)
         ledger = LedgerInitializer(settings, self._server)
@@ -154,7 +154,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         if not isinstance(handle, psycopg.Connection):
             raise wrong_handle(handle, "a psycopg.Connection", DRIVER)
         execution = JoinedExecution(
-            handle, scope, UnitState(), self._joined, schema=self._module.name, safe=self._allow_unsafe
+            handle, scope, UnitState(), self._joined, module=self._module, safe=self._allow_unsafe
         )
         return self._access(execution)
 

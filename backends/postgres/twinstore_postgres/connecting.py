@@ -306,7 +306,8 @@ def check_version(connection: Connection) -> int:
     version = connection.info.server_version
     if version < OLDEST_VERSION:
         raise ConfigurationError(
-            f"PostgreSQL {version // 10000} is too old; use version 14 or newer.", driver=DRIVER
+            f"PostgreSQL {version // 10_000} is too old; use version {OLDEST_VERSION // 10_000} or newer.",
+            driver=DRIVER,
         )
     return version
 

@@ -51,6 +51,7 @@ from twinstore_postgres.transports import transport_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.settings import PostgresSettings
     from twinstore_postgres.transports import Transport
 
@@ -139,11 +140,16 @@ class ServerConnections(ConnectionSource, Renewable):
         self._open()
         return self._version
 
-    def guard(self, schema: str) -> None:
-        """Check before the next use that row-level security of a schema binds the role."""
-        if not self._safe:
-            self._guard.add(schema)
-            self.direct.guard(schema)
+    @property
+    def bound(self) -> bool:
+        """Whether row-level security has to bind the role; it need not for a source, or on request."""
+        return not self._safe
+
+    def guard(self, module: ModuleSpec[object]) -> None:
+        """Check before the next use that row-level security of a module is in force and binds the role."""
+        if self.bound:
+            self._guard.add(module)
+            self.direct.guard(module)
 
     @override
     def connection(self, seconds: float | None = None) -> PooledConnection:
@@ -278,11 +284,15 @@ class ServerConnections(ConnectionSource, Renewable):
         Args:
             seconds: how long to wait for it, the first look at the server included.
         """
+        # Not in _open: whoever asks for the version may be about to migrate, and what goes beside the pool
+        # works for all tenants.
         if seconds is None:
             pool = self._open()
+            self._guard.refuse_bare()
             return pool, self._take(pool, self._seconds)
         begun = monotonic()
         pool = self._open(seconds)
+        self._guard.refuse_bare()
         return pool, self._take(pool, max(0.0, seconds - (monotonic() - begun)))
 
     def give_back(self, pool: Pool, connection: Connection) -> None:
