@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from twinstore.access import Row, UniqueKey
 from twinstore.canonical import CanonicalModel
@@ -112,7 +112,8 @@ def keys(context: RepositoryContext, entity: Entity, query: Query) -> tuple[Key,
     names = codec_of(entity).key
     found = rows(context, entity, query, query.limit, fields=names)
     told = (tuple(plain_part(row.get(name)) for name in names) for row in found)
-    return tuple(key for key in told if entity.admits_key(key))
+    # Safe, because what is admitted is one.
+    return tuple(cast("Key", key) for key in told if entity.admits_key(key))
 
 
 def count(context: RepositoryContext, entity: Entity, query: Query, by: str) -> dict[str, int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_image, make_run_summary
