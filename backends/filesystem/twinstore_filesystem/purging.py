@@ -64,7 +64,7 @@ def runs_of(files: Files, entity: Entity) -> Iterator[str]:
     """Yield the runs that have a file of an entity; of a long id only the rows tell it."""
     form = files.layout(entity).form
     for file in files.all(entity):
-        told = (str(row.key[0]) for row in form.rows(file) if row.error is None)
-        run = next(told, None) if file.run is None else file.run
-        if run is not None:
-            yield run
+        if file.run is not None:
+            yield file.run
+        elif (first := next((row for row in form.rows(file) if row.error is None), None)) is not None:
+            yield str(first.key[0])
