@@ -7,6 +7,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from twinstore.cancelling import given_up
 from twinstore.contention import TURNS
 from twinstore.errors import ConcurrencyError, ValidationError
 
@@ -76,6 +77,8 @@ def repeat(
             try:
                 return action()
             except ConcurrencyError as error:
+                if given_up():  # nobody waits for the winner any more
+                    raise
                 note_lost_race(error, pause)
                 row = (error.driver, error.module, error.entity, error.key)
                 # Whoever was first is done then, which no pause could tell better.
