@@ -97,7 +97,8 @@ def main(given: Sequence[str] | None = None) -> int:
     """Soak, print and judge."""
     options, results, console = arguments(given), dict[str, Result](), Console()
     # Each attempt to reach a server that is away; what calls are told stands in the journal.
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+    for name in ("psycopg.pool", "twinstore"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     with TemporaryDirectory() as temporary:
         folder: Path = options.journals or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

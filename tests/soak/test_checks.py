@@ -1,0 +1,80 @@
+"""What a soak looks with sees what it looks for."""
+
+from __future__ import annotations
+
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.soak.calls import entries_of, own_run, strange
+from tests.soak.gates import Gate
+from tests.soak.observing import open_transactions, settled
+from tests.soak.plan import Fault
+from tests.soak.remains import Remains
+from twinstore.testing.scheduler.builders import make_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from twinstore.scheduler import ExecutionLogEntry, Run
+
+
+def test_threads_and_files_that_were_not_there_before_are_named(tmp_path: Path) -> None:
+    before, ends = Remains.now(), Event()
+    assert before.left_over() == []
+    thread = Thread(target=ends.wait, name="forgotten")
+    thread.start()
+    with (tmp_path / "kept").open("w"):
+        found = Remains.now().more_than(before)
+    ends.set()
+    thread.join()
+    assert found[0].startswith("the thread forgotten")
+    assert found[1].endswith(f"({tmp_path / 'kept'})")
+
+
+def test_rows_of_another_tenant_are_seen_by_their_column_and_by_their_content() -> None:
+    mine: list[Run | ExecutionLogEntry] = [own_run("red", "1"), *entries_of("red", "1", ("a",))]
+    assert strange("red", mine) == []
+    assert strange("blue", mine) == ["a row of red with 'red 1'", "a row of red with 'red a'"]
+    mixed = [entry.evolve(tenant_id="red") for entry in entries_of("blue", "1", ("a",))]
+    assert strange("red", [*mixed, make_run("red", "1")]) == [
+        "a row of red with 'blue a'",
+        "a row of red with 'nothing'",
+    ]
+
+
+def test_transactions_of_clients_that_live_are_told_from_those_of_the_dead() -> None:
+    def idle(connection: int) -> dict[str, Any]:
+        client = f"127.0.0.1:{connection}"
+        return {"type": "idleSession", "transaction": {}, "connectionId": connection, "client": client}
+
+    lives: list[dict[str, Any]] = [{"type": "op", "connectionId": 7}]
+    assert open_transactions([*lives, idle(7), idle(8)]) == ["a transaction of 127.0.0.1:7 (None)"]
+
+
+def test_what_goes_by_itself_is_waited_for() -> None:
+    answers = [["a", "b"], ["a"], []]
+    assert settled(lambda: answers.pop(0), 10) == []
+    assert settled(lambda: ["for ever"], 0) == ["for ever"]
+
+
+def test_a_gate_counts_who_arrives_and_opens_for_all() -> None:
+    gate = Gate.new()
+    assert gate.await_arrivals(1, 0) == 0
+    waiting = [Thread(target=gate.wait) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
+    assert gate.await_arrivals(2, 10) == 2
+    gate.open()
+    for thread in waiting:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in waiting)
+    gate.close()
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_each_fault_may_be_asked_for_alone(fault: Fault) -> None:
+    from tests.soak.__main__ import arguments  # noqa: PLC0415  # a program, which imports all of it
+
+    assert arguments(["--faults", fault]).faults == {fault}
