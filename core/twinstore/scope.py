@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
 import pydantic
 from pydantic import TypeAdapter
@@ -27,10 +29,12 @@ from twinstore.fields import (
 )
 from twinstore.forks import ForkSafeLock
 from twinstore.observing.notifier import PRESENT
+from twinstore.revalidation import revalidated
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from twinstore.canonical import CanonicalModel
     from twinstore.jsontext import JsonObject
     from twinstore.observing.notifier import Notifier
 
@@ -38,19 +42,27 @@ __all__ = [
     "SYSTEM_TENANT",
     "UNBOUND",
     "Scope",
+    "callable_argument",
+    "collection_argument",
     "count_argument",
+    "duration_argument",
+    "flag_argument",
     "id_argument",
     "instant_argument",
     "member_argument",
+    "member_texts",
     "object_argument",
     "optional_reference_argument",
     "optional_text_argument",
+    "options_argument",
     "system_scope_openings",
     "text_argument",
     "whole_argument",
 ]
 
 log = logging.getLogger("twinstore.system_scope")
+M = TypeVar("M", bound="CanonicalModel")
+P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
@@ -94,8 +106,9 @@ class Scope:
             TenantScopeError: the reserved tenant, or not the tenant of this session.
         """
         # The tenant of a session was validated when it was opened; most calls name it in the same spelling.
-        same = self.tenant_id is not None and tenant_id == self.tenant_id
-        tenant = tenant_id if same else tenant_argument(tenant_id)
+        # Not what the call names: an equal text may be of a class that no store takes.
+        own = self.tenant_id
+        tenant = own if own is not None and tenant_id == own else tenant_argument(tenant_id)
         # After the id was checked: a bad id is a bad argument in any session.
         if self.purpose is not None:
             raise TenantScopeError(
@@ -260,11 +273,60 @@ def object_argument(value: JsonObject, name: str) -> JsonObject:
     return _argument(OBJECT_ADAPTER, value, name)
 
 
-def model_argument(value: object, cls: type[T], name: str) -> T:
-    """Return the value when it is a model of that class, or raise ``ValidationError`` naming the argument."""
+def model_argument(value: object, cls: type[M], name: str) -> M:
+    """Return a model of that class, checked at every depth, or raise ``ValidationError`` naming the argument.
+
+    What is returned is another object: a caller that changes its own later changes nothing here.
+    """
+    if isinstance(value, cls):
+        return revalidated(value, cls, name)
+    raise ValidationError(f"Argument {name} should be a {cls.__name__}, not {type(value).__name__}.")
+
+
+def callable_argument(value: Callable[P, T], name: str) -> Callable[P, T]:
+    """Return a function, or raise ``ValidationError`` naming the argument."""
+    if callable(value):
+        return value
+    raise ValidationError(f"Argument {name} should be a function, not {type(value).__name__}.")
+
+
+def collection_argument(values: object, name: str) -> tuple[object, ...]:
+    """Return what a collection holds, or raise ``ValidationError`` naming the argument; text is none."""
+    if isinstance(values, Iterable) and not isinstance(values, (str, bytes)):
+        # Safe, because nothing is said of what it holds.
+        return tuple(cast("Iterable[object]", values))
+    raise ValidationError(f"Argument {name} should be a collection, not {type(values).__name__}.")
+
+
+def options_argument(value: object, cls: type[T]) -> T:
+    """Return the options of a list, by default those of the class, or raise ``ValidationError``."""
+    if value is None:
+        return cls()
     if isinstance(value, cls):
         return value
-    raise ValidationError(f"Argument {name} should be a {cls.__name__}, not {type(value).__name__}.")
+    raise ValidationError(f"Argument options should be {cls.__name__}, not {type(value).__name__}.")
+
+
+def member_texts(values: object, cls: type[E], name: str) -> tuple[str, ...]:
+    """Return the texts of members of an enumeration, each once, or raise ``ValidationError``."""
+    members = {member_argument(value, cls, name).value for value in collection_argument(values, name)}
+    # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
+    return tuple(sorted(members))
+
+
+def flag_argument(value: object, name: str) -> bool:
+    """Return true or false, or raise ``ValidationError`` naming the argument."""
+    if isinstance(value, bool):
+        return value
+    raise ValidationError(f"Argument {name} should be true or false, not {type(value).__name__}.")
+
+
+def duration_argument(value: object, name: str) -> timedelta:
+    """Return a length of time, or raise ``ValidationError`` naming the argument."""
+    if isinstance(value, timedelta):
+        # As a plain one, whatever class of another library it is of and however that counts.
+        return timedelta.__pos__(value)
+    raise ValidationError(f"Argument {name} should be a timedelta, not {type(value).__name__}.")
 
 
 def _argument(adapter: TypeAdapter[T], value: object, name: str) -> T:

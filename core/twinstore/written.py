@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import ValidationError
+from twinstore.revalidation import revalidated
+from twinstore.scope import callable_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,11 +39,10 @@ def checked(
     Raises:
         ValidationError: ``change`` is not a function. The result raises what :func:`check_written` raises.
     """
-    if not callable(change):
-        raise ValidationError(f"Argument change should be a function, not {type(change).__name__}.")
+    given = callable_argument(change, "change")
 
     def apply(stored: M | None) -> M | None:
-        returned = change(stored)
+        returned = given(stored)
         return None if returned is None else check_written(entity, tenant, key, model, returned)
 
     return apply
@@ -51,7 +52,8 @@ def check_written(entity: Entity, tenant: str, key: Key, model: type[M], returne
     """Return what was returned to be written, when it is the row that was asked about.
 
     Raises:
-        ValidationError: a value of another type, of another tenant or with another key.
+        ValidationError: a value of another type, of another tenant or with another key, or one that breaks a
+            rule of its model.
     """
     asked: dict[str, str | int] = dict(zip(entity.key, key, strict=True))
     if entity.tenant_field is not None:
@@ -62,7 +64,7 @@ def check_written(entity: Entity, tenant: str, key: Key, model: type[M], returne
         found = getattr(returned, name, None)
         if found != asked[wire]:
             raise refused(entity, key, f"has {name} {found!r} instead of {asked[wire]!r}")
-    return returned
+    return revalidated(returned, model, "change")
 
 
 def refused(entity: Entity, key: Key, why: str) -> ValidationError:

@@ -16,9 +16,13 @@ from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.workers import WorkerStatus
 from twinstore.scope import (
+    duration_argument,
+    flag_argument,
     id_argument,
     instant_argument,
     member_argument,
+    member_texts,
+    options_argument,
     tenant_argument,
     text_argument,
     whole_argument,
@@ -27,7 +31,6 @@ from twinstore.tenancy import ALL_TENANTS, Tenants
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from enum import StrEnum
 
 NEWEST_RUNS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
 OLDEST_RUNS: Final = (SortKey("createdAt", time=True), SortKey("id"))
@@ -55,11 +58,11 @@ DUE_TRIGGERS: Final = (SortKey("nextFireAt", time=True), SortKey("tenantId"), So
 
 def schedules(scope: Tenants, options: ScheduleQueryOptions | None) -> Query:
     """Return the query of ``ScheduleRepository.list``."""
-    options = options or ScheduleQueryOptions()
+    options = options_argument(options, ScheduleQueryOptions)
     where: list[Condition] = []
-    if not options.include_deleted:
+    if not flag_argument(options.include_deleted, "include_deleted"):
         where.append(IsNull("deletedAt"))
-    if not options.include_disabled:
+    if not flag_argument(options.include_disabled, "include_disabled"):
         where.append(Equals("enabled", value=True))
     return build_query(
         "schedules",
@@ -70,6 +73,23 @@ def schedules(scope: Tenants, options: ScheduleQueryOptions | None) -> Query:
         maximum=200,
         page_token=options.page_token,
     )
+
+
+def active_schedule(scope: Tenants, schedule_id: str) -> Query:
+    """Return the query of a schedule that is not deleted."""
+    return Query(
+        entity="schedules",
+        scope=scope,
+        where=(Equals("id", schedule_id), IsNull("deletedAt")),
+        order=(SortKey("id"),),
+        limit=1,
+    )
+
+
+def trigger_of(scope: Tenants, schedule_id: str) -> Query:
+    """Return the query of the trigger of a schedule."""
+    where = (Equals("scheduleId", schedule_id),)
+    return Query(entity="triggers", scope=scope, where=where, order=(SortKey("id"),), limit=1)
 
 
 def triggers(scope: Tenants, limit: int, page_token: str | None) -> Query:
@@ -108,18 +128,18 @@ def schedules_of(schedule_ids: Sequence[str]) -> Query:
 
 def runs(scope: Tenants, options: RunQueryOptions | None) -> Query:
     """Return the query of ``RunRepository.list``."""
-    options = options or RunQueryOptions()
+    options = options_argument(options, RunQueryOptions)
     where: list[Condition] = []
     if options.schedule_id is not None:
         where.append(Equals("scheduleId", text_argument(options.schedule_id, "schedule_id")))
     if options.states is not None:
-        where.append(OneOf("state", _states(options.states)))
+        where.append(OneOf("state", member_texts(options.states, RunState, "states")))
     where += _window("createdAt", options.created_after, options.created_before, "created")
     return build_query(
         "runs",
         scope=scope,
         where=where,
-        order=OLDEST_RUNS if options.ascending else NEWEST_RUNS,
+        order=OLDEST_RUNS if flag_argument(options.ascending, "ascending") else NEWEST_RUNS,
         limit=options.limit,
         maximum=200,
         page_token=options.page_token,
@@ -159,7 +179,7 @@ def runs_by_state(state: RunState, limit: int, page_token: str | None) -> Query:
     return build_query(
         "runs",
         scope=ALL_TENANTS,
-        where=(OneOf("state", _states((state,))),),
+        where=(OneOf("state", (member_argument(state, RunState, "state").value,)),),
         order=OLDEST_RUNS,
         limit=limit,
         maximum=200,
@@ -208,7 +228,7 @@ def latest_snapshot(scope: Tenants, digest: str) -> Query:
 
 def policy_jobs(scope: Tenants, options: PolicyJobQueryOptions | None) -> Query:
     """Return the query of ``PolicyJobRepository.list``."""
-    options = options or PolicyJobQueryOptions()
+    options = options_argument(options, PolicyJobQueryOptions)
     where: list[Condition] = []
     if options.statuses is not None:
         where.append(OneOf("status", member_texts(options.statuses, PolicyRunJobStatus, "statuses")))
@@ -254,7 +274,7 @@ def expired_leases(now: datetime, limit: int) -> Query:
 
 def audit(scope: Tenants, options: AuditQueryOptions | None) -> Query:
     """Return the query of ``AuditRepository.list``."""
-    options = options or AuditQueryOptions()
+    options = options_argument(options, AuditQueryOptions)
     where: list[Condition] = []
     if options.category is not None:
         where.append(Equals("category", text_argument(options.category, "category").lower()))
@@ -309,12 +329,13 @@ def workers(
 
 def dead_workers(now: datetime, threshold: object, limit: int) -> Query:
     """Return the query of ``WorkerRepository.find_dead``."""
-    if not isinstance(threshold, timedelta) or threshold <= timedelta(0):
+    silence = duration_argument(threshold, "threshold")
+    if silence <= timedelta(0):
         raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
     instant = instant_argument(now, "now")
     # Nobody was silent since before the calendar began.
     # In whole milliseconds as every stored instant; a server that cuts off the rest would find fewer.
-    silence = threshold // MOMENT * MOMENT
+    silence = silence // MOMENT * MOMENT
     since = instant - silence if silence <= instant - EARLIEST else EARLIEST
     # A stopped worker is silent on purpose, and a dead one is known already.
     alive = OneOf("status", (WorkerStatus.ACTIVE.value, WorkerStatus.DRAINING.value))
@@ -365,20 +386,6 @@ def graph_job_events(scope: Tenants, job_uuid: str, limit: int, page_token: str 
         maximum=200,
         page_token=page_token,
     )
-
-
-def _states(states: Collection[RunState]) -> tuple[str, ...]:
-    return member_texts(states, RunState, "states")
-
-
-def member_texts(values: Collection[StrEnum], enum: type[StrEnum], name: str) -> tuple[str, ...]:
-    """Return the texts of members of an enum, sorted, or raise ``ValidationError`` naming the argument."""
-    try:
-        # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
-        return tuple(sorted({enum(value).value for value in values}))
-    except ValueError as error:
-        known = ", ".join(member.value for member in enum)
-        raise ValidationError(f"Argument {name}: {error}; the {name} are {known}.") from error
 
 
 def _window(field: str, after: datetime | None, before: datetime | None, name: str) -> list[Condition]:

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Final
 from twinstore.errors import ValidationError
 from twinstore.paging import SortKey
 from twinstore.query import Before, Condition, Equals, OneOf, Query, build_query
-from twinstore.scope import id_argument, instant_argument, member_argument
+from twinstore.scope import (
+    duration_argument,
+    id_argument,
+    instant_argument,
+    member_texts,
+    options_argument,
+)
 from twinstore.tenancy import NO_TENANT
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
 from twinstore.tracking.sessions import SessionQueryOptions
 from twinstore.tracking.tasks import TaskQueryOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from enum import StrEnum
 
 __all__ = [
@@ -25,6 +31,7 @@ __all__ = [
     "counted_tasks",
     "machines",
     "sessions",
+    "sessions_named",
     "sessions_of_project",
     "stale_sessions",
     "tasks",
@@ -43,7 +50,7 @@ BY_MACHINE: Final = (SortKey("machine_id"),)
 
 def sessions(options: SessionQueryOptions | None) -> Query:
     """Return the query of ``TrackingSessionRepository.list``."""
-    options = options or SessionQueryOptions()
+    options = options_argument(options, SessionQueryOptions)
     where = _statuses(options.statuses, SessionStatus)
     where += _equal("project_id", options.project_id)
     where += _equal("machine_id", options.machine_id)
@@ -75,9 +82,22 @@ def stale_sessions(now: datetime, threshold: object, limit: int) -> Query:
 
 def threshold_argument(threshold: object) -> timedelta:
     """Return a length of time, or raise ``ValidationError``."""
-    if not isinstance(threshold, timedelta) or threshold <= timedelta(0):
+    length = duration_argument(threshold, "threshold")
+    if length <= timedelta(0):
         raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
-    return threshold
+    return length
+
+
+def sessions_named(session_ids: Sequence[str]) -> Query:
+    """Return the query of some sessions; those that nobody can read are named."""
+    return Query(
+        entity="sessions",
+        scope=NO_TENANT,
+        where=(OneOf("session_id", tuple(session_ids)),),
+        order=(SortKey("session_id"),),
+        limit=max(len(session_ids), 1),
+        passes_over=True,
+    )
 
 
 def sessions_of_project(project_id: str) -> Query:
@@ -89,7 +109,7 @@ def sessions_of_project(project_id: str) -> Query:
 
 def tasks(options: TaskQueryOptions | None) -> Query:
     """Return the query of ``TrackingTaskRepository.list``."""
-    options = options or TaskQueryOptions()
+    options = options_argument(options, TaskQueryOptions)
     where = _statuses(options.statuses, TaskStatus)
     where += _equal("session_id", options.session_id)
     where += _equal("project_id", options.project_id)
@@ -131,7 +151,7 @@ def machines(statuses: Collection[MachineStatus] | None, limit: int, page_token:
 
 def available_machines(limit: int, page_token: str | None) -> Query:
     """Return the query behind ``TrackingMachineRepository.list_available``: what is online."""
-    return build_query(
+    found = build_query(
         "machines",
         scope=NO_TENANT,
         where=(Equals("status", MachineStatus.ONLINE.value),),
@@ -140,14 +160,12 @@ def available_machines(limit: int, page_token: str | None) -> Query:
         maximum=LONGEST_PAGE,
         page_token=page_token,
     )
+    # One broken row would keep every other machine from being found.
+    return replace(found, passes_over=True)
 
 
 def _statuses(statuses: Collection[StrEnum] | None, cls: type[StrEnum]) -> list[Condition]:
-    if statuses is None:
-        return []
-    # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
-    values = sorted({member_argument(status, cls, "statuses").value for status in statuses})
-    return [OneOf("status", tuple(values))]
+    return [] if statuses is None else [OneOf("status", member_texts(statuses, cls, "statuses"))]
 
 
 def _equal(field: str, value: str | None) -> list[Condition]:

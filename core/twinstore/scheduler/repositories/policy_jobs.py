@@ -19,7 +19,13 @@ from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.scheduler.policy_jobs import LEASE, PolicyJobQueryOptions, PolicyJobRepository, PolicyRunJob
 from twinstore.scheduler.rules import policy_jobs as rules
-from twinstore.scope import id_argument, instant_argument
+from twinstore.scope import (
+    callable_argument,
+    duration_argument,
+    id_argument,
+    instant_argument,
+    member_argument,
+)
 from twinstore.tenancy import Tenant
 
 if TYPE_CHECKING:
@@ -88,6 +94,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
         self, tenant_id: str, job_id: str, change: Callable[[PolicyRunJob], PolicyRunJob | None]
     ) -> PolicyRunJob | None:
         scope, key = self._admit(tenant_id), (id_argument(job_id, "job_id"),)
+        change = callable_argument(change, "change")
 
         def revised(stored: PolicyRunJob | None) -> PolicyRunJob | None:
             after = None if stored is None else change(stored)
@@ -286,8 +293,7 @@ def holder_arguments(lease_owner: str | None, now: datetime | None) -> tuple[str
 
 def status_argument(status: PolicyRunJobStatus) -> PolicyRunJobStatus:
     """Return a status, or raise ``ValidationError``."""
-    (text,) = queries.member_texts((status,), PolicyRunJobStatus, "statuses")
-    return PolicyRunJobStatus(text)
+    return member_argument(status, PolicyRunJobStatus, "expected")
 
 
 def end_of_lease(now: datetime, lease: object) -> datetime:
@@ -296,9 +302,10 @@ def end_of_lease(now: datetime, lease: object) -> datetime:
     Raises:
         ValidationError: it is no time, shorter than a millisecond, or ends after the year 9999.
     """
-    if not isinstance(lease, timedelta) or lease < MILLISECOND:
-        raise ValidationError(f"Argument lease should be a time of at least one millisecond, not {lease!r}.")
+    length = duration_argument(lease, "lease")
+    if length < MILLISECOND:
+        raise ValidationError(f"Argument lease should be a time of at least one millisecond, not {length!r}.")
     try:
-        return instant_argument(now + lease, "lease")
+        return instant_argument(now + length, "lease")
     except OverflowError as error:
         raise ValidationError("Argument lease ends after the year 9999.") from error

@@ -13,6 +13,7 @@ from twinstore import leases
 from twinstore.errors import ValidationError
 from twinstore.leases import LeaseState
 from twinstore.scheduler.locks import LockInfo
+from twinstore.scope import duration_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,9 +59,10 @@ def lease_argument(lease: object) -> timedelta:
     Raises:
         ValidationError: it is none, or shorter than 1 s, or longer than 1 h.
     """
-    if not isinstance(lease, timedelta) or not SHORTEST <= lease <= LONGEST:
-        raise ValidationError(f"Argument lease should be a timedelta from 1 s to 1 h, not {lease!r}.")
-    return lease - lease % timedelta(milliseconds=1)
+    length = duration_argument(lease, "lease")
+    if not SHORTEST <= length <= LONGEST:
+        raise ValidationError(f"Argument lease should be a timedelta from 1 s to 1 h, not {length!r}.")
+    return length - length % timedelta(milliseconds=1)
 
 
 def timeout_argument(timeout: object) -> float:
@@ -69,9 +71,10 @@ def timeout_argument(timeout: object) -> float:
     Raises:
         ValidationError: it is no length of time, or a negative one.
     """
-    if not isinstance(timeout, timedelta) or timeout < timedelta(0):
-        raise ValidationError(f"Argument timeout should be a timedelta of 0 or more, not {timeout!r}.")
-    return timeout.total_seconds()
+    length = duration_argument(timeout, "timeout")
+    if length < timedelta(0):
+        raise ValidationError(f"Argument timeout should be a timedelta of 0 or more, not {length!r}.")
+    return length.total_seconds()
 
 
 def acquired(stored: LockInfo | None, claim: LockClaim, now: datetime) -> LockInfo | None:
