@@ -59,14 +59,16 @@ def amend(context: RepositoryContext, entity: Entity, query: Query, values: Valu
     if is_hidden(context, entity, query):
         return 0
     codec = codec_of(entity)
-    found = rows(context, entity, query, query.limit, fields=(ID,))
-    if not found:
-        return 0
-    condition = {ID: {"$in": [row[ID] for row in found]}, "$and": [compiled(codec, query)]}
-    with context.writing(entity):
-        collection = context.collection(entity)
-        change = [{"$set": set_to(codec, values)}]
-        return collection.update_many(condition, change, session=context.session).matched_count
+    condition, change = compiled(codec, query), [{"$set": set_to(codec, values)}]
+    amended = 0
+    with context.stepwise() as steps:
+        for row in rows(context, entity, query, query.limit, fields=(ID,)):
+            which = {ID: row[ID], "$and": [condition]}
+            with context.writing(entity):
+                collection = context.collection(entity)
+                amended += collection.update_one(which, change, session=context.session).matched_count
+            steps.done()
+    return amended
 
 
 def update_each(

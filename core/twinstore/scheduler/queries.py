@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -258,7 +259,9 @@ def available_jobs(scope: Tenants, now: datetime, limit: int) -> Query:
         # A job whose attempts cannot be counted on would end every step that is to lease it.
         Before("attemptCount", INT32_MAX),
     )
-    return build_query("policy_jobs", scope=scope, where=where, order=LEASE_ORDER, limit=limit, maximum=1000)
+    found = build_query("policy_jobs", scope=scope, where=where, order=LEASE_ORDER, limit=limit, maximum=1000)
+    # One broken job would keep every other one of its tenant from being leased.
+    return replace(found, passes_over=True)
 
 
 def expired_leases(now: datetime, limit: int) -> Query:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from twinstore.access import Add, Row, UniqueKey
-from twinstore.errors import LeaseLostError, ValidationError
-from twinstore.paging import Page, decode_token
+from twinstore.errors import DocumentDecodeError, LeaseLostError, ValidationError
+from twinstore.paging import Page, decode_token, undecodable_row
 from twinstore.query import Equals
 from twinstore.repository import Repository
 from twinstore.scheduler import queries
@@ -237,10 +237,13 @@ class PolicyJobs(Repository, PolicyJobRepository):
     def _held(
         self, job: PolicyRunJob, expected: PolicyRunJobStatus, lease_owner: str | None, now: datetime
     ) -> bool:
-        """Replace a job; a lost lease is no error here."""
+        """Replace a job; neither a lost lease nor a job that nobody can read is an error here."""
         try:
             return self._replace(job, expected, lease_owner, now)
         except LeaseLostError:
+            return False
+        except DocumentDecodeError as error:
+            undecodable_row(error, job.tenant_id)  # logs it
             return False
 
     def _replace(
