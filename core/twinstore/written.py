@@ -60,11 +60,12 @@ def check_written(entity: Entity, tenant: str, key: Key, model: type[M], returne
         asked[entity.tenant_field] = tenant
     if not isinstance(returned, model):
         raise refused(entity, key, f"is a {type(returned).__name__}, not a {model.__name__}")
+    written = revalidated(returned, model, "change")
     for wire, name in entity.identity.items():
-        found = getattr(returned, name, None)
+        found = getattr(written, name, None)
         if found != asked[wire]:
             raise refused(entity, key, f"has {name} {found!r} instead of {asked[wire]!r}")
-    return revalidated(returned, model, "change")
+    return written
 
 
 def refused(entity: Entity, key: Key, why: str) -> ValidationError:
