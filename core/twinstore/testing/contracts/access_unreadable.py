@@ -9,11 +9,12 @@ import pytest
 
 from twinstore.access import UNSET, Ref, Row, UniqueKey, Values
 from twinstore.errors import DocumentDecodeError, DuplicateError
+from twinstore.fields import parse_timestamp
 from twinstore.query import Equals
 from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, by_key, query_of
 from twinstore.testing.contracts.access_changing import Answer
 from twinstore.testing.datasets import DEVICE, NOTE, OWNER_CASES, OwnerCase, RowFactory
-from twinstore.testing.entities import DEVICES
+from twinstore.testing.entities import DEVICES, PARCELS
 from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["AccessUnreadableContract"]
 
 CONTENT: Final = "c0ntent"
-CHANGED: Final = [case for case in OWNER_CASES if not case.factory.entity.append_only]
+# What a store with typed columns holds of a parcel is always one.
+CHANGED: Final = [
+    case for case in OWNER_CASES if not case.factory.entity.append_only and case.factory.entity is not PARCELS
+]
 each_changed = pytest.mark.parametrize("owner_case", CHANGED, ids=str)
 each_layout = pytest.mark.parametrize("factory", [NOTE, DEVICE], ids=["columns", "document"])
 SETS: Final[Values] = {
@@ -138,7 +142,9 @@ class AccessUnreadableContract(AccessCases):
         after = probe.read(entity, factory.key(dataset))
         assert before is not None
         assert after is not None
-        assert {name: after.document[name] for name in SETS} == SETS
+        # A store may hold an instant as text.
+        found = {name: after.document[name] for name in SETS}
+        assert {**found, "dueAt": parse_timestamp(found["dueAt"])} == SETS
         kept = before.document.keys() - SETS.keys()
         assert {name: after.document[name] for name in kept} == {name: before.document[name] for name in kept}
 
