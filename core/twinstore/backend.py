@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_pascal
@@ -35,6 +35,7 @@ __all__ = [
     "Capabilities",
     "ModuleBackend",
     "OpenRequest",
+    "ReadyWithin",
     "SharedResources",
     "UnitState",
     "write_refused",
@@ -328,6 +329,23 @@ class ModuleBackend(Protocol[R_co]):
         """Release what this module opened and does not share; a second call does nothing.
 
         Every later call through what it handed out is a ``ConfigurationError``.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadyWithin(Protocol):
+    """A driver that can say within a given time whether it is ready.
+
+    Without it the storage asks :meth:`ModuleBackend.check_ready` on a thread of its own, and leaves it there
+    when the time is over.
+    """
+
+    def check_ready_within(self, timeout_ms: int) -> None:
+        """Do what :meth:`ModuleBackend.check_ready` does, within some milliseconds.
+
+        Raises:
+            UnavailableError: also when the time was not enough; the message says what was waited for.
         """
         ...
 

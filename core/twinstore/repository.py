@@ -14,6 +14,7 @@ from twinstore.backend import write_refused
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import ValidationError
 from twinstore.failures import required
+from twinstore.forks import StaysInProcess
 from twinstore.paging import Page
 from twinstore.query import expired_query, query_of_key
 from twinstore.scope import instant_argument, model_argument
@@ -35,7 +36,7 @@ A = TypeVar("A", bound=CanonicalModel)
 B = TypeVar("B", bound=CanonicalModel)
 
 
-class Repository:
+class Repository(StaysInProcess):
     """Base of the repositories of all modules."""
 
     def __init__(self, access: Access) -> None:

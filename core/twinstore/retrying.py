@@ -7,6 +7,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from twinstore.cancelling import given_up
 from twinstore.errors import ConcurrencyError, ValidationError
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def repeat(
         try:
             return action()
         except ConcurrencyError as error:
+            if given_up():  # nobody waits for the winner any more
+                raise
             note_lost_race(error, pause)
             sleep(pause)
     return action()

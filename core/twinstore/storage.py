@@ -14,7 +14,7 @@ from twinstore.clock import SystemClock
 from twinstore.config import load_settings
 from twinstore.driver_checks import opened
 from twinstore.errors import ConfigurationError, ValidationError
-from twinstore.forks import ForkSafeLock
+from twinstore.forks import ForkSafeLock, StaysInProcess
 from twinstore.installed import ModuleAttributes
 from twinstore.module_storage import ModuleStorage
 from twinstore.modules import module_spec
@@ -38,7 +38,7 @@ AnyStorage = ModuleStorage[object, object]
 S = TypeVar("S", bound=AnyStorage)
 
 
-class Storage(ModuleAttributes):
+class Storage(StaysInProcess, ModuleAttributes):
     """The storages of all modules, an attribute for each; one is opened when first used."""
 
     def __init__(self, settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> None:

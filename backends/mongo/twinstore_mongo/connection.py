@@ -18,11 +18,13 @@ from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
 from typing_extensions import override
 
+from twinstore.attempts import SharedAttempt
 from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
-from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
+from twinstore.forks import Renewable, renew_in_child
 from twinstore_mongo.abandoned import Losses, try_end_abandoned
 from twinstore_mongo.codec import READ_TYPES
+from twinstore_mongo.concurrency import calls_at_once
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 from twinstore_mongo.shared_database import check_collections
 from twinstore_mongo.waiting import Waits, Watched
@@ -164,7 +166,7 @@ class Connection(Renewable):
         """Take the settings and the place for what modules share; nothing is opened yet."""
         self._settings = settings
         self._resources = resources
-        self._lock = ForkSafeLock()
+        self._opening: SharedAttempt[OpenDatabase] = SharedAttempt()
         self._store: OpenDatabase | None = None
         renew_in_child(self)
 
@@ -176,11 +178,19 @@ class Connection(Renewable):
             ConfigurationError: malformed settings, a refused login, or a server without transactions.
             UnavailableError: no server answers.
         """
-        # Without the lock at nearly every call; what was set under it stays until the storage is closed.
+        return self._store or self._opening.run(self._opened)
+
+    def store_within(self, seconds: float) -> OpenDatabase:
+        """Return the open store, for a caller who does not wait for long.
+
+        Raises:
+            TimeoutError: the first connection takes longer; it is waited for by those who come next.
+        """
+        return self._store or self._opening.run(self._opened, seconds)
+
+    def _opened(self) -> OpenDatabase:
         if self._store is None:
-            with self._lock:
-                if self._store is None:
-                    self._store = self._open()
+            self._store = self._open()
         return self._store
 
     def check_names(self, entities: Iterable[Entity]) -> None:
@@ -204,6 +214,11 @@ class Connection(Renewable):
         if entity.collection_setting is None:
             return entity.collection
         return self._settings.collections.get(entity.name, entity.collection)
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls the client can serve at the same time; it is not opened for that."""
+        return calls_at_once(self._settings.client, self._url)
 
     @property
     def validators(self) -> bool:

@@ -51,8 +51,9 @@ __all__ = ["LEDGER", "MongoInitializer", "initializer_class"]
 LEDGER: Final = "_migrations"
 # The folder of the migrations of a module that are for this kind of store.
 MIGRATIONS: Final = "mongo"
-# For so long the others wait when a process dies while it is migrating.
-LEASE: Final = timedelta(seconds=30)
+# For so long the others wait when a process dies while it is migrating. A live one renews it meanwhile,
+# however long a step of it takes.
+LEASE: Final = timedelta(seconds=10)
 # Building indexes may take minutes, and a start-up rather waits for them than fails.
 PATIENCE: Final = timedelta(minutes=10)
 

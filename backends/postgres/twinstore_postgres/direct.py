@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection, Target
     from twinstore_postgres.settings import PostgresSettings
     from twinstore_postgres.targets import Use
@@ -43,11 +44,11 @@ class Direct:
         given = not settings.transaction_pooler or settings.direct_connection_string is not None
         return (self._bulk() if given else self._pooled).place
 
-    def guard(self, schema: str) -> None:
-        """Check before the next use that row-level security of a schema binds the role."""
+    def guard(self, module: ModuleSpec[object]) -> None:
+        """Check before the next use that row-level security of a module is in force and binds the role."""
         # What the pool's own connection string names is checked with the pool.
         if self._settings.transaction_pooler or self._settings.direct_connection_string is not None:
-            self._guard.add(schema)
+            self._guard.add(module)
 
     def target_for(self, use: Use, own: SecretStr | None, *, read_only: bool = False) -> Callable[[], Target]:
         """Return what tells where to connect for what a transaction pooler cannot carry.
@@ -78,7 +79,7 @@ class Direct:
 
     def connect(self) -> Connection:
         """Open a connection for bulk work; the caller closes it."""
-        connection = self._bulk().connect(qualified=True)
+        connection = self._bulk().connect(qualified=True, patient=True)
         if self._guard.schemas:
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):

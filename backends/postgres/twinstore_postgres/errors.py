@@ -33,6 +33,7 @@ from twinstore.errors import (
 )
 from twinstore.failures import duplicate, duplicate_id, not_found
 from twinstore_postgres.columns import index_name
+from twinstore_postgres.deadlines import NoAnswer
 from twinstore_postgres.settings import DRIVER
 
 __all__ = [
@@ -175,6 +176,7 @@ STATES: Final[dict[str, Kind]] = {
 
 # A subclass stands before its base: the first match decides.
 CLASSES: Final[dict[type[BaseException], Kind]] = {
+    NoAnswer: TimeoutExceededError,
     psycopg_pool.PoolTimeout: UnavailableError,
     psycopg_pool.TooManyRequests: UnavailableError,
     psycopg_pool.PoolClosed: ConfigurationError,
@@ -285,12 +287,19 @@ def translate(
     if kind is ConfigurationError and getattr(error, "sqlstate", None) == "42501":
         return _forbidden(error, subject)
     where = _where(subject)
-    remedy = NAME_POOLER if getattr(error, "sqlstate", None) in SHARED_STATES else REMEDIES.get(kind, "")
+    remedy = _remedy(error, kind)
     message = f"{where}{_what(error)} {remedy}".rstrip()
     details = {"module": _module(subject), "entity": _entity(subject), "key": subject.key, "driver": DRIVER}
     if issubclass(kind, UnavailableError):
         return kind(message, outcome=_outcome(error, outcome), **details)
     return kind(message, **details)
+
+
+def _remedy(error: BaseException, kind: Kind) -> str:
+    """Return what to do about an error."""
+    if isinstance(error, NoAnswer):
+        return "Check that the server runs and can be reached."
+    return NAME_POOLER if getattr(error, "sqlstate", None) in SHARED_STATES else REMEDIES.get(kind, "")
 
 
 def _duplicate(error: BaseException, subject: Subject) -> TwinstoreError:
@@ -346,10 +355,13 @@ def _what(error: BaseException) -> str:
     """Name the failure by rule and code; the text of the server may repeat values."""
     state = getattr(error, "sqlstate", None)
     name = type(error).__name__
+    if isinstance(error, NoAnswer):
+        return f"PostgreSQL is silent: {error}, so the connection was given up."
     if not isinstance(state, str):
         # Without a code the text comes from the client library, which knows no values of rows.
         lost = isinstance(error, psycopg.OperationalError)
-        detail = f" ({' '.join(str(error).split())})" if lost else ""
+        # Its first line says what happened; the others guess why.
+        detail = f" ({str(error).strip().partition(chr(10))[0].rstrip()})" if lost else ""
         return f"PostgreSQL could not be used: {name}{detail}."
     constraint = _constraint(error)
     rule = f", rule {constraint}" if constraint else ""

@@ -11,6 +11,7 @@ from psycopg import conninfo
 from twinstore.errors import ConfigurationError
 from twinstore.redaction import secrets_in
 from twinstore_postgres.connecting import MARK, Route, Target
+from twinstore_postgres.deadlines import round_trip_seconds
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -23,6 +24,14 @@ __all__ = ["BULK", "FORMS", "LOCKS", "MIGRATIONS", "direct_target", "target_of"]
 # libpq would wait for as long as the operating system does, which is minutes.
 CONNECT_SECONDS: Final = 10
 DEFAULT_PORT: Final = "5432"
+# A peer that is gone without a word is noticed within a minute, also where statements have no limit; by
+# itself the operating system takes two hours where it waits, and a quarter of one where it sends.
+KEEPALIVE: Final = {
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",  # milliseconds
+}
 # How values are shown and read, and that policies hide rows instead of failing.
 FORMS: Final = {
     "TimeZone": "UTC",
@@ -154,7 +163,8 @@ def target_of(
     else:
         # Of two values of a setting the last one counts, so the user's stand before ours.
         options = f"{own} {_options(settings.statement_timeout_ms, read_only=read_only)}".strip()
-    return Target(_complete(parts, options), secrets_in(text), route)
+    limit = round_trip_seconds(settings.statement_timeout_ms)
+    return Target(_complete(parts, options), secrets_in(text), route, limit)
 
 
 def options_refused(purpose: str) -> ConfigurationError:
@@ -181,6 +191,6 @@ def _options(timeout: int, *, read_only: bool) -> str:
 
 
 def _complete(parts: dict[str, str], options: str) -> str:
-    """Return the connection string with UTF-8, a name, and a limit on the time to connect."""
-    complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | parts
+    """Return the connection string with UTF-8, a name, and limits on how long a silent server is believed."""
+    complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | KEEPALIVE | parts
     return conninfo.make_conninfo("", **complete, options=options, client_encoding="UTF8")

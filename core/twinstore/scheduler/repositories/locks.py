@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from typing_extensions import override
 
 from twinstore.access import Access, Moment, Ref, Row, Rows
+from twinstore.cancelling import given_up
 from twinstore.errors import LockTimeoutError, ValidationError
 from twinstore.fields import SYSTEM_TENANT, LowerKeyMap, TenantText, explain
 from twinstore.observing.notifier import PRESENT, note_lock_wait
@@ -120,6 +121,8 @@ class Locks(Repository, DistributedLock):
         try:
             for pause in pauses(start + seconds):
                 time.sleep(pause)
+                if given_up():
+                    break
                 attempts += 1
                 # Before the question: the server may count the lease from any instant after it.
                 asked = elapsed()

@@ -1,0 +1,58 @@
+"""Why a server has refused a connection, in whatever language it says so.
+
+Of a refused connection the client library keeps the text and not the code, and the text is in the language of
+the server. Where it is not known, the server is asked once more, and what it sends is looked at on the wire.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import time
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import pq
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
+
+__all__ = ["code_of_refusal"]
+
+# A line of what the client library writes of the messages it gets.
+REFUSAL: Final = re.compile(rb'\tErrorResponse\t.*? C "(?P<code>[0-9A-Z]{5})"')
+NOT_REFUSED: Final = "00000"
+WAITS: Final = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRITING: select.POLLOUT}
+
+
+def code_of_refusal(conninfo: str, seconds: float) -> str | None:
+    """Connect once more, and return the SQLSTATE with which the server refuses it.
+
+    ``None``: it cannot be asked on this platform; ``"00000"``: it does not refuse this time.
+    """
+    if not hasattr(os, "memfd_create"):
+        return None
+    # In memory, because the password is among the messages; nobody else can open it.
+    with os.fdopen(os.memfd_create("twinstore"), "w+b") as told:
+        connection: PGconn = pq.PGconn.connect_start(conninfo.encode())
+        try:
+            connection.trace(os.dup(told.fileno()))
+            _connect(connection, time.monotonic() + seconds)
+            connection.untrace()
+        except psycopg.NotSupportedError:
+            return None
+        finally:
+            connection.finish()
+        told.seek(0)
+        found = REFUSAL.search(told.read())
+    return NOT_REFUSED if found is None else found["code"].decode()
+
+
+def _connect(connection: PGconn, end: float) -> None:
+    """Connect as far as that goes, until an instant of ``time.monotonic()``."""
+    while (wanted := WAITS.get(pq.PollingStatus(connection.connect_poll()))) is not None:
+        waiting = select.poll()
+        waiting.register(connection.socket, wanted)
+        if not waiting.poll(max(0.0, end - time.monotonic()) * 1000):
+            return
