@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from copy import deepcopy
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -208,6 +208,33 @@ class UnvalidatedModelContract(Contract):
         assert row is not None
         for kind in (*classes_of(found.wire()), *classes_of(row.document), *classes_of(row.markers)):
             assert kind.__module__ != __name__
+
+    @each("example", lambda kit: (item for item in kit.module.examples if item.lookups or item.lists))
+    def test_arguments_of_other_classes_find_the_same_rows(
+        self, workspace: Workspace, example: Example
+    ) -> None:
+        tenant, name = workspace.tenant, OddText(workspace.tenant)
+        stored = self.module.store_small(workspace.storage.unbound, tenant, workspace.id("a"), example.entity)
+        value = example.value(tenant, stored)
+
+        def odd_value(field: str) -> object:
+            return odd(value(field))
+
+        with ExitStack() as stack:
+            sessions = [workspace.storage.unbound]
+            if workspace.storage.capabilities.sessions and example in self.module.of_tenants:
+                # It asks under the text of the session, whatever the call names.
+                sessions.append(stack.enter_context(workspace.storage.sessions.open(name)))
+            for session in sessions:
+                repository = getattr(session, example.repository)
+                for lookup in example.lookups:
+                    if session is sessions[0] or lookup.method.names_tenant:
+                        found = lookup(repository, tenant, value)
+                        assert lookup(repository, name, odd_value) == found
+                for listed in example.lists:
+                    if session is sessions[0] or listed.method.names_tenant:
+                        page = listed(repository, tenant, value, limit=3)
+                        assert listed(repository, name, odd_value, limit=3).items == page.items
 
     def created(self, workspace: Workspace, example: Example) -> tuple[Method, CanonicalModel]:
         """Return a method that stores a new row, and a model that it takes: one that it took elsewhere."""
