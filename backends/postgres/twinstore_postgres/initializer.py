@@ -217,7 +217,8 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
         # Only the owner of the schemas may change them, and requests are answered by another role.
         own = self._settings.owner_connection_string
-        connection = self._server.direct.target_for(MIGRATIONS, own)().connect(qualified=qualified, patient=True)
+        target = self._server.direct.target_for(MIGRATIONS, own)()
+        connection = target.connect(qualified=qualified, patient=True)
         try:
             check_version(connection)
         except ConfigurationError:
