@@ -45,7 +45,7 @@ SERVICES: Final = {
     "policy_run_service": PolicyRunService,
     "run_summary_service": RunSummaryService,
 }
-OPTIONS: Final = {
+OPTIONS: Final[dict[str, Any]] = {
     kind.__name__: kind
     for kind in (
         *(AuditQueryOptions, PolicyJobQueryOptions, RunQueryOptions, ScheduleQueryOptions),
