@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import pydantic
 from pydantic import TypeAdapter
@@ -30,6 +30,7 @@ from twinstore.fields import (
 from twinstore.forks import ForkSafeLock
 from twinstore.observing.notifier import PRESENT
 from twinstore.revalidation import revalidated
+from twinstore.telling import shown
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -42,15 +43,14 @@ __all__ = [
     "SYSTEM_TENANT",
     "UNBOUND",
     "Scope",
-    "callable_argument",
-    "collection_argument",
     "count_argument",
     "duration_argument",
     "flag_argument",
+    "function_argument",
     "id_argument",
     "instant_argument",
     "member_argument",
-    "member_texts",
+    "members_argument",
     "object_argument",
     "optional_reference_argument",
     "optional_text_argument",
@@ -62,7 +62,6 @@ __all__ = [
 
 log = logging.getLogger("twinstore.system_scope")
 M = TypeVar("M", bound="CanonicalModel")
-P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
@@ -106,8 +105,8 @@ class Scope:
             TenantScopeError: the reserved tenant, or not the tenant of this session.
         """
         # The tenant of a session was validated when it was opened; most calls name it in the same spelling.
-        # Not what the call names: an equal text may be of a class that no store takes.
         own = self.tenant_id
+        # Its own text, because what is equal to it may be of another class.
         tenant = own if own is not None and tenant_id == own else tenant_argument(tenant_id)
         # After the id was checked: a bad id is a bad argument in any session.
         if self.purpose is not None:
@@ -191,8 +190,10 @@ def bound_scope(
     if (tenant_id is None) == (purpose is None):
         raise TenantScopeError("Open a session for one tenant, or without a tenant and with a purpose.")
     if tenant_id is None:
-        note_system_scope(purpose or "", notifier)
-        return Scope(purpose=purpose)
+        # Every letter of it stands in a log, and it is counted by: so it is text, and no lone surrogate.
+        reason = text_argument(cast("str", purpose), "purpose")
+        note_system_scope(reason, notifier)
+        return Scope(purpose=reason)
     return Scope(tenant_id=tenant_argument(tenant_id))
 
 
@@ -278,47 +279,14 @@ def model_argument(value: object, cls: type[M], name: str) -> M:
 
     What is returned is another object: a caller that changes its own later changes nothing here.
     """
+    return revalidated(instance_argument(value, cls, name), cls, name)
+
+
+def instance_argument(value: object, cls: type[T], name: str) -> T:
+    """Return the value when it is of that class, or raise ``ValidationError`` naming the argument."""
     if isinstance(value, cls):
-        return revalidated(value, cls, name)
+        return value
     raise ValidationError(f"Argument {name} should be a {cls.__name__}, not {type(value).__name__}.")
-
-
-def callable_argument(value: Callable[P, T], name: str) -> Callable[P, T]:
-    """Return a function, or raise ``ValidationError`` naming the argument."""
-    if callable(value):
-        return value
-    raise ValidationError(f"Argument {name} should be a function, not {type(value).__name__}.")
-
-
-def collection_argument(values: object, name: str) -> tuple[object, ...]:
-    """Return what a collection holds, or raise ``ValidationError`` naming the argument; text is none."""
-    if isinstance(values, Iterable) and not isinstance(values, (str, bytes)):
-        # Safe, because nothing is said of what it holds.
-        return tuple(cast("Iterable[object]", values))
-    raise ValidationError(f"Argument {name} should be a collection, not {type(values).__name__}.")
-
-
-def options_argument(value: object, cls: type[T]) -> T:
-    """Return the options of a list, by default those of the class, or raise ``ValidationError``."""
-    if value is None:
-        return cls()
-    if isinstance(value, cls):
-        return value
-    raise ValidationError(f"Argument options should be {cls.__name__}, not {type(value).__name__}.")
-
-
-def member_texts(values: object, cls: type[E], name: str) -> tuple[str, ...]:
-    """Return the texts of members of an enumeration, each once, or raise ``ValidationError``."""
-    members = {member_argument(value, cls, name).value for value in collection_argument(values, name)}
-    # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
-    return tuple(sorted(members))
-
-
-def flag_argument(value: object, name: str) -> bool:
-    """Return true or false, or raise ``ValidationError`` naming the argument."""
-    if isinstance(value, bool):
-        return value
-    raise ValidationError(f"Argument {name} should be true or false, not {type(value).__name__}.")
 
 
 def duration_argument(value: object, name: str) -> timedelta:
@@ -326,7 +294,7 @@ def duration_argument(value: object, name: str) -> timedelta:
     if isinstance(value, timedelta):
         # As a plain one, whatever class of another library it is of and however that counts.
         return timedelta.__pos__(value)
-    raise ValidationError(f"Argument {name} should be a timedelta, not {type(value).__name__}.")
+    raise ValidationError(f"Argument {name} should be a timedelta, not {shown(value)}.")
 
 
 def _argument(adapter: TypeAdapter[T], value: object, name: str) -> T:
@@ -341,6 +309,36 @@ def member_argument(value: object, cls: type[E], name: str) -> E:
     """Return a member of an enumeration, or raise ``ValidationError`` naming the argument."""
     try:
         return cls(cast("str", value))
-    except ValueError as error:
+    # Whatever else its comparison raises: the value may be of any class.
+    except (ValueError, TypeError, RecursionError) as error:
         known = ", ".join(member.value for member in cls)
-        raise ValidationError(f"Argument {name}: {error}; the values are {known}.") from error
+        raise ValidationError(
+            f"Argument {name}: {shown(value)} is not a valid {cls.__name__}; the values are {known}."
+        ) from error
+
+
+def flag_argument(value: bool, name: str) -> bool:  # noqa: FBT001  # the argument that is looked at
+    """Return a flag, or raise ``ValidationError`` naming the argument."""
+    if value is True or value is False:
+        return value
+    raise ValidationError(f"Argument {name} should be True or False, not {shown(value)}.")
+
+
+def function_argument(value: object, name: str) -> None:
+    """Raise ``ValidationError`` naming the argument when it cannot be called."""
+    if not callable(value):
+        raise ValidationError(f"Argument {name} should be a function, not {shown(value)}.")
+
+
+def members_argument(values: object, cls: type[E], name: str) -> tuple[E, ...]:
+    """Return members of an enumeration, or raise ``ValidationError`` naming the argument."""
+    # A text is a collection too, of its letters.
+    if isinstance(values, Iterable) and not isinstance(values, (str, bytes)):
+        given = cast("Iterable[object]", values)
+        return tuple(member_argument(value, cls, name) for value in given)
+    raise ValidationError(f"Argument {name} should be a collection of {cls.__name__}, not {shown(values)}.")
+
+
+def options_argument(value: T | None, cls: type[T]) -> T:
+    """Return the options of a list, the default ones for ``None``; everything else is no options."""
+    return cls() if value is None else instance_argument(value, cls, "options")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import ValidationError
 from twinstore.revalidation import revalidated
-from twinstore.scope import callable_argument
+from twinstore.scope import function_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +39,10 @@ def checked(
     Raises:
         ValidationError: ``change`` is not a function. The result raises what :func:`check_written` raises.
     """
-    given = callable_argument(change, "change")
+    function_argument(change, "change")
 
     def apply(stored: M | None) -> M | None:
-        returned = given(stored)
+        returned = change(stored)
         return None if returned is None else check_written(entity, tenant, key, model, returned)
 
     return apply

@@ -109,6 +109,6 @@ def test_what_a_caller_changes_later_is_not_what_was_checked() -> None:
 
 def test_a_model_that_holds_itself_is_refused() -> None:
     given = deepcopy(make_schedule("t", "s"))
-    given.__dict__["limits"] = given
+    object.__setattr__(given, "limits", given)
     with pytest.raises(ValidationError, match="holds itself"):
         revalidated(given, Schedule, "schedule")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.errors import ValidationError
 from twinstore.fields import INT32_MAX
@@ -22,16 +23,19 @@ from twinstore.scope import (
     id_argument,
     instant_argument,
     member_argument,
-    member_texts,
+    members_argument,
     options_argument,
     tenant_argument,
     text_argument,
     whole_argument,
 )
+from twinstore.telling import shown
 from twinstore.tenancy import ALL_TENANTS, Tenants
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+E = TypeVar("E", bound=StrEnum)
 
 NEWEST_RUNS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
 OLDEST_RUNS: Final = (SortKey("createdAt", time=True), SortKey("id"))
@@ -334,7 +338,7 @@ def dead_workers(now: datetime, threshold: object, limit: int) -> Query:
     """Return the query of ``WorkerRepository.find_dead``."""
     silence = duration_argument(threshold, "threshold")
     if silence <= timedelta(0):
-        raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
+        raise ValidationError(f"Argument threshold should be longer than zero, not {shown(threshold)}.")
     instant = instant_argument(now, "now")
     # Nobody was silent since before the calendar began.
     # In whole milliseconds as every stored instant; a server that cuts off the rest would find fewer.
@@ -389,6 +393,12 @@ def graph_job_events(scope: Tenants, job_uuid: str, limit: int, page_token: str 
         maximum=200,
         page_token=page_token,
     )
+
+
+def member_texts(values: Collection[E], enum: type[E], name: str) -> tuple[str, ...]:
+    """Return the texts of members of an enum, sorted, or raise ``ValidationError`` naming the argument."""
+    # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
+    return tuple(sorted({member.value for member in members_argument(values, enum, name)}))
 
 
 def _window(field: str, after: datetime | None, before: datetime | None, name: str) -> list[Condition]:

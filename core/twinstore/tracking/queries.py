@@ -13,9 +13,10 @@ from twinstore.scope import (
     duration_argument,
     id_argument,
     instant_argument,
-    member_texts,
+    members_argument,
     options_argument,
 )
+from twinstore.telling import shown
 from twinstore.tenancy import NO_TENANT
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
 from twinstore.tracking.sessions import SessionQueryOptions
@@ -84,7 +85,7 @@ def threshold_argument(threshold: object) -> timedelta:
     """Return a length of time, or raise ``ValidationError``."""
     length = duration_argument(threshold, "threshold")
     if length <= timedelta(0):
-        raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
+        raise ValidationError(f"Argument threshold should be longer than zero, not {shown(threshold)}.")
     return length
 
 
@@ -165,7 +166,11 @@ def available_machines(limit: int, page_token: str | None) -> Query:
 
 
 def _statuses(statuses: Collection[StrEnum] | None, cls: type[StrEnum]) -> list[Condition]:
-    return [] if statuses is None else [OneOf("status", member_texts(statuses, cls, "statuses"))]
+    if statuses is None:
+        return []
+    # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
+    values = sorted({status.value for status in members_argument(statuses, cls, "statuses")})
+    return [OneOf("status", tuple(values))]
 
 
 def _equal(field: str, value: str | None) -> list[Condition]:

@@ -14,6 +14,7 @@ from twinstore.errors import ValidationError
 from twinstore.leases import LeaseState
 from twinstore.scheduler.locks import LockInfo
 from twinstore.scope import duration_argument
+from twinstore.telling import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +62,7 @@ def lease_argument(lease: object) -> timedelta:
     """
     length = duration_argument(lease, "lease")
     if not SHORTEST <= length <= LONGEST:
-        raise ValidationError(f"Argument lease should be a timedelta from 1 s to 1 h, not {length!r}.")
+        raise ValidationError(f"Argument lease should be a timedelta from 1 s to 1 h, not {shown(lease)}.")
     return length - length % timedelta(milliseconds=1)
 
 
@@ -73,7 +74,7 @@ def timeout_argument(timeout: object) -> float:
     """
     length = duration_argument(timeout, "timeout")
     if length < timedelta(0):
-        raise ValidationError(f"Argument timeout should be a timedelta of 0 or more, not {length!r}.")
+        raise ValidationError(f"Argument timeout should be a timedelta of 0 or more, not {shown(timeout)}.")
     return length.total_seconds()
 
 
