@@ -32,6 +32,7 @@ PART: Final = 64
 WIDEST: Final = 4
 # What a value is to a measurement.
 OTHER, TEXT, MODEL, LIST, MAP = range(5)
+FORMS: Final[dict[object, int]] = {}
 FIXED: Final = (int, float, datetime, timedelta, Enum, type(None))
 SHOWN_KEY: Final = 300
 MEGABYTE: Final = 1_000_000
@@ -83,7 +84,10 @@ def most_of(row: Row) -> int:
     # By type and not by isinstance, because every row that is written passes here.
     while waiting:
         value = waiting.pop()
-        form = form_of(type(value))
+        kind = type(value)
+        form = FORMS.get(kind)
+        if form is None:
+            form = FORMS[kind] = form_of(kind)
         if form == TEXT:
             text = cast("str", value)
             total += len(text) if text.isascii() else WIDEST * len(text)
@@ -104,13 +108,12 @@ def most_of(row: Row) -> int:
     return total
 
 
-@cache
 def form_of(kind: type) -> int:
     """Return what the values of a type are."""
     if issubclass(kind, FIXED):
         return OTHER
     for base, form in ((str, TEXT), (BaseModel, MODEL), ((list, tuple), LIST)):
-        if issubclass(kind, base):  # type: ignore[arg-type]  # mypy takes the pairs for lists of types
+        if issubclass(kind, base):
             return form
     return MAP if issubclass(kind, Mapping) else OTHER
 

@@ -43,7 +43,7 @@ VALUES = st.recursive(
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | NAMES,
     lambda inner: st.lists(inner, max_size=30) | st.dictionaries(NAMES, inner, max_size=5),
     max_leaves=60,
 )
