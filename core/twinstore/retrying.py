@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -10,13 +9,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from twinstore.cancelling import given_up
 from twinstore.contention import TURNS
 from twinstore.errors import ConcurrencyError, ValidationError
+from twinstore.servicelog import note_lost_race
+from twinstore.telling import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["CONTENTION_SECONDS", "note_lost_race", "pauses", "repeat"]
-
-log = logging.getLogger("twinstore.retrying")
 
 T = TypeVar("T")
 
@@ -48,8 +47,10 @@ def pauses(
     Raises:
         ValidationError: fewer than one attempt.
     """
-    if attempts is not None and attempts < 1:
-        raise ValidationError(f"Argument attempts should be at least 1, not {attempts!r}.")
+    if attempts is not None and (type(attempts) is not int or attempts < 1):
+        raise ValidationError(
+            f"Argument attempts should be a whole number of at least 1, not {shown(attempts)}."
+        )
     # Counted from the first attempt, because a generator begins when it is first asked.
     end = clock() + seconds
     pause, number = FIRST_PAUSE, 1
@@ -85,10 +86,3 @@ def repeat(
                 if error.entity is None or not TURNS.wait(row, end - clock()):
                     sleep(pause)
         return action()
-
-
-def note_lost_race(error: ConcurrencyError, pause: float) -> None:
-    """Log that something lost against another writer and is repeated after a pause, in seconds."""
-    # Expected under contention, so that a host sees it only when it looks for it; without the key, as in
-    # every line of a log.
-    log.debug("lost against another writer on %s; repeated in %.0f ms", error.driver, 1000 * pause)

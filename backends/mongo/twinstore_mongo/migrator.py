@@ -23,6 +23,7 @@ from twinstore.migrations import (
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations, revert_files, revert_of
+from twinstore.servicelog import migrating, note_ready
 from twinstore_mongo.counters import numbering_differences
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
@@ -103,6 +104,7 @@ class MongoInitializer(Initializer, RevertsMigrations):
         return self.catalog.name
 
     @override
+    @migrating
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
@@ -185,6 +187,8 @@ class MongoInitializer(Initializer, RevertsMigrations):
                 module=self.module,
                 driver=DRIVER,
             )
+        level = max((step.name for step in plan.steps), default="none")
+        note_ready(self.module, DRIVER, store.capabilities.server_version, level)
 
     @property
     def _remedy(self) -> str:

@@ -22,6 +22,7 @@ from twinstore.scheduler.policy_jobs import LEASE, PolicyJobQueryOptions, Policy
 from twinstore.scheduler.rules import policy_jobs as rules
 from twinstore.scope import id_argument, instant_argument
 from twinstore.sizes import check_size
+from twinstore.telling import shown
 from twinstore.tenancy import Tenant
 
 if TYPE_CHECKING:
@@ -310,7 +311,9 @@ def end_of_lease(now: datetime, lease: object) -> datetime:
         ValidationError: it is no time, shorter than a millisecond, or ends after the year 9999.
     """
     if not isinstance(lease, timedelta) or lease < MILLISECOND:
-        raise ValidationError(f"Argument lease should be a time of at least one millisecond, not {lease!r}.")
+        raise ValidationError(
+            f"Argument lease should be a time of at least one millisecond, not {shown(lease)}."
+        )
     try:
         return instant_argument(now + lease, "lease")
     except OverflowError as error:
