@@ -32,6 +32,7 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.failures import duplicate, duplicate_id, not_found
+from twinstore.servicelog import note_lost
 from twinstore_postgres.columns import index_name
 from twinstore_postgres.deadlines import NoAnswer
 from twinstore_postgres.settings import DRIVER
@@ -294,7 +295,7 @@ def translate(
     message = f"{where}{_what(error)} {remedy}".rstrip()
     details = {"module": _module(subject), "entity": _entity(subject), "key": subject.key, "driver": DRIVER}
     if issubclass(kind, UnavailableError):
-        return kind(message, outcome=_outcome(error, outcome), **details)
+        return note_lost(kind(message, outcome=_outcome(error, outcome), **details))
     return kind(message, **details)
 
 

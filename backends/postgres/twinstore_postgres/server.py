@@ -21,6 +21,7 @@ from twinstore.errors import (
     UnavailableError,
 )
 from twinstore.forks import ForkSafeLock, Renewable, keep, renew_in_child
+from twinstore.servicelog import note_back, note_connected
 from twinstore_postgres.connecting import (
     Connection,
     ConnectionSource,
@@ -237,11 +238,13 @@ class ServerConnections(ConnectionSource, Renewable):
         version = check_version(connection)
         self._guard.check(connection)
         self._version = version
+        release = f"{version // 10000}.{version % 10000}"
+        note_connected(DRIVER, release, self.target.database, self.target.place)
 
     def _new_pool(self) -> Pool:
         keep_messages()
         pool: Pool = ConnectionPool(
-            self.target.conninfo,
+            self.target.conninfo.get_secret_value(),
             connection_class=self._unprepared_kind if self.pooled else self._kind,
             kwargs={
                 "autocommit": True,
@@ -263,6 +266,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def _configure(self, connection: Connection) -> None:
         """Set up a new connection of the pool."""
         adopt(connection)
+        note_back(DRIVER, lambda: self.target.place)
 
     @property
     def _cleaner(self) -> Callable[[Connection], None] | None:

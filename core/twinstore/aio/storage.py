@@ -10,6 +10,7 @@ from twinstore.aio.installed import AsyncModuleAttributes, facade_of
 from twinstore.aio.module_parts import AsyncInitializer, AsyncModuleSessions, in_one_thread, observing
 from twinstore.aio.threads import SharedThreads
 from twinstore.errors import ConcurrencyError, ValidationError
+from twinstore.forgetting import without_locals
 from twinstore.retrying import note_lost_race, pauses
 from twinstore.storage import open_storage as open_sync_storage
 
@@ -230,6 +231,7 @@ class AsyncStorage(AsyncModuleAttributes):
         await self.close()
 
 
+@without_locals
 def open_storage(
     config: ConfigSource = None,
     *,
