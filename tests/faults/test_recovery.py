@@ -17,6 +17,7 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 import twinstore
+from tests.contract.deployments.wire import line_to
 from tests.faults.silence import (
     connected_to,
     ended_together,
@@ -217,14 +218,14 @@ def test_the_reason_of_a_lost_connection_is_one_sentence(server: PostgresServer)
     def lose() -> None:
         with storage.transaction(TENANT) as unit:
             unit.runs.create(make_run(TENANT, "lost"))
-            with psycopg.connect(server.superuser_url(), autocommit=True) as admin:
-                admin.execute(
-                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = %s", (ROLE,)
-                )
+            line.cut()
             unit.runs.get(TENANT, "lost")
 
-    with open_at(server) as storage, pytest.raises(UnavailableError) as caught:
-        lose()
+    with line_to(("127.0.0.1", server.port)) as line:
+        url = server.app_url().replace(f":{server.port}/", f":{line.port}/")
+        with open_at(server, ConnectionString=url) as storage, pytest.raises(UnavailableError) as caught:
+            lose()
+    assert "closed the connection unexpectedly" in caught.value.message
     assert re.search("probably|\n", caught.value.message) is None
 
 
