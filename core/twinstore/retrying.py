@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.cancelling import given_up
+from twinstore.contention import TURNS
 from twinstore.errors import ConcurrencyError, ValidationError
 from twinstore.servicelog import note_lost_race
 from twinstore.telling import shown
@@ -66,13 +67,22 @@ def repeat(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """Return the result of ``action``, repeating it after ``ConcurrencyError`` as :func:`pauses` allows."""
-    for pause in pauses(attempts, seconds=seconds, clock=clock):
-        try:
-            return action()
-        except ConcurrencyError as error:
-            if given_up():  # nobody waits for the winner any more
-                raise
-            note_lost_race(error, pause)
-            sleep(pause)
-    return action()
+    """Return the result of ``action``, repeating it after ``ConcurrencyError`` as :func:`pauses` allows.
+
+    Threads of this process that lost against one row repeat one after the other; see
+    :mod:`twinstore.contention`.
+    """
+    end = clock() + seconds
+    with TURNS.repetition():
+        for pause in pauses(attempts, seconds=seconds, clock=clock):
+            try:
+                return action()
+            except ConcurrencyError as error:
+                if given_up():  # nobody waits for the winner any more
+                    raise
+                note_lost_race(error, pause)
+                row = (error.driver, error.module, error.entity, error.key)
+                # Whoever was first is done then, which no pause could tell better.
+                if error.entity is None or not TURNS.wait(row, end - clock()):
+                    sleep(pause)
+        return action()

@@ -12,13 +12,13 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-import psutil
 import psycopg
 import pytest
 from psycopg_pool import ConnectionPool
 
 import twinstore
 from tests.faults.silence import (
+    connected_to,
     ended_together,
     frozen,
     most_connections,
@@ -26,8 +26,9 @@ from tests.faults.silence import (
     settings_of,
     timed,
 )
-from twinstore.errors import DuplicateError, UnavailableError
+from twinstore.errors import ConfigurationError, DuplicateError, UnavailableError
 from twinstore.testing.scheduler.builders import make_run
+from twinstore.tracking.catalog import SESSIONS
 from twinstore_embedded import Shutdown
 from twinstore_postgres import deadlines
 
@@ -163,11 +164,36 @@ def test_waiting_callers_open_no_connection_beside_the_pool(
     server: PostgresServer, *, long_form: bool
 ) -> None:
     most, callers = (5, 400) if long_form else (2, 60)
-    with most_connections(server, ROLE) as highest, open_at(server, PoolMax=most) as storage:
+    # All are served in the end, however busy the machine is: here it is only counted.
+    patient = {"PoolMax": most, "PoolTimeoutMs": round(JOIN_SECONDS * 1000)}
+    with most_connections(server, ROLE) as highest, open_at(server, **patient) as storage:
         ended = ended_together({str(number): lambda: hold(storage) for number in range(callers)})
-        ready = ended_together({str(number): storage.check_ready for number in range(callers)})
+        ready = ended_together({str(number): storage.check_ready for number in range(2 * most)})
     assert [str(one) for one in (*ended.values(), *ready.values()) if one.error is not None] == []
     assert highest[0] == most
+
+
+def test_bulk_work_needs_no_connection_of_the_pool_and_looks_at_its_role_itself(
+    server: PostgresServer,
+) -> None:
+    """Also in a module that is used for the first time while the whole pool is lent."""
+    table = b"tracking.sessions"
+    with (
+        psycopg.connect(server.superuser_url(database="twinstore"), autocommit=True) as admin,
+        twinstore.open_storage(settings_of(server, PoolMax=1, PoolTimeoutMs=500)) as opened,
+    ):
+        opened.tracking.initializer.ensure_migrations()
+        with opened.scheduler.sessions.open(TENANT) as session:
+            session.runs.get(TENANT, "nobody")
+            assert opened.tracking.bulk.counts(SESSIONS) == {}
+        admin.execute(b"ALTER TABLE " + table + b" OWNER TO twinstore_app")
+        try:
+            with twinstore.open_storage(settings_of(server)) as other:
+                other.scheduler.runs.get(TENANT, "nobody")
+                with pytest.raises(ConfigurationError, match="owns the tables of schema tracking"):
+                    other.tracking.bulk.counts(SESSIONS)
+        finally:
+            admin.execute(b"ALTER TABLE " + table + b" OWNER TO twinstore_owner")
 
 
 def test_waiting_for_locks_opens_no_connection_beyond_their_limit(server: PostgresServer) -> None:
@@ -183,12 +209,6 @@ def test_waiting_for_locks_opens_no_connection_beyond_their_limit(server: Postgr
         ended = ended_together({str(number): partial(lock, str(number)) for number in range(20)})
     assert [str(one) for one in ended.values() if one.error is not None] == []
     assert max(open_now) <= 3
-
-
-def connected_to(server: PostgresServer) -> int:
-    """Return how many connections this process has to a server; those that it has closed linger there."""
-    found = psutil.Process().net_connections("tcp4")
-    return sum(one.status == "ESTABLISHED" and one.raddr[1:] == (server.port,) for one in found)
 
 
 def test_the_reason_of_a_lost_connection_is_one_sentence(server: PostgresServer) -> None:

@@ -225,3 +225,25 @@ def test_the_setting_is_taken_for_one_module_alone(key: str) -> None:
     assert isinstance(settings, PostgresSettings)
     secret = getattr(settings, key)
     assert (secret.get_secret_value(), settings.transaction_pooler) == ("host=own", True)
+
+
+def test_a_peer_that_is_gone_is_noticed_unless_the_connection_string_says_otherwise() -> None:
+    ours = target_of(SecretStr("host=h"), PostgresSettings(), purpose="x").conninfo
+    assert {
+        "keepalives_idle=30",
+        "keepalives_interval=10",
+        "keepalives_count=3",
+        "tcp_user_timeout=30000",
+    } <= {*ours.get_secret_value().split()}
+    given = "host=h keepalives_idle=7 tcp_user_timeout=0 connect_timeout=3"
+    theirs = target_of(SecretStr(given), PostgresSettings(), purpose="x").conninfo.get_secret_value().split()
+    assert {"keepalives_idle=7", "tcp_user_timeout=0", "connect_timeout=3", "keepalives_count=3"} <= {*theirs}
+
+
+def test_a_round_trip_lasts_a_little_longer_than_a_statement_or_for_ever() -> None:
+    def limit(timeout: int) -> float | None:
+        settings = PostgresSettings(statement_timeout_ms=timeout)
+        return target_of(SecretStr("host=h"), settings, purpose="x").limit
+
+    assert limit(2000) == 7
+    assert limit(0) is None

@@ -31,7 +31,7 @@ from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.concurrency import calls_at_once
 from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
-from twinstore_mongo.shared_database import check_collections
+from twinstore_mongo.shared_database import check_collections, check_module
 from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
@@ -210,7 +210,16 @@ class Connection(Renewable):
                     f"{entity.name} below Collections from the settings of MongoDB.",
                     driver=DRIVER,
                 )
-        check_collections({entity.name: self.collection_name(entity) for entity in entities})
+        names = {entity.name: self.collection_name(entity) for entity in entities}
+        check_collections(names)
+        if entities:
+            check_module(names, entities[0].module, self._open_modules())
+
+    def _open_modules(self) -> dict[str, frozenset[str]]:
+        """Return the collections of the modules that this storage has open in the database, by module."""
+        server = digest_of_secret(self._settings.connection_string) or id(self._settings.client)
+        place = (DRIVER, "collections", server, self._settings.database)
+        return self._resources.share(place, dict[str, frozenset[str]], lambda _: None, renews_itself=True)
 
     def collection_name(self, entity: Entity) -> str:
         """Return the name of the collection of an entity; the settings may replace what has a setting."""

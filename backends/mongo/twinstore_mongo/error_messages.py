@@ -221,6 +221,17 @@ def too_large(error: Exception, where: Where) -> TwinstoreError:
     )
 
 
+def too_much(error: Exception, where: Where) -> TwinstoreError:
+    """A transaction has written more than the server can take back."""
+    del error
+    return ValidationError(
+        f"One unit of work has written more than {where.server} takes in a transaction, at {where.subject}; "
+        "nothing was written. Write less in one unit, or give the server more cache "
+        "(storage.wiredTiger.engineConfig.cacheSizeGB).",
+        **where.location,
+    )
+
+
 def unencodable(error: Exception, where: Where) -> TwinstoreError:
     """A value has no BSON form."""
     return ValidationError(

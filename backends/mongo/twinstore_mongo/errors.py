@@ -92,9 +92,10 @@ CODES: Final[dict[int, Translation]] = {
     239: error_messages.lost_history,  # SnapshotTooOld
     246: error_messages.concurrency,  # SnapshotUnavailable
     251: error_messages.concurrency,  # NoSuchTransaction
-    257: error_messages.too_large,  # TransactionTooLarge
+    257: error_messages.too_much,  # TransactionTooLarge
     262: error_messages.timed_out,  # ExceededTimeLimit
     290: error_messages.concurrency,  # TransactionExceededLifetimeLimitSeconds
+    388: error_messages.too_much,  # TransactionTooLargeForCache
     8000: error_messages.rejected_login,  # AtlasError
     9001: error_messages.unavailable,  # SocketException
     10107: error_messages.refused_write,  # NotWritablePrimary

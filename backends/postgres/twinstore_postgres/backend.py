@@ -170,14 +170,12 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         self._look(seconds, monotonic() + seconds)
 
     def _look(self, seconds: float, end: float | None) -> None:
-        """Look at server, role and schema: ``seconds`` for a connection, until ``end`` for all of it."""
-        with (
-            self._server.connection(seconds) as connection,
-            until(connection, end),
-            translated(outcome=Outcome.NOT_APPLIED),
-            self._server.transport.settled(connection),
-        ):
-            self._initializer.check_applied(connection)
+        """Look at server, role and schema: ``seconds`` for a first answer, until ``end`` for all."""
+        with self._server.connection(seconds) as connection, translated(outcome=Outcome.NOT_APPLIED):
+            with until(connection, monotonic() + seconds if end is None else end):
+                connection.execute("SELECT 1", prepare=False)
+            with until(connection, end), self._server.transport.settled(connection):
+                self._initializer.check_applied(connection)
 
     @override
     def close(self) -> None:

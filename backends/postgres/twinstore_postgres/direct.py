@@ -46,9 +46,8 @@ class Direct:
 
     def guard(self, module: ModuleSpec[object]) -> None:
         """Check before the next use that row-level security of a module is in force and binds the role."""
-        # What the pool's own connection string names is checked with the pool.
-        if self._settings.transaction_pooler or self._settings.direct_connection_string is not None:
-            self._guard.add(module)
+        # Also where it is the role of the pool: what the pool has checked may have been another module.
+        self._guard.add(module)
 
     def target_for(self, use: Use, own: SecretStr | None, *, read_only: bool = False) -> Callable[[], Target]:
         """Return what tells where to connect for what a transaction pooler cannot carry.
