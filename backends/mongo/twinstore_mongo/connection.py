@@ -217,7 +217,7 @@ class Connection(Renewable):
 
     def _open_modules(self) -> dict[str, frozenset[str]]:
         """Return the collections of the modules that this storage has open in the database, by module."""
-        server = self._url or id(self._settings.client)
+        server = digest_of_secret(self._settings.connection_string) or id(self._settings.client)
         place = (DRIVER, "collections", server, self._settings.database)
         return self._resources.share(place, dict[str, frozenset[str]], lambda _: None, renews_itself=True)
 
