@@ -32,7 +32,7 @@ class PlainMongo(AwaitedCalls):
         """Take a client and the database."""
         database = client.get_database(
             name,
-            codec_options=DECODING,  # type: ignore[arg-type]  # as the driver
+            codec_options=DECODING,
             read_preference=ReadPreference.PRIMARY,
             write_concern=MAJORITY_WRITE,
             read_concern=MAJORITY_READ,

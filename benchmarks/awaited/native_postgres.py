@@ -64,7 +64,7 @@ async def open_pool(settings: PostgresSettings, size: int) -> Pool:
     """Open a pool with the settings that connections of the driver have."""
     target = target_of(settings.connection_string, settings, purpose="The benchmark")
     pool: Pool = AsyncConnectionPool(
-        target.conninfo,
+        target.conninfo.get_secret_value(),
         connection_class=OwnAsyncConnection,
         kwargs={"autocommit": True, "prepare_threshold": 0},
         min_size=size,
@@ -120,7 +120,7 @@ class PlainPostgres(AwaitedCalls):
             cursor = connection.cursor()
             async with connection.pipeline():
                 await connection.execute(SET_TENANT, (told,))
-                await cursor.execute(sql.SQL(step[0].decode()), step[1], binary=True)  # type: ignore[arg-type]  # of the driver
+                await cursor.execute(sql.SQL(step[0].decode()), step[1], binary=True)
         return await cursor.fetchall() if cursor.description else []
 
     @override

@@ -234,9 +234,9 @@ def test_a_peer_that_is_gone_is_noticed_unless_the_connection_string_says_otherw
         "keepalives_interval=10",
         "keepalives_count=3",
         "tcp_user_timeout=30000",
-    } <= {*ours.split()}
+    } <= {*ours.get_secret_value().split()}
     given = "host=h keepalives_idle=7 tcp_user_timeout=0 connect_timeout=3"
-    theirs = target_of(SecretStr(given), PostgresSettings(), purpose="x").conninfo.split()
+    theirs = target_of(SecretStr(given), PostgresSettings(), purpose="x").conninfo.get_secret_value().split()
     assert {"keepalives_idle=7", "tcp_user_timeout=0", "connect_timeout=3", "keepalives_count=3"} <= {*theirs}
 
 

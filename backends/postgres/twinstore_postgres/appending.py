@@ -49,7 +49,7 @@ def attempt(
         last = (statements.last_number(table, sequence_field(entity)), key)
         # Its key alone: the parent may be large, and nothing else of it matters to its log.
         lock = (
-            statements.lock_key(above, scope_kind(parent.scope)),
+            statements.lock_row_key(above, scope_kind(parent.scope)),
             (*key, *owner_values(above, parent.scope)),
         )
         # One round trip, in this order: at READ COMMITTED the number is read after the lock is granted.

@@ -32,7 +32,7 @@ __all__ = [
     "last_number",
     "lock",
     "lock_and_tell",
-    "lock_key",
+    "lock_row_key",
     "next_number",
     "put",
     "raise_counter",
@@ -122,7 +122,7 @@ def lock_and_tell(table: Table, kind: ScopeKind, unique: str | None = None, *, b
 
 
 @cache
-def lock_key(table: Table, kind: ScopeKind) -> bytes:
+def lock_row_key(table: Table, kind: ScopeKind) -> bytes:
     """Return the statement that locks one row and reads its key alone."""
     template = FIND_KEY if table.entity.append_only else LOCK_KEY
     return table.statement(template, found=_found(table, kind, None))

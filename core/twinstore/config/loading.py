@@ -71,8 +71,8 @@ def _path_of(source: object, what: str) -> Path:
     Raises:
         ConfigurationError: something else stands there, such as a connection string.
     """
-    found = os.fspath(cast("os.PathLike[str]", source)) if isinstance(source, os.PathLike) else source
-    text = cast("object", found)
+    # Safe, because what comes out is looked at next.
+    text: object = os.fspath(cast("os.PathLike[str]", source)) if isinstance(source, os.PathLike) else source
     if not isinstance(text, str):
         kind = type(source).__name__
         raise ConfigurationError(f"{what} should be a mapping or the path of a settings file, not {kind}.")
