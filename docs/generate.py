@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from docs.parts import (
+    aio,
     capabilities,
     commands,
     drivers,
@@ -48,6 +49,7 @@ PART: Final = re.compile(
 def static_parts() -> dict[str, Callable[[], str]]:
     """Return the parts that the code alone decides."""
     return {
+        "aio": aio.difference_table,
         "errors": errors.error_table,
         "tool-errors": errors.tool_error_table,
         "exit-codes": errors.exit_table,

@@ -7,8 +7,10 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from twinstore.apart import ApartAccess, UnitsOfCallers
 from twinstore.backend import Lifetime
 from twinstore.guard import GuardedAccess
+from twinstore.serial import SerialAccess, one_at_a_time, turn_of
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -30,6 +32,7 @@ class AccessBackend(ABC, Generic[R]):
         self._module = module
         self._repositories: R | None = None
         self._lifetime = Lifetime(self.driver)
+        self._units = UnitsOfCallers()
 
     @property
     @abstractmethod
@@ -73,7 +76,7 @@ class AccessBackend(ABC, Generic[R]):
         """The repositories, each call on its own; methods documented as atomic open their own unit."""
         # At first use, because the constructor of the driver has not ended when this base's runs.
         if self._repositories is None:
-            self._repositories = self._over(self.unbound())
+            self._repositories = self._over(ApartAccess(self.unbound(), self._units))
         return self._repositories
 
     def close(self) -> None:
@@ -84,19 +87,24 @@ class AccessBackend(ABC, Generic[R]):
     def session(self, scope: Scope, *, causal_consistency: bool) -> Generator[R]:
         """Open repositories bound to one session; see :meth:`ModuleBackend.session`."""
         self._lifetime.check()
-        with self.open_session(scope, causal_consistency=causal_consistency) as access:
-            yield self._over(access)
+        opening = self.open_session(scope, causal_consistency=causal_consistency)
+        with one_at_a_time(opening) as (access, turn):
+            yield self._over(SerialAccess(ApartAccess(access, self._units), turn))
 
     @contextmanager
     def transaction(self, scope: Scope, *, read_only: bool) -> Generator[R]:
         """Open repositories bound to one transaction; see :meth:`ModuleBackend.transaction`."""
         self._lifetime.check()
-        with self.open_transaction(scope, read_only=read_only) as access:
-            yield self._over(access)
+        opening = self.open_transaction(scope, read_only=read_only)
+        with self._units.opened() as rows, one_at_a_time(opening) as (access, turn):
+            yield self._over(SerialAccess(ApartAccess(access, self._units, rows), turn))
+            # Some drivers could still commit, and others could not.
+            self._lifetime.check()
 
     def bind(self, handle: object, scope: Scope) -> R:
         """Return repositories that join a caller's own handle; see :meth:`ModuleBackend.bind`."""
-        return self._over(self.join(handle, scope))
+        access = ApartAccess(self.join(handle, scope), self._units)
+        return self._over(SerialAccess(access, turn_of(handle)))
 
     def _over(self, access: Access) -> R:
         return self._module.repositories(GuardedAccess(access, self._lifetime))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_pascal
+from typing_extensions import override
 
 from twinstore.errors import (
     ConfigurationError,
@@ -17,6 +18,7 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.forks import OwnProcess
+from twinstore.redaction import MASK, is_secret_key, mask_secret_url
 from twinstore.resources import SharedResources
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ __all__ = [
     "Capabilities",
     "ModuleBackend",
     "OpenRequest",
+    "ReadyWithin",
     "SharedResources",
     "UnitState",
     "write_refused",
@@ -67,7 +70,8 @@ class Capabilities:
         bulk: tools can copy and verify; a first driver may do without.
         bulk_target: with ``bulk``: tools can also copy into it. Without, it is a source only.
         time_precision_ms: the finest stored step of an instant, in milliseconds.
-        largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own.
+        largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own. Our
+            calls write rows of up to 16.7 MB on every driver; what others have stored may be larger.
     """
 
     backend: str
@@ -129,6 +133,14 @@ class BackendSettings(BaseModel):
         hide_input_in_errors=True,
         arbitrary_types_allowed=True,
     )
+
+    @override
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        """Show values without a secret, also where the author of a driver has taken plain text for it."""
+        for name, value in super().__repr_args__():
+            if isinstance(value, str):
+                value = MASK if is_secret_key(name or "") else mask_secret_url(value)  # noqa: PLW2901
+            yield name, value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +340,23 @@ class ModuleBackend(Protocol[R_co]):
         """Release what this module opened and does not share; a second call does nothing.
 
         Every later call through what it handed out is a ``ConfigurationError``.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadyWithin(Protocol):
+    """A driver that can say within a given time whether it is ready.
+
+    Without it the storage asks :meth:`ModuleBackend.check_ready` on a thread of its own, and leaves it there
+    when the time is over.
+    """
+
+    def check_ready_within(self, timeout_ms: int) -> None:
+        """Do what :meth:`ModuleBackend.check_ready` does, within some milliseconds.
+
+        Raises:
+            UnavailableError: also when the time was not enough; the message says what was waited for.
         """
         ...
 

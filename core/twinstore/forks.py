@@ -10,20 +10,28 @@ from __future__ import annotations
 
 import logging
 import os
+from _thread import RLock
 from contextlib import contextmanager
-from threading import Lock
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, SupportsIndex, TypeVar
 from weakref import WeakSet
 
 from typing_extensions import override
 
-from twinstore.errors import TransactionAbortedError
+from twinstore.errors import ConfigurationError, TransactionAbortedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from types import TracebackType
 
-__all__ = ["ForkSafeLock", "OwnProcess", "Renewable", "ending", "keep", "of_one_process", "renew_in_child"]
+__all__ = [
+    "ForkSafeLock",
+    "OwnProcess",
+    "Renewable",
+    "StaysInProcess",
+    "ending",
+    "keep",
+    "of_one_process",
+    "renew_in_child",
+]
 
 log = logging.getLogger("twinstore.forks")
 
@@ -99,30 +107,43 @@ class OwnProcess:
             )
 
 
-class ForkSafeLock(Renewable):
-    """A lock that is free in a forked child, whoever held it in the parent at the moment of the fork."""
+class StaysInProcess:
+    """Base of what has connections: no pickle or copy of it would have any."""
 
-    __slots__ = ("_lock",)
+    @override
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse, where a pool of processes would pass it as an argument.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            f"A {type(self).__name__} cannot be copied or passed to another process; pass the settings, and "
+            "open a storage there, for instance in the initializer of a pool of processes."
+        )
+
+
+class ForkSafeLock(RLock):  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]  # final in the stubs only
+    """A lock that is free in a forked child, whichever other thread held it in the parent at the fork.
+
+    Re-entrant. Its ``with`` statement is that of the interpreter: with methods in Python, the handler of a
+    signal could raise between taking the lock and the block that gives it back.
+    """
 
     def __init__(self) -> None:
         """Start free."""
-        self._lock = Lock()
+        super().__init__()
         renew_in_child(self)
 
-    @override
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread has it."""
+        return bool(self._is_owned())  # type: ignore[attr-defined]
+
     def renew(self) -> None:
-        """Be free in a forked child."""
-        self._lock = Lock()
-
-    def __enter__(self) -> None:
-        """Wait for the lock and take it."""
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give it back."""
-        self._lock.release()
+        """Be free in a forked child, unless the thread that forked is in the block."""
+        if not self.is_mine:
+            self._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -19,13 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from twinstore.errors import ConfigurationError
-from twinstore.generate_handles import (
-    BLOCK,
-    HANDLE_IMPORTS,
-    handed_out,
-    handle_class,
-    handles_of,
-)
+from twinstore.generate_handles import BLOCK, HANDLE_IMPORTS, asked, handed_out, handle_class, handles_of
 from twinstore.generate_stubs import shipped_modules, stubs
 from twinstore.modules import ModuleSpec, module_spec
 
@@ -33,6 +27,7 @@ __all__ = ["Facade", "aio_files", "facades", "update_files"]
 
 # Under a name of its own, because a module may have an entity of that name.
 THREADS: Final = "CallThreads"
+SHARED: Final = "SharedThreads"
 HEADER: Final = '''"""{title} for asyncio, as ``twinstore dev aio`` wrote it."""
 
 from __future__ import annotations
@@ -233,7 +228,7 @@ def session_file(source: Source, found: tuple[Facade, ...]) -> str:
     ]
     lazy = [
         f"    from {source.storage_module} import {storage}",
-        f"    from twinstore.aio.threads import {THREADS}",
+        f"    from twinstore.aio.threads import {THREADS}, {SHARED}",
     ]
     return "\n\n".join(
         [
@@ -291,8 +286,9 @@ def method(node: ast.FunctionDef, handles: frozenset[str]) -> str:
     returns, body = ast.unparse(node.returns or node), f"return await self._threads.run({call})"
     if found := handed_out(node, handles):
         name, always = found
+        call = asked(node, positional, keywords)
         # The synchronous contract says that it always is; the type of what is awaited does not.
-        returns, given = f"Async{returns}", f"await handed_out(partial({call}), Async{name})"
+        returns, given = f"Async{returns}", f"await handed_out(self._threads, {call}, Async{name})"
         body = f'return cast("Async{name}", {given})' if always else f"return {given}"
     return "\n".join(
         [
@@ -327,7 +323,7 @@ def storage_class(session: str, storage: str) -> str:
         [
             f"class Async{storage}({bases}):",
             '    """Repositories, services, sessions and units of work."""\n',
-            f"    def __init__(self, storage: {storage}, threads: {THREADS}) -> None:",
+            f"    def __init__(self, storage: {storage}, threads: {SHARED}) -> None:",
             '        """Take the synchronous storage and the threads to call it in."""',
             f"        super().__init__(storage, threads, Async{session})",
             f"        Async{session}.__init__(self, storage.unbound, threads)",

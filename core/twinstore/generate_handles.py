@@ -10,19 +10,20 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["BLOCK", "HANDLE_IMPORTS", "handed_out", "handle_class", "handles_of"]
+__all__ = ["BLOCK", "HANDLE_IMPORTS", "asked", "handed_out", "handle_class", "handles_of"]
 
 BLOCK: Final = "AbstractContextManager"
 # What a file with handles needs besides; ruff removes what one does not use.
 HANDLE_IMPORTS: Final = {
-    "import asyncio",
     "from contextlib import AbstractAsyncContextManager",
-    "from functools import partial",
     "from types import TracebackType",
     "from typing import Self, cast",
-    "from twinstore.aio.handles import entered, handed_out",
+    "from twinstore.aio.handles import entered, handed_out, left",
 }
 ENTER: Final = "__enter__"
+# By this name a Protocol says how long its caller is ready to wait.
+TIMEOUT: Final = "timeout"
+KEYWORD: Final = f"{TIMEOUT}={TIMEOUT}"
 
 
 def handles_of(tree: ast.Module, definition: ast.ClassDef) -> Iterator[ast.ClassDef]:
@@ -55,6 +56,14 @@ def handed_out(node: ast.FunctionDef, handles: frozenset[str]) -> tuple[str, boo
             return None
 
 
+def asked(node: ast.FunctionDef, positional: list[str], keywords: list[str]) -> str:
+    """Return the call of a method that hands out a handle; it is made when a thread is free for it."""
+    # Whatever time the caller gave has begun with his own call.
+    given = [f"left({name}, waited)" if name == TIMEOUT else name for name in positional]
+    named = [f"{TIMEOUT}=left({TIMEOUT}, waited)" if item == KEYWORD else item for item in keywords]
+    return f"lambda waited: self._sync.{node.name}({', '.join([*given, *named])})"
+
+
 def handle_class(protocol: ast.ClassDef) -> str:
     """Return the class of a handle for asyncio."""
     functions = [node for node in protocol.body if isinstance(node, ast.FunctionDef)]
@@ -63,7 +72,7 @@ def handle_class(protocol: ast.ClassDef) -> str:
             f"class Async{protocol.name}:",
             f'    """Awaits a :class:`{protocol.name}`, whose contracts hold."""\n',
             f"    def __init__(self, sync: {protocol.name}, threads: CallThreads) -> None:",
-            '        """Take the synchronous handle and the thread to call it in."""',
+            '        """Take the synchronous handle and the threads to call it in."""',
             "        self._sync = sync",
             "        self._threads = threads\n",
             *(member(node) for node in functions if not node.name.startswith("_")),
@@ -76,7 +85,7 @@ def handle_class(protocol: ast.ClassDef) -> str:
             "        trace: TracebackType | None",
             "    ) -> None:",
             '        """Leave the synchronous handle."""',
-            "        await asyncio.shield(self._threads.run(self._sync.__exit__, kind, error, trace))\n",
+            "        await self._threads.finish(self._sync.__exit__, kind, error, trace)\n",
         ]
     )
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
-from twinstore.backend import Lifetime
+from twinstore.attempts import SharedAttempt
+from twinstore.backend import Lifetime, ReadyWithin
+from twinstore.errors import Outcome, TimeoutExceededError
+from twinstore.forks import StaysInProcess
 from twinstore.observing.proxies import observed, observed_session
 from twinstore.options import ModuleOptions
 from twinstore.retrying import repeat
-from twinstore.scope import bound_scope
+from twinstore.scope import bound_scope, flag_argument, function_argument, whole_argument
 from twinstore.units import OpenUnits
 
 if TYPE_CHECKING:
@@ -26,12 +29,34 @@ if TYPE_CHECKING:
 
 __all__ = ["ModuleSessions", "ModuleStorage"]
 
+P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
 
+# Of a driver that does not say how many.
+DEFAULT_CONCURRENCY: Final = 10
 
-class ModuleSessions(Generic[R_co, S_co]):
+
+class WhileOpen:
+    """Makes the calls of a part that was handed out, as long as the storage is open."""
+
+    def __init__(self, lifetime: Lifetime) -> None:
+        """Take whether the storage is open."""
+        self._lifetime = lifetime
+
+    def run(self, name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a call.
+
+        Raises:
+            ConfigurationError: the storage is closed; the part would connect again, and nobody close that.
+        """
+        del name
+        self._lifetime.check()
+        return call(*args, **kwargs)
+
+
+class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
     """The session factory."""
 
     def __init__(
@@ -76,12 +101,13 @@ class ModuleSessions(Generic[R_co, S_co]):
     ) -> Generator[S_co]:
         """Open a session as :meth:`open` does, of whose length somebody else tells the observers."""
         self._lifetime.check()
+        flag_argument(causal_consistency, "causal_consistency")
         scope = bound_scope(tenant_id, purpose, self.notifier, without_tenant=self._without_tenant)
         with self._backend.session(scope, causal_consistency=causal_consistency) as repositories:
             yield self._make(repositories)
 
 
-class ModuleStorage(ABC, Generic[R_co, S_co]):
+class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
     """What a host holds of a module. It connects on first use and closes only what it opened.
 
     ``R`` is the set of repositories of the module, ``S`` its session: repositories and services by attribute.
@@ -115,10 +141,12 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         # Made once: every call of a host that opens no session goes through it.
         self._unbound = self._observed_over(backend.repositories)
         self._lifetime = Lifetime(backend.driver)
+        self._while_open = WhileOpen(self._lifetime)
         self.sessions = ModuleSessions(
             backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
         )
         self.open_units = OpenUnits()
+        self._looking: SharedAttempt[None] = SharedAttempt()
 
     @property
     def admits_no_tenant(self) -> bool:
@@ -155,6 +183,12 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         return self._backend.driver
 
     @property
+    def concurrency(self) -> int:
+        """How many calls the driver can serve at the same time, as it says itself; it does not connect."""
+        found = getattr(self._backend, "concurrency", None)
+        return found if isinstance(found, int) and found > 0 else DEFAULT_CONCURRENCY
+
+    @property
     def _open(self) -> ModuleBackend[R_co]:
         """The driver, while the storage is open."""
         self._lifetime.check()
@@ -174,7 +208,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
     @property
     def initializer(self) -> Initializer:
         """Creates and upgrades the schema."""
-        found = self._open.initializer
+        found = observed(self._open.initializer, self._while_open)
         return found if self._notifier is None else observed(found, self._notifier)
 
     @property
@@ -184,7 +218,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         Raises:
             UnsupportedCapabilityError: the driver does without.
         """
-        return self._open.bulk
+        return observed(self._open.bulk, self._while_open)
 
     def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
@@ -215,6 +249,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
     ) -> Generator[S_co]:
         """Open a unit as :meth:`transaction` does, of whose length somebody else tells the observers."""
+        flag_argument(read_only, "read_only")
         scope = bound_scope(tenant_id, purpose, self._notifier, without_tenant=self.admits_no_tenant)
         # Noted before the driver opens anything: a second unit could wait for rows of the first one for ever.
         with self.open_units.opened(), self._open.transaction(scope, read_only=read_only) as repositories:
@@ -243,6 +278,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
             ConcurrencyError: the unit lost against others at every attempt.
             ValidationError: ``attempts`` is less than 1, or units would nest.
         """
+        function_argument(fn, "fn")
 
         def once() -> T:
             with self.transaction(tenant_id, purpose=purpose) as unit:
@@ -264,12 +300,45 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         repositories = self._open.bind(handle, scope)
         return self._observed_over(repositories, in_unit=True)
 
-    def check_ready(self) -> None:
-        """Connect and check server, roles and schema; see :meth:`ModuleBackend.check_ready`."""
+    def check_ready(self, *, timeout_ms: int | None = None) -> None:
+        """Connect and check server, roles and schema; see :meth:`ModuleBackend.check_ready`.
+
+        Args:
+            timeout_ms: after how many milliseconds the store counts as not ready, for a probe that waits no
+                longer itself; by default five seconds for a server to be found, and for each question to it
+                what any call may take.
+
+        Raises:
+            MigrationError: a migration is pending.
+            ConfigurationError: an unsafe role or an unsuitable server.
+            UnavailableError: the server cannot be reached, or was not in time.
+        """
+        if timeout_ms is not None:
+            whole_argument(timeout_ms, "timeout_ms")
         if self._notifier is None:
-            self._open.check_ready()
+            self._look(timeout_ms)
         else:
-            self._notifier.run("check_ready", self._open.check_ready)
+            self._notifier.run("check_ready", lambda: self._look(timeout_ms))
+
+    def _look(self, timeout_ms: int | None) -> None:
+        backend = self._open
+        if timeout_ms is None:
+            backend.check_ready()
+        elif isinstance(backend, ReadyWithin):
+            backend.check_ready_within(timeout_ms)
+        else:
+            self._look_aside(backend, timeout_ms)
+
+    def _look_aside(self, backend: ModuleBackend[R_co], timeout_ms: int) -> None:
+        """Look on another thread, on one for all who ask, because the driver cannot be told to be quick."""
+        try:
+            self._looking.run(backend.check_ready, timeout_ms / 1000)
+        except TimeoutError:
+            raise TimeoutExceededError(
+                f"{backend.driver} did not say within {timeout_ms} ms whether it is ready.",
+                outcome=Outcome.NOT_APPLIED,
+                driver=backend.driver,
+            ) from None
 
     def close(self) -> None:
         """Close what this storage opened; a second call does nothing, another one is refused."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from asyncio import current_task
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from threading import current_thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
@@ -18,8 +19,12 @@ from twinstore.forks import Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from contextvars import Context
 
-__all__ = ["OpenUnits"]
+__all__ = ["OpenUnits", "caller", "context_of_caller"]
+
+_CALLER: Final[ContextVar[object]] = ContextVar("twinstore_caller")
+"""The task for which a call runs in another thread."""
 
 
 class OpenUnits(Renewable):
@@ -60,7 +65,23 @@ def present_context() -> object:
 
     Not a context variable: a task inherits those of the task that made it, and is another one all the same.
     """
+    return _present_task() or current_thread()
+
+
+def caller() -> object:
+    """Return the task or thread for which a call is made, also in a thread that makes it for a task."""
+    return _present_task() or _CALLER.get(None) or current_thread()
+
+
+def context_of_caller() -> Context:
+    """Return a copy of the present context for a call in another thread that is made for this task."""
+    context = copy_context()
+    context.run(_CALLER.set, caller())
+    return context
+
+
+def _present_task() -> object:
     try:
-        return current_task() or current_thread()
+        return current_task()
     except RuntimeError:  # no event loop runs in this thread
-        return current_thread()
+        return None

@@ -19,6 +19,7 @@ DRIVER_PARTS: Final = (
     "twinstore.access_backend",
     "twinstore.backend",
     "twinstore.bulk",
+    "twinstore.cancelling",
     "twinstore.canonical",
     "twinstore.catalog",
     "twinstore.clock",

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 import warnings
 from contextlib import ExitStack, contextmanager
 from threading import Event, Thread
@@ -94,8 +95,12 @@ class Children:
             self._pipes.append((pid, reading))
             return
         signal.alarm(PATIENCE)
-        with os.fdopen(writing, "w") as pipe:
-            json.dump(action(), pipe)
+        try:
+            with os.fdopen(writing, "w") as pipe:
+                json.dump(action(), pipe)
+        except BaseException:  # noqa: BLE001  # the child must not go on as its parent
+            traceback.print_exc()
+            os._exit(1)
         if raising:
             raise SystemExit(0)
         os._exit(0)

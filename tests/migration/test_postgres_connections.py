@@ -23,7 +23,6 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.testing.scheduler.builders import make_run, make_schedule
-from twinstore_postgres import server as server_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,13 +127,9 @@ def test_a_commit_without_an_answer_leaves_it_open(
     assert caught.value.outcome is Outcome.UNKNOWN
 
 
-def test_an_exhausted_pool_says_so(
-    module_postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, tenant: str
-) -> None:
-    monkeypatch.setattr(server_module, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(server_module, "PROBE_AFTER_SECONDS", 0.1)
+def test_an_exhausted_pool_says_so(module_postgres_database: PostgresDatabase, tenant: str) -> None:
     with (
-        open_at(module_postgres_database.app_url, PoolMax=1) as storage,
+        open_at(module_postgres_database.app_url, PoolMax=1, PoolTimeoutMs=200) as storage,
         storage.sessions.open(tenant),
         pytest.raises(UnavailableError, match="PoolMax") as caught,
     ):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, cast
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+import pymongo
 from pymongo.client_session import ClientSession
 from typing_extensions import override
 
 from twinstore.access_backend import AccessBackend
-from twinstore.backend import ModuleBackend, UnitState, wrong_handle
+from twinstore.backend import ModuleBackend, ReadyWithin, UnitState, wrong_handle
+from twinstore.errors import Outcome, TimeoutExceededError
 from twinstore.scope import UNBOUND
 from twinstore_mongo.access import MongoAccess
 from twinstore_mongo.bulk import MongoBulk
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
     from twinstore.scope import Scope
+    from twinstore_mongo.connection import OpenDatabase
     from twinstore_mongo.migrator import MongoInitializer
     from twinstore_mongo.settings import MongoSettings
 
@@ -35,8 +39,11 @@ __all__ = ["MongoBackend", "open_backend"]
 
 R = TypeVar("R")
 
+LEAST_SECONDS: Final = 0.001
+READY_MS: Final = 5000
 
-class MongoBackend(AccessBackend[R], ModuleBackend[R]):
+
+class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
     """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
 
     def __init__(
@@ -60,6 +67,11 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R]):
     def driver(self) -> str:
         """The name of the driver, for messages."""
         return DRIVER
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls it can serve at the same time; it does not connect."""
+        return self._connection.concurrency
 
     @property
     @override
@@ -89,7 +101,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R]):
         self.capabilities.require("sessions")
         store = self._connection.store
         with client_session(store, causal_consistency=causal_consistency) as session:
-            context = replace(self._fresh(scope), session=session, joined=store)
+            context = replace(self._fresh(scope), bound=session, joined=store)
             try:
                 yield self._access(context)
             finally:
@@ -101,7 +113,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R]):
         self.capabilities.require("transactions")
         store = self._connection.store
         with client_session(store) as session:
-            context = replace(self._fresh(scope), session=session, joined=store, read_only=read_only)
+            context = replace(self._fresh(scope), bound=session, joined=store, read_only=read_only)
             try:
                 with transaction(session, store):
                     yield self._access(context)
@@ -115,13 +127,36 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R]):
         if not isinstance(handle, ClientSession):
             raise wrong_handle(handle, "a pymongo ClientSession", DRIVER)
         store = self._connection.store.joined(handle)
-        return self._access(replace(self._fresh(scope), session=handle, joined=store))
+        return self._access(replace(self._fresh(scope), bound=handle, joined=store))
 
     @override
     def check_ready(self) -> None:
         """Connect and check server and schema; see :meth:`ModuleBackend.check_ready`."""
-        store = self._connection.store
-        with translating(store.where.reading), store.limited():
+        self._look(self._connection.store)
+
+    @override
+    def check_ready_within(self, timeout_ms: int) -> None:
+        """Do the same; what has not answered in time is given up."""
+        end = monotonic() + timeout_ms / 1000
+        server = "MongoDB"
+        try:
+            store = self._connection.store_within(timeout_ms / 1000)
+            server = store.where.server
+            # To the client nothing left would mean no limit.
+            with pymongo.timeout(max(LEAST_SECONDS, end - monotonic())):
+                self._look(store)
+        except (TimeoutError, TimeoutExceededError) as error:
+            raise TimeoutExceededError(
+                f"{server} did not answer within {timeout_ms} ms; check that it runs, can be reached and has "
+                "a primary.",
+                outcome=Outcome.NOT_APPLIED,
+                driver=DRIVER,
+            ) from error
+
+    def _look(self, store: OpenDatabase) -> None:
+        # A server that is silent is told as soon as one that cannot be found.
+        seconds = (store.where.timeout_ms or READY_MS) / 1000
+        with translating(store.where.reading), pymongo.timeout(seconds), store.limited():
             store.client.server_info()
         self._initializer.check_applied()
 

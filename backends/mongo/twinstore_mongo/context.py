@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from pymongo import ReadPreference
@@ -17,6 +18,7 @@ from twinstore.forks import OwnProcess, ending
 from twinstore.retrying import repeat
 from twinstore.stepwise import Stepwise
 from twinstore_mongo.abandoned import try_end_abandoned
+from twinstore_mongo.cancelling import call_session, end_session, killable
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, loggable, translate
 
@@ -49,6 +51,7 @@ class RepositoryContext:
     """What the repositories of one set share: connection, scope, and perhaps a session.
 
     Attributes:
+        bound: the session or transaction that the calls belong to; ``None``: each stands on its own.
         joined: the store as seen by the client of the session; ``None`` without a session.
         read_only: the unit refuses writes.
     """
@@ -56,7 +59,7 @@ class RepositoryContext:
     connection: Connection
     scope: Scope
     state: UnitState = field(default_factory=UnitState)
-    session: ClientSession | None = None
+    bound: ClientSession | None = None
     joined: OpenDatabase | None = None
     read_only: bool = False
 
@@ -66,9 +69,14 @@ class RepositoryContext:
         return self.joined or self.connection.store
 
     @property
+    def session(self) -> ClientSession | None:
+        """The session that a statement names; of a call on its own, that which it may have for itself."""
+        return call_session(self.store.client) if self.bound is None else self.bound
+
+    @property
     def in_transaction(self) -> bool:
         """Whether calls belong to a transaction that somebody else ends."""
-        return self.session is not None and self.session.in_transaction
+        return self.bound is not None and self.bound.in_transaction
 
     def collection(self, entity: Entity) -> Collection[Document]:
         """Return the collection of an entity."""
@@ -95,11 +103,11 @@ class RepositoryContext:
         A new primary may not know yet that a majority has a write that its predecessor confirmed, and reads
         what a majority has. In a session it waits until it knows.
         """
-        if self.session is not None or not self.store.capabilities.sessions:
+        if self.bound is not None or not self.store.capabilities.sessions:
             yield self
             return
         with client_session(self.store, causal_consistency=True) as session:
-            yield replace(self, session=session)
+            yield replace(self, bound=session)
 
     def stepwise(self) -> Stepwise:
         """Return the block of a call whose steps stand by themselves."""
@@ -139,7 +147,7 @@ class RepositoryContext:
         """
         store = self.store
         with self._own_session(store) as session, transaction(session, store):
-            context = replace(self, session=session, joined=store, state=UnitState())
+            context = replace(self, bound=session, joined=store, state=UnitState())
             try:
                 yield context
                 context.state.check_commit()
@@ -147,13 +155,13 @@ class RepositoryContext:
                 context.state.closed = True
 
     def _own_session(self, store: OpenDatabase) -> AbstractContextManager[ClientSession]:
-        return client_session(store) if self.session is None else nullcontext(self.session)
+        return client_session(store) if self.bound is None else nullcontext(self.bound)
 
 
 class GuardedCall:
     """Guards one call: bounds its time, translates exceptions, and ends a transaction that failed."""
 
-    __slots__ = ("_context", "_entity", "_key", "_limit", "_outcome")
+    __slots__ = ("_context", "_entity", "_key", "_killable", "_limit", "_outcome")
 
     def __init__(
         self, context: RepositoryContext, entity: Entity, key: Key | UniqueKey | None, outcome: Outcome
@@ -166,11 +174,15 @@ class GuardedCall:
     def __enter__(self) -> Self:
         """Check that the unit can be used."""
         self._context.state.check()
+        store = self._context.store
         try:
-            self._limit = self._context.store.limited()
+            self._limit = store.limited()
+            self._killable = killable(store, self._context.bound)
         except CLIENT_ERRORS as error:
             self._context.abort()
             raise translate(error, self._where) from error
+        if self._killable is not None:
+            self._killable.begin()
         self._limit.__enter__()
         return self
 
@@ -179,6 +191,8 @@ class GuardedCall:
     ) -> None:
         """Translate what the client raised."""
         self._limit.__exit__(kind, error, trace)
+        if self._killable is not None:
+            self._killable.end()
         if error is None:
             return
         if isinstance(error, CLIENT_ERRORS):
@@ -203,7 +217,7 @@ def text_of_key(entity: Entity, key: Key | UniqueKey) -> str:
 def client_session(store: OpenDatabase, *, causal_consistency: bool | None = None) -> Iterator[ClientSession]:
     """Open a client session; a forked child leaves it alone, because to end it would roll the parent back."""
     session = store.client.start_session(causal_consistency=causal_consistency)
-    with ending(session.end_session):
+    with ending(partial(end_session, session)):
         yield session
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import psycopg
 from typing_extensions import override
 
 from twinstore.access_backend import AccessBackend
-from twinstore.backend import Capabilities, ModuleBackend, UnitState, wrong_handle
+from twinstore.backend import Capabilities, ModuleBackend, ReadyWithin, UnitState, wrong_handle
 from twinstore.errors import ConfigurationError, Outcome
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.encoding import LedgerInitializer
 from twinstore_postgres.bulk.port import PostgresBulk
+from twinstore_postgres.deadlines import until
 from twinstore_postgres.dedicated import DedicatedConnections
 from twinstore_postgres.errors import translated
 from twinstore_postgres.execution import JoinedExecution, SessionExecution, UnboundExecution, UnitExecution
@@ -41,9 +43,11 @@ R = TypeVar("R")
 
 # The size field of a JSONB value has 28 bits.
 LARGEST_JSONB: Final = 268_435_455
+# As long as MongoDB is looked for by default, so that the switch changes nothing for a probe.
+READY_SECONDS: Final = 5.0
 
 
-class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
+class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
     """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
 
     def __init__(self, module: ModuleSpec[R], request: OpenRequest) -> None:
@@ -78,6 +82,11 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
     def driver(self) -> str:
         """The name of the driver."""
         return DRIVER
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls it can serve at the same time: one on each connection of the pool."""
+        return self._server.most
 
     @property
     @override
@@ -152,12 +161,21 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
     @override
     def check_ready(self) -> None:
         """Connect, check the role, and compare the ledger with the shipped migrations."""
-        with (
-            self._server.connection() as connection,
-            translated(outcome=Outcome.NOT_APPLIED),
-            self._server.transport.settled(connection),
-        ):
-            self._initializer.check_applied(connection)
+        self._look(READY_SECONDS, None)
+
+    @override
+    def check_ready_within(self, timeout_ms: int) -> None:
+        """Do the same; what has not answered in time is given up."""
+        seconds = timeout_ms / 1000
+        self._look(seconds, monotonic() + seconds)
+
+    def _look(self, seconds: float, end: float | None) -> None:
+        """Look at server, role and schema: ``seconds`` for a first answer, until ``end`` for all."""
+        with self._server.connection(seconds) as connection, translated(outcome=Outcome.NOT_APPLIED):
+            with until(connection, monotonic() + seconds if end is None else end):
+                connection.execute("SELECT 1", prepare=False)
+            with until(connection, end), self._server.transport.settled(connection):
+                self._initializer.check_applied(connection)
 
     @override
     def close(self) -> None:

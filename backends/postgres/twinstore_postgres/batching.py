@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg.rows import tuple_row
 
+from twinstore_postgres.cancelling import cancellable_on
 from twinstore_postgres.codec import Unprepared, register_loaders
 from twinstore_postgres.errors import note_place
 from twinstore_postgres.exchange import OwnConnection, Result, Step
@@ -28,7 +29,8 @@ def batch(
     What stands before and after them only sets the transaction up and ends it; its answers are not read.
     """
     if isinstance(connection, OwnConnection):
-        return connection.exchange(steps, before, after)
+        with cancellable_on(connection):
+            return connection.exchange(steps, before, after)
     return by_cursors(connection, steps, before, after, foreign=False)
 
 
@@ -54,7 +56,7 @@ def by_cursors(  # as batch has them
     used = [*[unread] * len(before), *cursors, *[unread] * len(after)]
     failure: psycopg.Error | None = None
     try:
-        with connection.pipeline():
+        with cancellable_on(connection), connection.pipeline():
             try:
                 for cursor, (statement, parameters) in zip(used, (*before, *steps, *after), strict=True):
                     if foreign:  # the connection knows nothing of our types

@@ -17,6 +17,7 @@ from twinstore.modules import complete_modules
 from twinstore.plugins import load_backend
 from twinstore.scope import SYSTEM_TENANT, note_system_scope, tenant_argument
 from twinstore_postgres.connecting import Connection, let_go_in_child
+from twinstore_postgres.deadlines import PatientConnection
 from twinstore_postgres.errors import translated
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
@@ -39,13 +40,15 @@ class HostConnections(ServerConnections):
     So they have a pool of their own, beside that of the repositories.
     """
 
-    _kind = Connection
-    _unprepared_kind = Connection
+    _kind = PatientConnection
+    _unprepared_kind = PatientConnection
     _threshold = 0
 
     @override
     def _configure(self, connection: Connection) -> None:
         let_go_in_child(connection)
+        if isinstance(connection, PatientConnection):  # a host may lift the limit of its statements
+            connection.at_work = self.target.is_at_work
         if self.pooled:
             # Of the transactions that psycopg begins; the pooler has passed on no such option.
             connection.isolation_level = IsolationLevel.READ_COMMITTED

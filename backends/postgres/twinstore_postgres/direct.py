@@ -46,9 +46,8 @@ class Direct:
 
     def guard(self, module: ModuleSpec[object]) -> None:
         """Check before the next use that row-level security of a module is in force and binds the role."""
-        # What the pool's own connection string names is checked with the pool.
-        if self._settings.transaction_pooler or self._settings.direct_connection_string is not None:
-            self._guard.add(module)
+        # Also where it is the role of the pool: what the pool has checked may have been another module.
+        self._guard.add(module)
 
     def target_for(self, use: Use, own: SecretStr | None, *, read_only: bool = False) -> Callable[[], Target]:
         """Return what tells where to connect for what a transaction pooler cannot carry.
@@ -79,7 +78,7 @@ class Direct:
 
     def connect(self) -> Connection:
         """Open a connection for bulk work; the caller closes it."""
-        connection = self._bulk().connect(qualified=True)
+        connection = self._bulk().connect(qualified=True, patient=True)
         if self._guard.schemas:
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):

@@ -32,7 +32,9 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.failures import duplicate, duplicate_id, not_found
+from twinstore.servicelog import note_lost
 from twinstore_postgres.columns import index_name
+from twinstore_postgres.deadlines import NoAnswer
 from twinstore_postgres.settings import DRIVER
 
 __all__ = [
@@ -175,6 +177,7 @@ STATES: Final[dict[str, Kind]] = {
 
 # A subclass stands before its base: the first match decides.
 CLASSES: Final[dict[type[BaseException], Kind]] = {
+    NoAnswer: TimeoutExceededError,
     psycopg_pool.PoolTimeout: UnavailableError,
     psycopg_pool.TooManyRequests: UnavailableError,
     psycopg_pool.PoolClosed: ConfigurationError,
@@ -202,12 +205,18 @@ REMEDIES: Final[dict[Kind, str]] = {
     TransactionAbortedError: "The unit of work cannot be used any more; repeat it as a whole.",
 }
 
-# What only happens where a pooler gives one connection of the server to several clients.
-SHARED_STATES: Final = frozenset({"26000", "42P05"})
 NAME_POOLER: Final = (
     "A transaction pooler has given the connection of the server to several clients; set "
     "Persistence:Postgres:TransactionPooler to true, and DirectConnectionString to the server itself."
 )
+# Of SQLSTATEs that say more than their class.
+STATE_REMEDIES: Final[dict[str, str]] = {
+    "26000": NAME_POOLER,
+    "42P05": NAME_POOLER,
+    "25P03": "It was idle for longer than the server allows; end it sooner.",
+    # The driver sets such a limit where a connection stands for a lock.
+    "57P05": "Its holder was silent for longer than its lease, so the lock is lost; acquire it again.",
+}
 
 # What a pooler says, under the one code that it has, to a call for which it had no connection of the server.
 POOLER: Final = "08P01"
@@ -234,14 +243,11 @@ def kind_of(error: BaseException) -> Kind | None:
 def loggable(error: BaseException) -> str:
     """Return what a log may show of an exception: its class and the SQLSTATE; its text repeats values."""
     state = getattr(error, "sqlstate", None)
-    return type(error).__name__ if state is None else f"{type(error).__name__} {state}"
+    return type(error).__name__ + ("" if state is None else f" {state}")
 
 
 class translated:  # noqa: N801  # reads as what is done to the errors of its block
-    """Turns exceptions of psycopg into those of this library.
-
-    A class, because every call passes here and a generator would cost it three times as much.
-    """
+    """Turns exceptions of psycopg into those of this library; a class, because every call passes here."""
 
     __slots__ = ("_outcome", "_subject")
 
@@ -285,12 +291,19 @@ def translate(
     if kind is ConfigurationError and getattr(error, "sqlstate", None) == "42501":
         return _forbidden(error, subject)
     where = _where(subject)
-    remedy = NAME_POOLER if getattr(error, "sqlstate", None) in SHARED_STATES else REMEDIES.get(kind, "")
+    remedy = _remedy(error, kind)
     message = f"{where}{_what(error)} {remedy}".rstrip()
     details = {"module": _module(subject), "entity": _entity(subject), "key": subject.key, "driver": DRIVER}
     if issubclass(kind, UnavailableError):
-        return kind(message, outcome=_outcome(error, outcome), **details)
+        return note_lost(kind(message, outcome=_outcome(error, outcome), **details))
     return kind(message, **details)
+
+
+def _remedy(error: BaseException, kind: Kind) -> str:
+    """Return what to do about an error."""
+    if isinstance(error, NoAnswer):
+        return "Check that the server runs and can be reached."
+    return STATE_REMEDIES.get(getattr(error, "sqlstate", None) or "", REMEDIES.get(kind, ""))
 
 
 def _duplicate(error: BaseException, subject: Subject) -> TwinstoreError:
@@ -346,10 +359,13 @@ def _what(error: BaseException) -> str:
     """Name the failure by rule and code; the text of the server may repeat values."""
     state = getattr(error, "sqlstate", None)
     name = type(error).__name__
+    if isinstance(error, NoAnswer):
+        return f"PostgreSQL is silent: {error}, so the connection was given up."
     if not isinstance(state, str):
         # Without a code the text comes from the client library, which knows no values of rows.
         lost = isinstance(error, psycopg.OperationalError)
-        detail = f" ({' '.join(str(error).split())})" if lost else ""
+        # Its first line says what happened; the others guess why.
+        detail = f" ({str(error).strip().partition(chr(10))[0].rstrip()})" if lost else ""
         return f"PostgreSQL could not be used: {name}{detail}."
     constraint = _constraint(error)
     rule = f", rule {constraint}" if constraint else ""

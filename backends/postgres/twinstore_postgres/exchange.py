@@ -23,6 +23,7 @@ from psycopg.rows import tuple_row
 from typing_extensions import override
 
 from twinstore_postgres.codec import Row, Unprepared, register_loaders
+from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.errors import note_place
 from twinstore_postgres.reading import tolerant_rows
 
@@ -77,7 +78,7 @@ class Message:
     is_read: bool = False
 
 
-class OwnConnection(psycopg.Connection[Row]):
+class OwnConnection(TimedConnection):
     """A connection of our own pool, in autocommit mode and without ``prepare_threshold``.
 
     After a rollback psycopg has the server forget all prepared statements once it has prepared one itself.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -23,7 +23,7 @@ from twinstore_postgres.batching import Result, Step
 from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, Subject, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
-from twinstore_postgres.transactions import PooledTransaction, Transaction, TransactionSteps
+from twinstore_postgres.transactions import SET_TENANT, PooledTransaction, Transaction, TransactionSteps
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -156,11 +156,20 @@ class SessionExecution(Execution):
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         with translated(subject, outcome=outcome):
+            if self._is_in_step:
+                return self._transport.send(self._connection, steps, ((SET_TENANT, (tenant,)),))
             return self._transport.call(self._connection, tenant, steps)
 
     @override
     def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[TransactionSteps]:
+        if self._is_in_step:
+            return nullcontext(NestedSteps(self, tenant, subject))
         return Transaction(self._connection, tenant, subject, transport=self._transport)
+
+    @property
+    def _is_in_step(self) -> bool:
+        """Whether a rule calls the session in the middle of a step, whose transaction must not be ended."""
+        return self._connection.pgconn.transaction_status != TransactionStatus.IDLE
 
 
 class UnitExecution(Execution):

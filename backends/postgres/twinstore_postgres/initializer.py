@@ -20,6 +20,7 @@ from twinstore.migrations import (
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations
+from twinstore.servicelog import migrating, note_ready
 from twinstore_postgres import migrator, reverting
 from twinstore_postgres.connecting import check_version
 from twinstore_postgres.datasource import source_class
@@ -61,6 +62,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         self._server = server
 
     @override
+    @migrating
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
@@ -188,6 +190,10 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
                 module=self.module.name,
                 driver=DRIVER,
             )
+        version = connection.info.server_version
+        note_ready(
+            self.module.name, DRIVER, f"{version // 10000}.{version % 10000}", max(applied, default="none")
+        )
 
     def _readable_ledger(self, connection: Connection) -> dict[str, Applied]:
         try:
@@ -217,7 +223,8 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
         # Only the owner of the schemas may change them, and requests are answered by another role.
         own = self._settings.owner_connection_string
-        connection = self._server.direct.target_for(MIGRATIONS, own)().connect(qualified=qualified)
+        target = self._server.direct.target_for(MIGRATIONS, own)()
+        connection = target.connect(qualified=qualified, patient=True)
         try:
             check_version(connection)
         except ConfigurationError:

@@ -5,29 +5,45 @@ A forked child opens a pool of its own; nothing that the parent opened is used o
 
 from __future__ import annotations
 
-import logging
-import select
-from typing import TYPE_CHECKING, Final, cast
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
-import psycopg
-from psycopg import conninfo
+from psycopg import Error
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
-from pydantic import SecretStr
 from typing_extensions import override
 
-from twinstore.errors import ConfigurationError, Outcome, UnavailableError
-from twinstore.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
+from twinstore.attempts import SharedAttempt
+from twinstore.errors import (
+    ConfigurationError,
+    Outcome,
+    TimeoutExceededError,
+    TwinstoreError,
+    UnavailableError,
+)
+from twinstore.forks import ForkSafeLock, Renewable, keep, renew_in_child
+from twinstore.servicelog import note_back, note_connected
 from twinstore_postgres.connecting import (
     Connection,
     ConnectionSource,
-    Route,
-    Target,
     adopt,
     check_version,
+    is_full,
 )
+from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.direct import Direct
-from twinstore_postgres.errors import NOWHERE, loggable, translate, translated
+from twinstore_postgres.errors import NOWHERE, translate, translated
 from twinstore_postgres.exchange import OwnConnection, UnpreparedConnection
+from twinstore_postgres.host_pool import host_pool, pool_target, route_of
+from twinstore_postgres.pooling import (
+    POOL_NAME,
+    Openings,
+    Pool,
+    PooledConnection,
+    abandon,
+    keep_messages,
+    pool_of_the_parent,
+    serves,
+)
 from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.targets import target_of
@@ -35,7 +51,6 @@ from twinstore_postgres.transports import transport_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.settings import PostgresSettings
@@ -43,34 +58,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerConnections"]
 
-log = logging.getLogger("twinstore.postgres")
-
-Pool = ConnectionPool[Connection]
-
 # Long enough for a busy pool to hand over a connection; only then is it worth asking why none comes.
-PROBE_AFTER_SECONDS: Final = 0.5
-WAIT_SECONDS: Final = 10.0
-# How long the pool tries by itself to replace a lost connection; after that, each call that needs one tries.
+LOOK_SECONDS: Final = 0.5
+# How long the pool tries by itself to replace a lost connection; each call that needs one makes it try again.
 # By default it tries for minutes with growing pauses, and heals as long after the server as that was away.
-RECONNECT_SECONDS: Final = 1.0
-CONNECTION_KEYWORDS: Final = frozenset(
-    {
-        "host",
-        "hostaddr",
-        "port",
-        "dbname",
-        "user",
-        "password",
-        "passfile",
-        "service",
-        "sslmode",
-        "sslrootcert",
-        "sslcert",
-        "sslkey",
-        "options",
-        "application_name",
-    }
-)
+RECONNECT_SECONDS: Final = 0.0
+# Its threads end by themselves, at the latest when the attempt to connect does that one of them makes.
+CLOSE_SECONDS: Final = 1.0
 
 
 class ServerConnections(ConnectionSource, Renewable):
@@ -82,8 +76,8 @@ class ServerConnections(ConnectionSource, Renewable):
 
     # What the pool makes, also behind a transaction pooler, and after how many executions psycopg prepares a
     # statement on it.
-    _kind: type[Connection] = OwnConnection
-    _unprepared_kind: type[Connection] = UnpreparedConnection
+    _kind: type[TimedConnection] = OwnConnection
+    _unprepared_kind: type[TimedConnection] = UnpreparedConnection
     _threshold: int | None = None
 
     def __init__(self, settings: PostgresSettings, *, read_only: bool = False) -> None:
@@ -118,6 +112,10 @@ class ServerConnections(ConnectionSource, Renewable):
         self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
         self._closed = False
+        self._opening: SharedAttempt[Pool] = SharedAttempt()
+        self._openings = Openings()
+        self._asking: SharedAttempt[None] = SharedAttempt()
+        self._lent: set[Connection] = set()
         renew_in_child(self)
 
     @property
@@ -125,6 +123,12 @@ class ServerConnections(ConnectionSource, Renewable):
     def transport(self) -> Transport:
         """How statements travel on the connections of the pool."""
         return self._transport
+
+    @property
+    def most(self) -> int:
+        """How many connections the pool has at most."""
+        pool = self._pool
+        return self._settings.pool_max if pool is None else pool.max_size
 
     @property
     def pooled(self) -> bool:
@@ -149,14 +153,17 @@ class ServerConnections(ConnectionSource, Renewable):
             self.direct.guard(module)
 
     @override
-    def connection(self) -> PooledConnection:
+    def connection(self, seconds: float | None = None) -> PooledConnection:
         """Lend a connection of the pool, in autocommit mode and outside any transaction.
+
+        Args:
+            seconds: how long to wait for one, and for the server; by default as long as the settings say.
 
         Raises:
             UnavailableError: the server does not answer, or all connections are in use.
             ConfigurationError: wrong password or database, unsafe role, closed storage.
         """
-        return PooledConnection(self)
+        return PooledConnection(self, seconds)
 
     def connect(self) -> Connection:
         """Open a connection beside the pool, past a transaction pooler; the caller closes it.
@@ -165,13 +172,18 @@ class ServerConnections(ConnectionSource, Renewable):
             ConfigurationError: behind a transaction pooler no other address is given.
         """
         self.direct.refuse_missing()
-        self._open()
+        # It checks the role itself: whoever uses all of the pool needs no connection of it here.
+        if self._pool is None or not self._version:
+            self._open()
         return self.direct.connect()
 
     @override
     def renew(self) -> None:
         """Start without a pool in a forked child; that of the host cannot be opened anew by us."""
         pool, self._pool = self._pool, None
+        keep(self._lent)
+        self._lent = set()
+        self._openings = Openings()
         if pool is not None and not self._host_owned:
             abandon(pool)
 
@@ -181,45 +193,72 @@ class ServerConnections(ConnectionSource, Renewable):
             self._closed = True
             pool, self._pool = self._pool, None
         if pool is not None and not self._host_owned:
-            pool.close()
+            pool.close(CLOSE_SECONDS)
 
-    def _open(self) -> Pool:
-        # Nearly every call ends here, without the lock.
+    def _open(self, seconds: float | None = None) -> Pool:
+        # Nearly every call ends here, without a lock.
         pool = self._pool
         if pool is not None and not self._guard.schemas and self._version:
             return pool
+        try:
+            return self._opening.run(self._checked_pool, seconds)
+        except TimeoutError:
+            raise self._silent(seconds or 0.0) from None
+
+    def _checked_pool(self) -> Pool:
+        """Return the pool after a look at server and role; the first time it is opened after that."""
+        self._refuse_closed()
+        pool = self._pool
+        if pool is None and self._host_owned:
+            raise pool_of_the_parent()
+        if pool is None or self._host_owned:
+            with self.target.connect() as connection, translated(outcome=Outcome.NOT_APPLIED):
+                self.target.check_options(connection)
+                self._check(connection)
+        else:
+            # Not on a connection beside the pool, which would make PoolMax no limit.
+            connection = self._take(pool, self._seconds)
+            try:
+                with translated(outcome=Outcome.NOT_APPLIED):
+                    self._check(connection)
+            finally:
+                self.give_back(pool, connection)
         with self._lock:
-            if self._closed:
-                raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
-            if self._host_owned and self._pool is None:
-                raise pool_of_the_parent()
-            self._check()
+            self._refuse_closed()
             if self._pool is None:
                 self._pool = self._new_pool()
             return self._pool
 
-    def _check(self) -> None:
-        """Connect once to learn the version and whether the role is safe."""
-        with self.target.connect() as connection, translated(outcome=Outcome.NOT_APPLIED):
-            version = check_version(connection)
-            self.target.check_options(connection)
-            self._guard.check(connection)
-            self._version = version
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
+
+    def _check(self, connection: Connection) -> None:
+        """Learn the version of the server, and whether the role is safe."""
+        version = check_version(connection)
+        self._guard.check(connection)
+        self._version = version
+        release = f"{version // 10000}.{version % 10000}"
+        note_connected(DRIVER, release, self.target.database, self.target.place)
 
     def _new_pool(self) -> Pool:
+        keep_messages()
         pool: Pool = ConnectionPool(
-            self.target.conninfo,
+            self.target.conninfo.get_secret_value(),
             connection_class=self._unprepared_kind if self.pooled else self._kind,
-            kwargs={"autocommit": True, "prepare_threshold": None if self.pooled else self._threshold},
+            kwargs={
+                "autocommit": True,
+                "prepare_threshold": None if self.pooled else self._threshold,
+                "limit": self.target.limit,
+                "noted": self._openings.noted,
+            },
             min_size=self._settings.pool_min,
             max_size=self._settings.pool_max,
             open=False,
             configure=self._configure,
-            check=check_alive,
             reset=self._cleaner,
-            timeout=WAIT_SECONDS,
             reconnect_timeout=RECONNECT_SECONDS,
-            name="twinstore",
+            name=POOL_NAME,
         )
         pool.open()
         return pool
@@ -227,6 +266,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def _configure(self, connection: Connection) -> None:
         """Set up a new connection of the pool."""
         adopt(connection)
+        note_back(DRIVER, lambda: self.target.place)
 
     @property
     def _cleaner(self) -> Callable[[Connection], None] | None:
@@ -237,147 +277,98 @@ class ServerConnections(ConnectionSource, Renewable):
         """
         return None
 
-    def take(self) -> tuple[Pool, Connection]:
-        """Take a connection, and tell the pool to which it goes back."""
-        pool = self._open()
+    @property
+    def _seconds(self) -> float:
+        """How long a call waits for a connection of the pool."""
+        return self._settings.pool_timeout_ms / 1000
+
+    def take(self, seconds: float | None = None) -> tuple[Pool, Connection]:
+        """Take a connection, and tell the pool to which it goes back.
+
+        Args:
+            seconds: how long to wait for it, the first look at the server included.
+        """
         # Not in _open: whoever asks for the version may be about to migrate, and what goes beside the pool
         # works for all tenants.
+        if seconds is None:
+            pool = self._open()
+            self._guard.refuse_bare()
+            return pool, self._take(pool, self._seconds)
+        begun = monotonic()
+        pool = self._open(seconds)
         self._guard.refuse_bare()
-        return pool, self._take(pool)
+        return pool, self._take(pool, max(0.0, seconds - (monotonic() - begun)))
 
-    def _take(self, pool: Pool) -> Connection:
+    def give_back(self, pool: Pool, connection: Connection) -> None:
+        """Give a connection back to its pool."""
+        self._lent.discard(connection)
+        pool.putconn(connection)
+
+    def _take(self, pool: Pool, seconds: float) -> Connection:
         try:
-            return pool.getconn(timeout=PROBE_AFTER_SECONDS)
+            return self._serving(pool, min(LOOK_SECONDS, seconds))
         except PoolTimeout:
-            self._probe()
+            return self._wait(pool, seconds)
         except PoolClosed as error:
             raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
-        # The server answers, so the pool is only busy.
+
+    def _serving(self, pool: Pool, seconds: float) -> Connection:
+        """Take a connection that the server has not closed."""
+        while True:
+            connection = pool.getconn(timeout=seconds)
+            # A pool of the host checks as the host wants.
+            if self._host_owned or serves(connection):
+                self._lent.add(connection)
+                return connection
+            connection.close()
+            pool.putconn(connection)
+
+    def _wait(self, pool: Pool, seconds: float) -> Connection:
+        """Go on to wait for a connection, as long as there is hope."""
+        begun = monotonic() - min(LOOK_SECONDS, seconds)
+        while True:
+            reason, full = self._reason(begun)
+            left = begun + seconds - monotonic()
+            # A server without free slots serves those who have one, and they give it back.
+            if reason is not None and (left <= 0 or not self._lent or not full):
+                raise reason
+            if left <= 0:
+                raise self._none_free(pool, seconds)
+            # Whoever asks again stands at the end of the queue: only where the answer may be another one.
+            final = self._host_owned or len(self._lent) >= pool.max_size
+            try:
+                return self._serving(pool, left if final else min(left, LOOK_SECONDS))
+            except PoolTimeout:
+                continue
+            except PoolClosed as error:
+                raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
+
+    def _reason(self, begun: float) -> tuple[TwinstoreError | None, bool]:
+        """Return why the pool has opened no connection since an instant, and whether the server is full."""
+        if not self._host_owned:
+            failure = self._openings.failure_since(begun)
+            return (None, False) if failure is None else (self.target.explain(failure), is_full(failure))
+        # The pool of the host does not tell. One connection beside it at a time, for all who ask.
         try:
-            return pool.getconn(timeout=WAIT_SECONDS)
-        except PoolTimeout as error:
-            # It may have gone since; then that is the reason, and not how large the pool is.
-            self._probe()
-            raise UnavailableError(
-                f"All {pool.max_size} connections of the pool (PoolMax) stayed in use for "
-                f"{WAIT_SECONDS:.0f} s; raise PoolMax, or end sessions and transactions sooner.",
-                outcome=Outcome.NOT_APPLIED,
-                driver=DRIVER,
-            ) from error
+            self._asking.run(lambda: self.target.connect().close())
+        except TwinstoreError as error:
+            return error, isinstance(error.__cause__, Error) and is_full(error.__cause__)
+        return None, False
 
-    def _probe(self) -> None:
-        """Raise the reason when the server cannot be reached at all."""
-        self.target.connect().close()
-
-
-class PooledConnection:
-    """A connection that goes back to its pool when the block ends, as it was taken.
-
-    A class, because every call passes here and a generator would cost it three times as much.
-    """
-
-    __slots__ = ("_autocommit", "_connection", "_pool", "_process", "_server")
-
-    def __init__(self, server: ServerConnections) -> None:
-        self._server = server
-
-    def __enter__(self) -> Connection:
-        """Take a connection, in autocommit mode."""
-        self._pool, self._connection = self._server.take()
-        self._process = OwnProcess()
-        self._autocommit = self._connection.autocommit
-        if not self._autocommit:
-            try:
-                self._connection.autocommit = True
-            except BaseException:
-                self._give_back()
-                raise
-        return self._connection
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give it back, but not in a forked child: it is the parent's."""
-        if not self._process.forked:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        """Return the connection to its pool as it was taken."""
-        if not self._autocommit and not self._connection.closed:
-            try:
-                self._connection.autocommit = False
-            except psycopg.Error as error:
-                # The pool would roll back and lend it in autocommit mode; a closed one it replaces.
-                log.debug("A connection of the host is closed, because it is in use (%s).", loggable(error))
-                self._connection.close()
-        self._pool.putconn(self._connection)
-
-
-def abandon(pool: Pool) -> None:
-    """Give up a pool that a forked child inherited.
-
-    Its finaliser would wait for locks that threads of the parent held, and wake threads that do not exist
-    here; a closed pool has none.
-    """
-    pool._closed = True  # noqa: SLF001  # close() would close the connections of the parent on the wire
-    keep(pool)
-
-
-def pool_of_the_parent() -> ConfigurationError:
-    """Return the error of a host's own pool in a forked child."""
-    return ConfigurationError(
-        "The pool of this storage was opened before the process was forked, so its connections belong to "
-        "the parent process; open a pool and a storage in this process, for instance in the hook that your "
-        "server runs after it forks a worker.",
-        driver=DRIVER,
-    )
-
-
-def check_alive(connection: Connection) -> None:
-    """Refuse a connection that the server has closed, without a round trip.
-
-    A healthy idle connection has nothing to read. Anything readable is a shutdown message or a notice, and
-    only then is the server asked.
-    """
-    if readable(connection.fileno()):
-        connection.execute("SELECT 1")
-
-
-def readable(descriptor: int) -> bool:
-    """Whether something waits to be read."""
-    if hasattr(select, "poll"):  # select() refuses descriptors from 1024 on, Windows has nothing else
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(0))
-    return bool(select.select([descriptor], [], [], 0)[0])
-
-
-def pool_target(pool: Pool, settings: PostgresSettings) -> Target:
-    """Return where the pool of the host connects to, for connections beside it."""
-    given, more = pool.conninfo, pool.kwargs
-    text = given() if callable(given) else given
-    extra = more() if callable(more) else more
-    known = {name: str(value) for name, value in (extra or {}).items() if name in CONNECTION_KEYWORDS}
-    return target_of(
-        SecretStr(conninfo.make_conninfo(text, **known)),
-        settings,
-        purpose="The connection string of the pool",
-        route=route_of(settings),
-    )
-
-
-def route_of(settings: PostgresSettings) -> Route:
-    """Return what stands between the pool and the server."""
-    return Route.POOLER if settings.transaction_pooler else Route.ANY
-
-
-def host_pool(settings: PostgresSettings) -> Pool | None:
-    """Return the pool of the host, or ``None``."""
-    if settings.pool is None:
-        return None
-    if not isinstance(settings.pool, ConnectionPool):
-        raise ConfigurationError(
-            f"pool should be a psycopg_pool.ConnectionPool, not {type(settings.pool).__name__}.",
+    def _none_free(self, pool: Pool, seconds: float) -> UnavailableError:
+        if len(self._lent) < pool.max_size and not self._host_owned:
+            return self._silent(seconds)
+        return UnavailableError(
+            f"All {pool.max_size} connections of the pool (PoolMax) stayed in use for {seconds:g} s; raise "
+            "PoolMax or PoolTimeoutMs, or end sessions and transactions sooner.",
+            outcome=Outcome.NOT_APPLIED,
             driver=DRIVER,
         )
-    return cast("Pool", settings.pool)
+
+    def _silent(self, seconds: float) -> TimeoutExceededError:
+        return TimeoutExceededError(
+            f"PostgreSQL at {self.target.place} did not answer within {seconds:g} s. Check that the server "
+            "runs and can be reached.",
+            outcome=Outcome.NOT_APPLIED,
+            driver=DRIVER,
+        )

@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from twinstore.backend import BackendSettings
+from twinstore.redaction import digest_of_secret
 
 __all__ = ["DRIVER", "PostgresSettings"]
 
@@ -31,7 +32,10 @@ class PostgresSettings(BackendSettings):
             lock that is held or waited for needs one.
         application_role: the role that migrations grant to.
         pool_min, pool_max: size of the connection pool.
-        statement_timeout_ms: the server cancels a statement after this many milliseconds; 0 never.
+        pool_timeout_ms: how long a call waits for a connection while all of the pool are in use, in
+            milliseconds.
+        statement_timeout_ms: the server cancels a statement after this many milliseconds; 0 never. A call to
+            a server that says nothing is given up 5 seconds later.
         allow_unsafe_role: accept a role that row-level security does not bind; for tests only.
         pool: an open ``psycopg_pool.ConnectionPool`` of the host, used instead of ``connection_string`` and
             never closed; it keeps its own connection settings. From Python only.
@@ -46,6 +50,7 @@ class PostgresSettings(BackendSettings):
     application_role: Annotated[str, Field(min_length=1, max_length=63)] = "twinstore_app"
     pool_min: Annotated[int, Field(ge=0, le=1000)] = 1
     pool_max: Annotated[int, Field(ge=1, le=1000)] = 10
+    pool_timeout_ms: Annotated[int, Field(ge=1, le=2_147_483_647)] = 10_000
     statement_timeout_ms: Annotated[int, Field(ge=0, le=2_147_483_647)] = 30_000
     allow_unsafe_role: bool = False
     pool: object | None = Field(default=None, exclude=True, repr=False)
@@ -53,12 +58,13 @@ class PostgresSettings(BackendSettings):
     @property
     def fingerprint(self) -> tuple[object, ...]:
         """What two modules must have in common to share one pool."""
-        secrets = self.connection_string, self.direct_connection_string
         return (
-            *(None if secret is None else secret.get_secret_value() for secret in secrets),
+            digest_of_secret(self.connection_string),
+            digest_of_secret(self.direct_connection_string),
             id(self.pool),
             self.pool_min,
             self.pool_max,
+            self.pool_timeout_ms,
             self.statement_timeout_ms,
             self.allow_unsafe_role,
             self.transaction_pooler,

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import conninfo
+from pydantic import SecretStr
 
 from twinstore.errors import ConfigurationError
-from twinstore.redaction import secrets_in
+from twinstore.forgetting import without_locals
 from twinstore_postgres.connecting import MARK, Route, Target
+from twinstore_postgres.deadlines import round_trip_seconds
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
-
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["BULK", "FORMS", "LOCKS", "MIGRATIONS", "direct_target", "target_of"]
@@ -23,6 +23,14 @@ __all__ = ["BULK", "FORMS", "LOCKS", "MIGRATIONS", "direct_target", "target_of"]
 # libpq would wait for as long as the operating system does, which is minutes.
 CONNECT_SECONDS: Final = 10
 DEFAULT_PORT: Final = "5432"
+# A peer that is gone without a word is noticed within a minute, also where statements have no limit; by
+# itself the operating system takes two hours where it waits, and a quarter of one where it sends.
+KEEPALIVE: Final = {
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",  # milliseconds
+}
 # How values are shown and read, and that policies hide rows instead of failing.
 FORMS: Final = {
     "TimeZone": "UTC",
@@ -104,11 +112,12 @@ def direct_target(
 
 def address(target: Target) -> tuple[str, ...]:
     """Return host and port of a target."""
-    parts = conninfo.conninfo_to_dict(target.conninfo)
+    parts = target.parts
     host = parts.get("hostaddr") or parts.get("host") or ""
     return str(host), str(parts.get("port") or DEFAULT_PORT)
 
 
+@without_locals
 def target_of(
     secret: SecretStr | None,
     settings: PostgresSettings,
@@ -145,6 +154,12 @@ def target_of(
             f"{purpose} names a host with an '@'; write an '@' inside user or password as %40.",
             driver=DRIVER,
         )
+    if not all(port.isdecimal() for port in filter(None, parts.get("port", "").split(","))):
+        # Without a host, libpq takes the user for one and the password for the port, which messages show.
+        raise ConfigurationError(
+            f"{purpose} names a port that is no number; use postgresql://user:password@host:port/database.",
+            driver=DRIVER,
+        )
     own = parts.pop("options", "")
     if route is Route.POOLER:
         if own:
@@ -154,7 +169,8 @@ def target_of(
     else:
         # Of two values of a setting the last one counts, so the user's stand before ours.
         options = f"{own} {_options(settings.statement_timeout_ms, read_only=read_only)}".strip()
-    return Target(_complete(parts, options), secrets_in(text), route)
+    limit = round_trip_seconds(settings.statement_timeout_ms)
+    return Target(SecretStr(_complete(parts, options)), secret, route, limit)
 
 
 def options_refused(purpose: str) -> ConfigurationError:
@@ -181,6 +197,6 @@ def _options(timeout: int, *, read_only: bool) -> str:
 
 
 def _complete(parts: dict[str, str], options: str) -> str:
-    """Return the connection string with UTF-8, a name, and a limit on the time to connect."""
-    complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | parts
+    """Return the connection string with UTF-8, a name, and limits on how long a silent server is believed."""
+    complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | KEEPALIVE | parts
     return conninfo.make_conninfo("", **complete, options=options, client_encoding="UTF8")

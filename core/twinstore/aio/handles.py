@@ -1,4 +1,4 @@
-"""Handles for asyncio: what a call hands out lives on in threads of its own.
+"""Handles for asyncio: what a call hands out, and the blocks that it opens.
 
 A handle may be waited for as long as somebody else has what is wanted. In the threads that all calls share,
 those who wait would keep out the one who gives it up.
@@ -6,53 +6,69 @@ those who wait would keep out the one who gives it up.
 
 from __future__ import annotations
 
-import asyncio
+import time
 from contextlib import AbstractContextManager, asynccontextmanager
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from twinstore.aio.threads import CallThreads
+from twinstore.aio.entering import Entering, of_block
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-__all__ = ["entered", "handed_out"]
+    from twinstore.aio.threads import CallThreads
+
+__all__ = ["entered", "handed_out", "left"]
 
 A = TypeVar("A")
 H = TypeVar("H", bound=AbstractContextManager[object])
 T = TypeVar("T")
 
+NOTHING: Final = timedelta(0)
 
-async def handed_out(call: Callable[[], H | None], facade: Callable[[H, CallThreads], A]) -> A | None:
+
+async def handed_out(
+    threads: CallThreads, call: Callable[[timedelta], H | None], facade: Callable[[H, CallThreads], A]
+) -> A | None:
     """Return what a call hands out, in its class for asyncio; ``None`` where it hands out nothing.
 
     A task that is cancelled meanwhile gets nothing, and what the call hands out later is given up at once.
+
+    Args:
+        threads: in which the handle is asked.
+        call: gets how long it has waited for a thread; see :func:`left`.
+        facade: the class of the handle for asyncio.
     """
-    # Two: whoever asks a handle something must not wait for its renewal.
-    threads = CallThreads(2, "twinstore-handle")
-    asked = asyncio.ensure_future(threads.run(call))
-    try:
-        found = await asyncio.shield(asked)
-    except asyncio.CancelledError:
-        asked.add_done_callback(partial(_give_up, threads))
-        raise
+    begin = time.monotonic()
+    asking = Entering(lambda: call(timedelta(seconds=time.monotonic() - begin)), given_up)
+    found = await threads.waiting.enter(asking)
     return None if found is None else facade(found, threads)
 
 
-def _give_up(threads: CallThreads, asked: asyncio.Future[H | None]) -> None:
-    if asked.cancelled() or asked.exception() is not None:
-        return
-    found = asked.result()
+def given_up(found: AbstractContextManager[object] | None, error: BaseException | None) -> None:
+    """Give up a handle that nobody gets."""
+    del error  # of the task, which is none of the handle's
     if found is not None:
-        threads.begin(partial(found.__exit__, None, None, None))
+        found.__exit__(None, None, None)
+
+
+def left(timeout: timedelta, waited: timedelta) -> timedelta:
+    """Return what is left of the time a caller is ready to wait, after some of it has passed."""
+    try:
+        return max(timeout - waited, NOTHING) if timeout > NOTHING else timeout
+    except TypeError:  # it is no time, which the call itself says better
+        return timeout
 
 
 @asynccontextmanager
 async def entered(block: AbstractContextManager[T], threads: CallThreads) -> AsyncGenerator[T]:
     """Enter and leave a block in the threads; a cancelled task leaves it, too."""
-    value = await threads.run(block.__enter__)
+    entering = of_block(block)
+    value = await threads.enter(entering)
     try:
         yield value
-    finally:
-        # Shielded: a task that is cancelled once more must not leave before the block does.
-        await asyncio.shield(threads.run(block.__exit__, None, None, None))
+    except BaseException as error:
+        if not await threads.leave(entering, error):
+            raise
+    else:
+        await threads.leave(entering, None)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, overload
 
 from twinstore.aio.installed import AsyncModuleAttributes, facade_of
-from twinstore.aio.threads import DEFAULT_CONCURRENCY, CallThreads
+from twinstore.aio.module_parts import AsyncInitializer, AsyncModuleSessions, in_one_thread, observing
+from twinstore.aio.threads import SharedThreads
 from twinstore.errors import ConcurrencyError, ValidationError
+from twinstore.forgetting import without_locals
 from twinstore.retrying import note_lost_race, pauses
 from twinstore.storage import open_storage as open_sync_storage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
-    from contextlib import AbstractContextManager
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
+    from twinstore.aio.threads import CallThreads
     from twinstore.backend import Capabilities
     from twinstore.clock import Clock
     from twinstore.config import ConfigSource
@@ -32,6 +35,8 @@ A = TypeVar("A")
 S = TypeVar("S")
 T = TypeVar("T")
 
+THREAD_NAME: Final = "twinstore"
+
 
 class AsyncModuleStorage(Generic[S, A]):
     """A module for asyncio: sessions and units of work.
@@ -41,12 +46,29 @@ class AsyncModuleStorage(Generic[S, A]):
     """
 
     def __init__(
-        self, storage: ModuleStorage[object, S], threads: CallThreads, facade: Callable[[S, CallThreads], A]
+        self, storage: ModuleStorage[object, S], threads: SharedThreads, facade: Callable[[S, CallThreads], A]
     ) -> None:
         """Take the synchronous storage, the threads to call it in, and the class of its awaited sessions."""
         self._storage = storage
         self._threads = threads
         self._facade = facade
+        self.sessions = AsyncModuleSessions(storage.sessions, threads, facade)
+        self.initializer = AsyncInitializer(lambda: storage.initializer, threads)
+
+    @property
+    def driver(self) -> str:
+        """The name of the driver."""
+        return self._storage.driver
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls the driver can serve at the same time."""
+        return self._storage.concurrency
+
+    @property
+    def unbound(self) -> A:
+        """The repositories and services; each call stands on its own."""
+        return self._facade(self._storage.unbound, self._threads)
 
     async def capabilities(self) -> Capabilities:
         """Return what the driver can do on the connected server."""
@@ -55,26 +77,18 @@ class AsyncModuleStorage(Generic[S, A]):
     async def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
-        """Create and upgrade the schema; see :class:`~twinstore.migrations.Initializer`."""
-        return await self._threads.run(
-            lambda: self._storage.initializer.ensure_migrations(release=release, accept=accept)
-        )
+        """Create and upgrade the schema; the same as ``initializer.ensure_migrations``."""
+        return await self.initializer.ensure_migrations(release=release, accept=accept)
 
-    async def check_ready(self) -> None:
-        """Connect and check server, roles and schema."""
-        await self._threads.run(self._storage.check_ready)
+    async def check_ready(self, *, timeout_ms: int | None = None) -> None:
+        """Connect and check server, roles and schema, within some milliseconds if a probe waits no longer."""
+        await self._threads.run(lambda: self._storage.check_ready(timeout_ms=timeout_ms))
 
-    @asynccontextmanager
-    async def session(
+    def session(
         self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
-    ) -> AsyncGenerator[A]:
-        """Open a session; see :class:`~twinstore.module_storage.ModuleSessions`."""
-        opening = self._storage.sessions.unobserved(
-            tenant_id, causal_consistency=causal_consistency, purpose=purpose
-        )
-        with self._observed("session"):
-            async with _in_one_thread(opening, self._facade) as bound:
-                yield bound
+    ) -> AbstractAsyncContextManager[A]:
+        """Open a session; the same as ``sessions.open``."""
+        return self.sessions.open(tenant_id, causal_consistency=causal_consistency, purpose=purpose)
 
     @asynccontextmanager
     async def transaction(
@@ -84,12 +98,28 @@ class AsyncModuleStorage(Generic[S, A]):
 
         See :meth:`twinstore.module_storage.ModuleStorage.transaction`; a second unit of one task is
         refused, units of several tasks stand beside each other.
+
+        Raises:
+            UnavailableError: besides, all places for sessions and units stayed in use.
         """
         opening = self._storage.unobserved_transaction(tenant_id, purpose=purpose, read_only=read_only)
         # Here, because the unit itself is opened in a thread of its own, which knows nothing of this task.
-        with self._observed("transaction"), self._storage.open_units.opened():
-            async with _in_one_thread(opening, self._facade) as bound:
+        with observing(self._storage.sessions.notifier, "transaction"), self._storage.open_units.opened():
+            async with in_one_thread(opening, self._facade, self._threads) as bound:
                 yield bound
+
+    async def bind(self, handle: object, tenant_id: str | None = None) -> A:
+        """Join a caller's own psycopg connection or pymongo client session, inside its transaction.
+
+        See :meth:`twinstore.module_storage.ModuleStorage.bind`. The handle is a synchronous one; its calls
+        are made one after the other. A call that is given up may end the transaction of the caller.
+        """
+        bound = await self._threads.run(self._storage.bind, handle, tenant_id)
+        return self._facade(bound, self._threads)
+
+    async def close(self) -> None:
+        """Close what this module opened; a second call does nothing, another one is refused."""
+        await asyncio.to_thread(self._storage.close)
 
     async def transact(
         self,
@@ -103,7 +133,7 @@ class AsyncModuleStorage(Generic[S, A]):
 
         See :meth:`twinstore.module_storage.ModuleStorage.transact`.
         """
-        with self._observed("transact"):
+        with observing(self._storage.sessions.notifier, "transact"):
             return await self._repeated(fn, tenant_id, purpose, attempts)
 
     async def _repeated(
@@ -131,47 +161,20 @@ class AsyncModuleStorage(Generic[S, A]):
         async with self.transaction(tenant_id, purpose=purpose) as unit:
             return await fn(unit)
 
-    def _observed(self, name: str) -> AbstractContextManager[None]:
-        """Return a block whose length the observers are told, in the context of the task inside."""
-        notifier = self._storage.sessions.notifier
-        return nullcontext() if notifier is None else notifier.block(name, nullcontext())
-
-
-@asynccontextmanager
-async def _in_one_thread(
-    opening: AbstractContextManager[S], facade: Callable[[S, CallThreads], A]
-) -> AsyncGenerator[A]:
-    """Enter, use and leave a session in one thread of its own.
-
-    Leaving is shielded: a cancelled task must not leave a transaction open, and because the thread works
-    in order, the end comes after a call that still runs.
-    """
-    # One thread of its own: all calls of a unit go through one connection or client session, which must get
-    # them in the order in which they were made.
-    threads = CallThreads(1, "twinstore-unit")
-    try:
-        session = await threads.run(opening.__enter__)
-        try:
-            yield facade(session, threads)
-        except BaseException as error:
-            # True: the session has dealt with the error, as any context manager may.
-            if not await asyncio.shield(
-                threads.run(opening.__exit__, type(error), error, error.__traceback__)
-            ):
-                raise
-        else:
-            await asyncio.shield(threads.run(opening.__exit__, None, None, None))
-    finally:
-        threads.close()
-
 
 class AsyncStorage(AsyncModuleAttributes):
     """The storages of all modules for asyncio; an asynchronous context manager."""
 
-    def __init__(self, storage: Storage, concurrency: int = DEFAULT_CONCURRENCY) -> None:
-        """Take a synchronous storage, which is closed with this one."""
+    def __init__(self, storage: Storage, concurrency: int | None = None) -> None:
+        """Take a synchronous storage, which is closed with this one; ``concurrency`` as for open_storage.
+
+        Raises:
+            ValidationError: ``concurrency`` is less than 1.
+        """
         self._storage = storage
-        self._threads = CallThreads(concurrency, "twinstore")
+        # One for all modules, or one for each driver, whose modules share what it can serve.
+        self._given = None if concurrency is None else SharedThreads(concurrency, THREAD_NAME)
+        self._threads: dict[tuple[str, int], SharedThreads] = {}
         self._opened: dict[str, object] = {}
 
     @overload
@@ -192,7 +195,8 @@ class AsyncStorage(AsyncModuleAttributes):
         key = name.casefold()
         # No lock: nothing is awaited between the look and the store, so no other task gets in between.
         if key not in self._opened:
-            self._opened[key] = facade_of(key)(self._storage.module(key), self._threads)
+            storage = self._storage.module(key)
+            self._opened[key] = facade_of(key)(storage, self._threads_for(storage))
         found = self._opened[key]
         if not isinstance(found, kind):
             raise ValidationError(
@@ -204,7 +208,17 @@ class AsyncStorage(AsyncModuleAttributes):
         """Close what was opened; a second call does nothing."""
         # In a thread of asyncio's own, because calls that still wait may keep all of ours.
         await asyncio.to_thread(self._storage.close)
-        self._threads.close()
+        for threads in (self._given, *self._threads.values()):
+            if threads is not None:
+                threads.close()
+
+    def _threads_for(self, storage: ModuleStorage[object, object]) -> SharedThreads:
+        if self._given is not None:
+            return self._given
+        key = storage.driver, storage.concurrency
+        if key not in self._threads:
+            self._threads[key] = SharedThreads(storage.concurrency, THREAD_NAME)
+        return self._threads[key]
 
     async def __aenter__(self) -> Self:
         """Return the storage."""
@@ -217,13 +231,14 @@ class AsyncStorage(AsyncModuleAttributes):
         await self.close()
 
 
+@without_locals
 def open_storage(
     config: ConfigSource = None,
     *,
     clock: Clock | None = None,
     options: Mapping[str, Mapping[str, object]] | None = None,
     observers: Iterable[Observer] = (),
-    concurrency: int = DEFAULT_CONCURRENCY,
+    concurrency: int | None = None,
 ) -> AsyncStorage:
     """Return the storage that the configuration names, for asyncio; it does no I/O.
 
@@ -232,7 +247,13 @@ def open_storage(
         clock: the clock of the services.
         options: as for :func:`twinstore.open_storage`.
         observers: as for :func:`twinstore.open_storage`; they are told in the threads that make the calls.
-        concurrency: calls that run at the same time; sessions and units of work come on top.
+        concurrency: how many calls, sessions and units of work may be at work at the same time, each of them
+            in a thread; ``None``: as many as the driver can serve (``PoolMax`` on PostgreSQL). Sessions
+            and units get four fifths of five or more, so that calls go on. Those who wait take no thread.
+
+    Raises:
+        ConfigurationError: as :func:`twinstore.open_storage`.
+        ValidationError: ``concurrency`` is less than 1.
     """
     return AsyncStorage(
         open_sync_storage(config, clock=clock, options=options, observers=observers), concurrency

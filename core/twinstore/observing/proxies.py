@@ -16,7 +16,7 @@ from enum import Enum
 from functools import lru_cache, wraps
 from inspect import getattr_static, isfunction
 from types import new_class
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["observed", "observed_session"]
 
 log = logging.getLogger("twinstore.observing")
+P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -35,11 +36,19 @@ T = TypeVar("T")
 CLASSES: Final = 512
 
 
+class Runner(Protocol):
+    """Makes the calls of an observed part; as a rule the one who tells of them."""
+
+    def run(self, name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a call to the operation of this name and return its answer."""
+        ...
+
+
 class Observed:
     """What an observed part has beside the class of the part itself, in names that no part has."""
 
     twinstore_part: object
-    twinstore_notifier: Notifier
+    twinstore_notifier: Runner
 
     def __getattr__(self, name: str) -> object:
         """Return an attribute of the part, whose state the observed one does not have."""
@@ -63,7 +72,7 @@ def attributes(session: object) -> Iterable[str]:
     return [field.name for field in fields(session)] if is_dataclass(session) else vars(session)
 
 
-def observed(part: T, notifier: Notifier) -> T:
+def observed(part: T, notifier: Runner) -> T:
     """Return an object of the class of ``part`` and with its attributes, whose public methods are observed.
 
     Args:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from typing_extensions import override
 
 from twinstore.errors import LeaseLostError, Outcome, TwinstoreError, UnavailableError
-from twinstore.forks import ForkSafeLock, OwnProcess
+from twinstore.forks import ForkSafeLock, OwnProcess, StaysInProcess
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.locks import LockHandle
 from twinstore.scheduler.rules.locks import lease_argument
@@ -71,7 +71,7 @@ def elapsed() -> float:
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
-class HeldLock(LockHandle):
+class HeldLock(StaysInProcess, LockHandle):
     """Implements :class:`~twinstore.scheduler.locks.LockHandle`."""
 
     def __init__(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Final
+
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 
@@ -10,6 +13,9 @@ from scheduler_service.calls import Service
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute
 from scheduler_service.problems import answer
 from twinstore import TwinstoreError
+
+# An orchestrator waits for a second as a rule, and takes no answer for a process that is dead.
+READY_MS: Final = 800
 
 router = APIRouter(route_class=CanonicalRoute, tags=["health"])
 
@@ -26,7 +32,8 @@ async def readyz(request: Request) -> Response:
     service: Service = request.app.state.service
     try:
         # A thread of its own: those of the calls may all wait for the very store that is asked here.
-        await to_thread.run_sync(service.storage.scheduler.check_ready, limiter=CapacityLimiter(1))
+        ready = partial(service.storage.scheduler.check_ready, timeout_ms=READY_MS)
+        await to_thread.run_sync(ready, limiter=CapacityLimiter(1))
     except TwinstoreError as error:
         return answer(error, 503)
     return CanonicalResponse(Health())

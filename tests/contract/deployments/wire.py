@@ -1,10 +1,10 @@
-"""A line between driver and server that a test can cut."""
+"""A line between driver and server that a test can cut, or on which it can hold up every byte."""
 
 from __future__ import annotations
 
 import socket
 from contextlib import contextmanager, suppress
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,17 +24,29 @@ class Line:
         self._server = server
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._ends: list[socket.socket] = [self._listener]
+        self._flowing = Event()
+        self._flowing.set()
         self.port: int = self._listener.getsockname()[1]
         Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
         """Break what is connected and accept nothing more; a second call does nothing."""
+        self._flowing.set()
         ends, self._ends = self._ends, []
         for end in ends:
             # Another thread reads from it: only a shutdown wakes that up.
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+    @contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Hold up every byte for the length of the block; connections are accepted, and hear nothing."""
+        self._flowing.clear()
+        try:
+            yield
+        finally:
+            self._flowing.set()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -43,7 +55,7 @@ class Line:
                 server = connected(self._server)
                 self._ends += (client, server)
                 for source, target in ((client, server), (server, client)):
-                    Thread(target=pump, args=(source, target), daemon=True).start()
+                    Thread(target=pump, args=(source, target, self._flowing), daemon=True).start()
 
 
 def connected(address: Address) -> socket.socket:
@@ -55,10 +67,11 @@ def connected(address: Address) -> socket.socket:
     return end
 
 
-def pump(source: socket.socket, target: socket.socket) -> None:
+def pump(source: socket.socket, target: socket.socket, flowing: Event) -> None:
     """Hand on what one end says, until either of them is closed."""
     with suppress(OSError):
         while data := source.recv(CHUNK):
+            flowing.wait()
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
 

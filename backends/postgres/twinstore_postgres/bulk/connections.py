@@ -13,7 +13,7 @@ from typing_extensions import override
 from twinstore.forks import ForkSafeLock, Renewable, ending, keep, renew_in_child
 from twinstore.scope import SYSTEM_TENANT, note_system_scope
 from twinstore_postgres.connecting import ConnectionSource
-from twinstore_postgres.server import readable
+from twinstore_postgres.pooling import readable
 from twinstore_postgres.transactions import Transaction
 from twinstore_postgres.transports import OWN
 

@@ -21,7 +21,7 @@ from twinstore.scheduler.aio.workers import AsyncWorkerRepository
 from twinstore.scheduler.storage import SchedulerSession
 
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads
+    from twinstore.aio.threads import CallThreads, SharedThreads
     from twinstore.scheduler.storage import SchedulerStorage
 
 
@@ -73,7 +73,7 @@ class AsyncSchedulerStorage(
 ):
     """Repositories, services, sessions and units of work."""
 
-    def __init__(self, storage: SchedulerStorage, threads: CallThreads) -> None:
+    def __init__(self, storage: SchedulerStorage, threads: SharedThreads) -> None:
         """Take the synchronous storage and the threads to call it in."""
         super().__init__(storage, threads, AsyncSchedulerSession)
         AsyncSchedulerSession.__init__(self, storage.unbound, threads)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
-from twinstore.aio.handles import entered, handed_out
+from twinstore.aio.handles import entered, handed_out, left
 from twinstore.fields import SYSTEM_TENANT
 from twinstore.scheduler.locks import LEASE
 
@@ -27,7 +25,7 @@ class AsyncLockHandle:
     """Awaits a :class:`LockHandle`, whose contracts hold."""
 
     def __init__(self, sync: LockHandle, threads: CallThreads) -> None:
-        """Take the synchronous handle and the thread to call it in."""
+        """Take the synchronous handle and the threads to call it in."""
         self._sync = sync
         self._threads = threads
 
@@ -85,7 +83,7 @@ class AsyncLockHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the synchronous handle."""
-        await asyncio.shield(self._threads.run(self._sync.__exit__, kind, error, trace))
+        await self._threads.finish(self._sync.__exit__, kind, error, trace)
 
 
 class AsyncDistributedLock:
@@ -108,10 +106,10 @@ class AsyncDistributedLock:
     ) -> AsyncLockHandle | None:
         """Acquire a lock, waiting for it at most so long; ``None`` when another one had it all the time."""
         return await handed_out(
-            partial(
-                self._sync.try_acquire,
+            self._threads,
+            lambda waited: self._sync.try_acquire(
                 lock_key,
-                timeout,
+                left(timeout, waited),
                 lease=lease,
                 holder_id=holder_id,
                 tenant_id=tenant_id,
@@ -134,10 +132,10 @@ class AsyncDistributedLock:
         return cast(
             "AsyncLockHandle",
             await handed_out(
-                partial(
-                    self._sync.acquire,
+                self._threads,
+                lambda waited: self._sync.acquire(
                     lock_key,
-                    timeout,
+                    left(timeout, waited),
                     lease=lease,
                     holder_id=holder_id,
                     tenant_id=tenant_id,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from typing_extensions import override
 
 from twinstore.access import Ref, Row
+from twinstore.apart import RowWriting
 from twinstore.catalog import KeyType
 from twinstore.errors import DuplicateError
 from twinstore.failures import NumberTakenError, duplicate_id, lost_race, not_found
@@ -30,6 +31,7 @@ from twinstore.scheduler.graph_jobs import (
 )
 from twinstore.scheduler.rules import graph_jobs as rules
 from twinstore.scope import id_argument, member_argument
+from twinstore.sizes import check_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +48,7 @@ T = TypeVar("T")
 
 # The operation of a driver that moves a job on in one round trip, where it stands as expected. It takes
 # tenant, job and expectation, and answers true, or false where the general way has to tell why not.
-REPLACE: Final = "replace_graph_job"
+REPLACE: Final = RowWriting("replace_graph_job", GRAPH_JOBS)
 # Of an id, before its digits.
 PREFIX: Final = len("gbj_")
 
@@ -238,6 +240,7 @@ class GraphJobs(GraphJobSteps, GraphJobRepository):
         scope, expected = self._admit(job.tenant_id), member_argument(expected, GraphJobStatus, "expected")
         self._check_writable()
         rules.check_expectation(job, expected)
+        check_size(GRAPH_JOBS, Row(job))
         # Only a move is one statement: to write an equal job again would say that it has changed.
         special = self._access.special(REPLACE) if expected is not job.status else None
         if special is not None and cast("Replace", special)(scope, job, expected):

@@ -12,7 +12,7 @@ from twinstore.taskrunner.aio.pack_runs import AsyncPackRunStateStore
 from twinstore.taskrunner.storage import TaskRunnerSession
 
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads
+    from twinstore.aio.threads import CallThreads, SharedThreads
     from twinstore.taskrunner.storage import TaskRunnerStorage
 
 
@@ -42,7 +42,7 @@ class AsyncTaskRunnerStorage(
 ):
     """Repositories, services, sessions and units of work."""
 
-    def __init__(self, storage: TaskRunnerStorage, threads: CallThreads) -> None:
+    def __init__(self, storage: TaskRunnerStorage, threads: SharedThreads) -> None:
         """Take the synchronous storage and the threads to call it in."""
         super().__init__(storage, threads, AsyncTaskRunnerSession)
         AsyncTaskRunnerSession.__init__(self, storage.unbound, threads)

@@ -11,7 +11,7 @@ from twinstore.tracking.aio.tasks import AsyncTrackingTaskRepository
 from twinstore.tracking.storage import TrackingUnit
 
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads
+    from twinstore.aio.threads import CallThreads, SharedThreads
     from twinstore.tracking.storage import TrackingStorage
 
 
@@ -37,7 +37,7 @@ class AsyncTrackingUnit:
 class AsyncTrackingStorage(AsyncModuleStorage[TrackingUnit, AsyncTrackingUnit], AsyncTrackingUnit):
     """Repositories, services, sessions and units of work."""
 
-    def __init__(self, storage: TrackingStorage, threads: CallThreads) -> None:
+    def __init__(self, storage: TrackingStorage, threads: SharedThreads) -> None:
         """Take the synchronous storage and the threads to call it in."""
         super().__init__(storage, threads, AsyncTrackingUnit)
         AsyncTrackingUnit.__init__(self, storage.unbound, threads)

@@ -11,7 +11,7 @@ from twinstore.aio.storage import AsyncModuleStorage
 
 if TYPE_CHECKING:
     from acme_library.storage import LibraryStorage
-    from twinstore.aio.threads import CallThreads
+    from twinstore.aio.threads import CallThreads, SharedThreads
 
 
 __all__ = ["AsyncBookRepository", "AsyncLibrarySession", "AsyncLibraryStorage", "AsyncSubjectRepository"]
@@ -29,7 +29,7 @@ class AsyncLibrarySession:
 class AsyncLibraryStorage(AsyncModuleStorage[LibrarySession, AsyncLibrarySession], AsyncLibrarySession):
     """Repositories, services, sessions and units of work."""
 
-    def __init__(self, storage: LibraryStorage, threads: CallThreads) -> None:
+    def __init__(self, storage: LibraryStorage, threads: SharedThreads) -> None:
         """Take the synchronous storage and the threads to call it in."""
         super().__init__(storage, threads, AsyncLibrarySession)
         AsyncLibrarySession.__init__(self, storage.unbound, threads)

@@ -1,0 +1,169 @@
+"""Connections that do not wait for ever for a server that has fallen silent.
+
+The limit of a statement is kept by the server, and a server that is frozen, or out of reach behind a broken
+network, keeps none. So every round trip has a limit here too, a little longer, so that a server that lives
+tells first.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import psycopg
+from typing_extensions import override
+
+from twinstore_postgres.codec import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
+    from typing import Self
+
+    from psycopg.abc import PQGen
+
+__all__ = ["NoAnswer", "PatientConnection", "TimedConnection", "round_trip_seconds", "until"]
+
+RV = TypeVar("RV")
+
+# What a busy network and a busy machine may add to the limit of the server.
+MARGIN_SECONDS: Final = 5.0
+# How often psycopg lets go on what waits; it looks then whether somebody has interrupted the program.
+TICK_SECONDS: Final = 0.1
+
+
+class NoAnswer(psycopg.OperationalError):
+    """The server has not answered in time, and the connection was closed."""
+
+
+def round_trip_seconds(statement_timeout_ms: int) -> float | None:
+    """Return how long a round trip may take, ``None`` where statements may take for ever."""
+    return statement_timeout_ms / 1000 + MARGIN_SECONDS if statement_timeout_ms else None
+
+
+class TimedConnection(psycopg.Connection[Row]):
+    """A connection whose every round trip has a limit.
+
+    Attributes:
+        limit: the seconds of a round trip; ``None``: no limit.
+        end: when all round trips must have ended, by ``time.monotonic()``.
+    """
+
+    limit: float | None = None
+    end: float | None = None
+
+    @classmethod
+    @override
+    def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        """Connect as psycopg does.
+
+        Args:
+            conninfo: as for psycopg.
+            options: as for psycopg; besides ``limit``, the seconds of a round trip, and ``noted``, a block in
+                which the attempt is made.
+        """
+        limit: float | None = options.pop("limit", None)
+        noted: Callable[[], AbstractContextManager[None]] | None = options.pop("noted", None)
+        if noted is None:
+            connection = super().connect(conninfo, **options)
+        else:
+            with noted():
+                connection = super().connect(conninfo, **options)
+        connection.limit = limit
+        return connection
+
+    @override
+    def wait(self, gen: PQGen[RV], interval: float = TICK_SECONDS, timeout: float | None = None) -> RV:
+        """Wait for an answer, at most until the limit.
+
+        Raises:
+            NoAnswer: none came.
+        """
+        seconds = self.limit if self.end is None else self._left()
+        # Whoever says how long to wait, such as a host for notifications, waits for something else.
+        if seconds is None or timeout is not None or interval != TICK_SECONDS:
+            return super().wait(gen, interval, *(() if timeout is None else (timeout,)))
+        try:
+            return super().wait(self._limited(gen, seconds), interval)
+        except NoAnswer:
+            # Nobody knows what will still come on it.
+            self.close()
+            raise
+
+    def _left(self) -> float:
+        """Return the seconds of the next round trip, where all must have ended at an instant."""
+        left = max(0.0, (self.end or 0.0) - monotonic())
+        return left if self.limit is None else min(self.limit, left)
+
+    def _limited(self, gen: PQGen[RV], seconds: float) -> PQGen[RV]:
+        """Do what a generator of psycopg does, until nothing comes and the time is over.
+
+        It is resumed ten times a second also when nothing has come; only then it costs a look at the clock.
+        """
+        end = monotonic() + seconds
+        resume = gen.send
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                wanted = resume(ready)
+                if not ready and monotonic() >= end:
+                    raise no_answer(seconds)
+        except StopIteration as stop:
+            answer: RV = stop.value
+            return answer
+
+
+class PatientConnection(TimedConnection):
+    """A connection for statements that may take as long as they take.
+
+    Whenever nothing has come within the limit, the server is asked on another connection whether it works on
+    the statement.
+
+    Attributes:
+        at_work: asks it, given the number of the process that serves this connection.
+    """
+
+    at_work: Callable[[int], bool] | None = None
+
+    @override
+    def _limited(self, gen: PQGen[RV], seconds: float) -> PQGen[RV]:
+        end = monotonic() + seconds
+        resume = gen.send
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                wanted = resume(ready)
+                if ready:
+                    end = monotonic() + seconds
+                elif monotonic() >= end:
+                    if self.at_work is None or not self.at_work(self.info.backend_pid):
+                        # The answer may have come meanwhile.
+                        ready = yield wanted
+                        if not ready:
+                            raise no_answer(seconds)
+                        wanted = resume(ready)
+                    end = monotonic() + seconds
+        except StopIteration as stop:
+            answer: RV = stop.value
+            return answer
+
+
+@contextmanager
+def until(connection: psycopg.Connection[Row], end: float | None) -> Generator[None]:
+    """Have all round trips of the block end until an instant of ``time.monotonic()``."""
+    if not isinstance(connection, TimedConnection):  # one of the host keeps the limits of the host
+        yield
+        return
+    connection.end = end
+    try:
+        yield
+    finally:
+        connection.end = None
+
+
+def no_answer(seconds: float) -> NoAnswer:
+    """Return the error of a server that is silent."""
+    return NoAnswer(f"no answer within {seconds:g} s")

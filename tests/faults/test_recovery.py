@@ -1,0 +1,261 @@
+"""After an outage of PostgreSQL its pool serves again at once, and no connection is opened beside it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+import pytest
+from psycopg_pool import ConnectionPool
+
+import twinstore
+from tests.faults.silence import (
+    connected_to,
+    ended_together,
+    frozen,
+    most_connections,
+    postgres_of_its_own,
+    settings_of,
+    timed,
+)
+from twinstore.errors import ConfigurationError, DuplicateError, UnavailableError
+from twinstore.testing.scheduler.builders import make_run
+from twinstore.tracking.catalog import SESSIONS
+from twinstore_embedded import Shutdown
+from twinstore_postgres import deadlines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore_embedded import PostgresServer
+
+TENANT: Final = "acme"
+CALLERS: Final = 6
+POOL: Final = 4
+OUTAGE_SECONDS: Final = 3.0
+LONG_OUTAGE_SECONDS: Final = 120.0
+SOON_SECONDS: Final = 2.0
+PAUSE_SECONDS: Final = 0.05
+HOLD_SECONDS: Final = 0.05
+JOIN_SECONDS: Final = 60.0
+ROLE: Final = "twinstore_app"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_of_its_own() as found:
+        with twinstore.open_storage(settings_of(found)) as opened:
+            opened.scheduler.initializer.ensure_migrations()
+        yield found
+
+
+@pytest.fixture
+def outage_seconds(*, long_form: bool) -> float:
+    """Return how long the server is away: two minutes in the full form."""
+    return LONG_OUTAGE_SECONDS if long_form else OUTAGE_SECONDS
+
+
+@contextmanager
+def open_at(server: PostgresServer, **changes: object) -> Iterator[SchedulerStorage]:
+    with twinstore.open_storage(settings_of(server, **changes)) as opened:
+        yield opened.scheduler
+
+
+class Callers:
+    """Threads that read again and again, and note each answer and each error with its instant."""
+
+    def __init__(self, storage: SchedulerStorage) -> None:
+        self._storage = storage
+        self._stop = Event()
+        self.answered: list[float] = []
+        self.errors: list[tuple[float, Exception]] = []
+
+    def call(self) -> None:
+        while not self._stop.wait(PAUSE_SECONDS):
+            try:
+                self._storage.runs.get(TENANT, "nobody")
+            except Exception as error:  # noqa: BLE001  # the test judges it
+                self.errors.append((time.monotonic(), error))
+            else:
+                self.answered.append(time.monotonic())
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed", "frozen"])
+def test_the_pool_serves_again_soon_after_an_outage(
+    server: PostgresServer, how: str, outage_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A call ends before the server goes on that is frozen.
+    monkeypatch.setattr(deadlines, "MARGIN_SECONDS", 0.5)
+    with open_at(server, PoolMax=POOL, StatementTimeoutMs=1000) as storage:
+        storage.runs.get(TENANT, "nobody")
+        callers = Callers(storage)
+        with ThreadPoolExecutor(CALLERS) as pool:
+            calling = [pool.submit(callers.call) for _ in range(CALLERS)]
+            try:
+                Event().wait(10 * PAUSE_SECONDS)
+                away = time.monotonic()
+                go_away(server, how, outage_seconds)
+                back = time.monotonic()
+                healed = first_after(callers, back)
+            finally:
+                callers.stop()
+            for one in calling:
+                one.result(JOIN_SECONDS)
+    assert healed - back < SOON_SECONDS
+    during = [error for instant, error in callers.errors if instant > away]
+    assert during
+    assert all(isinstance(error, UnavailableError) for error in during)
+    # While none is in use.
+    assert [str(error) for error in during if "PoolMax" in str(error)] == []
+
+
+def go_away(server: PostgresServer, how: str, seconds: float) -> None:
+    """Let the server be away, or silent, for so many seconds."""
+    if how == "frozen":
+        with frozen(server):
+            Event().wait(seconds)
+        return
+    server.halt(Shutdown.FAST if how == "stopped" else Shutdown.KILLED)
+    Event().wait(seconds)
+    server.resume(durable=False)
+
+
+def first_after(callers: Callers, instant: float) -> float:
+    """Return when the first call was answered that was answered after an instant."""
+    end = instant + JOIN_SECONDS
+    while time.monotonic() < end:
+        found = [answered for answered in list(callers.answered) if answered > instant]
+        if found:
+            return found[0]
+        Event().wait(PAUSE_SECONDS / 10)
+    raise AssertionError(f"no call was answered; the last error: {callers.errors[-1:]}")
+
+
+def test_a_pool_of_connections_that_all_died_serves_the_next_call(server: PostgresServer) -> None:
+    with open_at(server, PoolMax=10, PoolMin=10) as storage:
+        ended_together({str(number): lambda: hold(storage) for number in range(10)})
+        server.halt(Shutdown.FAST)
+        server.resume(durable=False)
+        ended = timed(lambda: storage.runs.get(TENANT, "nobody"))
+    assert ended.error is None
+    assert ended.seconds < SOON_SECONDS
+
+
+def hold(storage: SchedulerStorage) -> None:
+    """Hold a connection for a moment."""
+    with storage.transaction(TENANT) as unit:
+        unit.runs.get(TENANT, "nobody")
+        Event().wait(HOLD_SECONDS)
+
+
+def test_waiting_callers_open_no_connection_beside_the_pool(
+    server: PostgresServer, *, long_form: bool
+) -> None:
+    most, callers = (5, 400) if long_form else (2, 60)
+    # All are served in the end, however busy the machine is: here it is only counted.
+    patient = {"PoolMax": most, "PoolTimeoutMs": round(JOIN_SECONDS * 1000)}
+    with most_connections(server, ROLE) as highest, open_at(server, **patient) as storage:
+        ended = ended_together({str(number): lambda: hold(storage) for number in range(callers)})
+        ready = ended_together({str(number): storage.check_ready for number in range(2 * most)})
+    assert [str(one) for one in (*ended.values(), *ready.values()) if one.error is not None] == []
+    assert highest[0] == most
+
+
+def test_bulk_work_needs_no_connection_of_the_pool_and_looks_at_its_role_itself(
+    server: PostgresServer,
+) -> None:
+    """Also in a module that is used for the first time while the whole pool is lent."""
+    table = b"tracking.sessions"
+    with (
+        psycopg.connect(server.superuser_url(database="twinstore"), autocommit=True) as admin,
+        twinstore.open_storage(settings_of(server, PoolMax=1, PoolTimeoutMs=500)) as opened,
+    ):
+        opened.tracking.initializer.ensure_migrations()
+        with opened.scheduler.sessions.open(TENANT) as session:
+            session.runs.get(TENANT, "nobody")
+            assert opened.tracking.bulk.counts(SESSIONS) == {}
+        admin.execute(b"ALTER TABLE " + table + b" OWNER TO twinstore_app")
+        try:
+            with twinstore.open_storage(settings_of(server)) as other:
+                other.scheduler.runs.get(TENANT, "nobody")
+                with pytest.raises(ConfigurationError, match="owns the tables of schema tracking"):
+                    other.tracking.bulk.counts(SESSIONS)
+        finally:
+            admin.execute(b"ALTER TABLE " + table + b" OWNER TO twinstore_owner")
+
+
+def test_waiting_for_locks_opens_no_connection_beyond_their_limit(server: PostgresServer) -> None:
+    lease = timedelta(seconds=30)
+
+    def lock(name: str) -> None:
+        with storage.locks.acquire(name, timedelta(seconds=20), lease=lease, holder_id=name):
+            open_now.append(connected_to(server))
+            Event().wait(HOLD_SECONDS)
+
+    open_now: list[int] = []
+    with open_at(server, PoolMax=1, LockConnectionsMax=2) as storage:
+        ended = ended_together({str(number): partial(lock, str(number)) for number in range(20)})
+    assert [str(one) for one in ended.values() if one.error is not None] == []
+    assert max(open_now) <= 3
+
+
+def test_the_reason_of_a_lost_connection_is_one_sentence(server: PostgresServer) -> None:
+    """And not what the client library guesses about it."""
+
+    def lose() -> None:
+        with storage.transaction(TENANT) as unit:
+            unit.runs.create(make_run(TENANT, "lost"))
+            with psycopg.connect(server.superuser_url(), autocommit=True) as admin:
+                admin.execute(
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = %s", (ROLE,)
+                )
+            unit.runs.get(TENANT, "lost")
+
+    with open_at(server) as storage, pytest.raises(UnavailableError) as caught:
+        lose()
+    assert re.search("probably|\n", caught.value.message) is None
+
+
+def test_refusals_and_lost_connections_are_no_warnings_in_the_logs_of_others(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever called is told; a line for each attempt, with the text of the server, tells nothing more."""
+    with caplog.at_level(logging.INFO), open_at(server, PoolMax=POOL) as storage:
+        storage.runs.create(make_run(TENANT, "twice"))
+        with pytest.raises(DuplicateError):
+            storage.runs.create(make_run(TENANT, "twice"))
+        with storage.bulk.view():
+            pass
+        server.halt(Shutdown.FAST)
+        lost = [timed(lambda: storage.runs.get(TENANT, "nobody")) for _ in range(3)]
+        server.resume(durable=False)
+        storage.runs.get(TENANT, "nobody")
+    assert all(isinstance(one.error, UnavailableError) for one in lost)
+    foreign = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [f"{record.name}: {record.getMessage()}" for record in foreign] == []
+
+
+def test_refusals_over_a_pool_of_the_host_are_no_warnings_either(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), ConnectionPool(server.app_url(), open=True) as pool:
+        settings = settings_of(server, Pool=pool)
+        with twinstore.open_storage(settings) as opened:
+            runs = opened.scheduler.runs
+            runs.create(make_run(TENANT, "twice over a pool"))
+            with pytest.raises(DuplicateError):
+                runs.create(make_run(TENANT, "twice over a pool"))
+    foreign = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [f"{record.name}: {record.getMessage()}" for record in foreign] == []

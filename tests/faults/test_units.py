@@ -1,0 +1,285 @@
+"""A call past the unit of work that its own caller has open is refused at once where it would wait for it.
+
+So is a unit inside a unit. On every driver alike, for threads and for tasks; everything else goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import pytest
+
+import twinstore
+from twinstore import aio
+from twinstore.errors import ValidationError
+from twinstore.scheduler.enums import GraphJobStatus, PolicyRunJobStatus, RunState
+from twinstore.scheduler.execution_logs import ExecutionLogEntry
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import (
+    make_impact_set,
+    make_run,
+    make_run_summary,
+    make_schedule,
+    moved,
+)
+from twinstore.testing.scheduler.graph_jobs import graph_moved, make_graph_build_job
+from twinstore.testing.scheduler.policy_builders import make_policy_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.servers import Settings
+    from twinstore.aio import AsyncSchedulerSession, AsyncSchedulerStorage
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
+
+    Step = Callable[[SchedulerSession | SchedulerStorage, str], object]
+
+# What waits for a row does so for 5 s in memory and for 30 s on a server.
+AT_ONCE: Final = 2.0
+PAST: Final = "call past the unit would wait for it; make the call on the unit"
+NESTED: Final = "units do not nest"
+
+
+def entry_of(tenant: str, run_id: str) -> ExecutionLogEntry:
+    return ExecutionLogEntry(tenant_id=tenant, run_id=run_id, logged_at=at(), message="done")
+
+
+def queued(session: SchedulerSession | SchedulerStorage, tenant: str) -> object:
+    return session.runs.update(moved(session.runs.get_required(tenant, f"{tenant}-stored"), RunState.QUEUED))
+
+
+def leased(session: SchedulerSession | SchedulerStorage, tenant: str) -> object:
+    return session.policy_jobs.lease_many("worker", at(5), tenant_id=tenant)
+
+
+def completed(session: SchedulerSession | SchedulerStorage, tenant: str) -> object:
+    job = session.policy_jobs.get_required(tenant, f"{tenant}-stored")
+    cancelled = job.evolve(status=PolicyRunJobStatus.CANCELLED, cancelled_at=at(6), updated_at=at(6))
+    return session.policy_jobs.complete_many([cancelled], job.status, lease_owner=None, now=at(6))
+
+
+def replaced(session: SchedulerSession | SchedulerStorage, tenant: str) -> object:
+    job = make_graph_build_job(tenant, f"{tenant}-stored")
+    return session.graph_jobs.try_replace(graph_moved(job, GraphJobStatus.QUEUED), GraphJobStatus.PENDING)
+
+
+def summarised(session: SchedulerSession | SchedulerStorage, tenant: str) -> object:
+    return session.run_summaries.modify(
+        tenant, f"{tenant}-stored", lambda _: make_run_summary(tenant, f"{tenant}-stored")
+    )
+
+
+def upserted(session: SchedulerSession | SchedulerStorage, tenant: str) -> object:
+    return session.schedules.upsert(make_schedule(tenant, f"{tenant}-stored", when_cron="30 * * * *"))
+
+
+def named_alike(session: SchedulerSession | SchedulerStorage, tenant: str) -> object:
+    return session.schedules.upsert(
+        make_schedule(tenant, f"{tenant}-other-{uuid4().hex}", name="the only one")
+    )
+
+
+def logged(session: SchedulerSession | SchedulerStorage, tenant: str) -> object:
+    return session.execution_logs.append([entry_of(tenant, f"{tenant}-stored")])
+
+
+# What the unit does, and what is then refused past it.
+CASES: Final[dict[str, tuple[Step, Step]]] = {
+    "update": (queued, queued),
+    "create": (
+        lambda unit, tenant: unit.runs.create(make_run(tenant, f"{tenant}-new")),
+        lambda past, tenant: past.runs.create(make_run(tenant, f"{tenant}-new")),
+    ),
+    "modify": (summarised, summarised),
+    "upsert": (upserted, upserted),
+    "soft delete": (
+        upserted,
+        lambda past, tenant: past.schedules.soft_delete(tenant, f"{tenant}-stored", "ada", at(9)),
+    ),
+    "unique value": (named_alike, named_alike),
+    "append": (queued, logged),
+    "parent of what was appended": (logged, queued),
+    "replace a snapshot": (
+        lambda unit, tenant: unit.impact_snapshots.upsert(
+            tenant, make_impact_set(snapshot_id=f"{tenant}-snapshot"), run_id="stored"
+        ),
+        lambda past, tenant: past.impact_snapshots.delete(tenant, f"{tenant}-snapshot"),
+    ),
+    "delete": (
+        lambda unit, tenant: unit.policy_jobs.delete(tenant, f"{tenant}-stored"),
+        lambda past, tenant: past.policy_jobs.delete(tenant, f"{tenant}-stored"),
+    ),
+    "lease": (leased, completed),
+    "complete": (completed, completed),
+    "replace": (replaced, replaced),
+}
+
+
+def fill(storage: SchedulerStorage, tenant: str) -> None:
+    """Store what the cases change."""
+    storage.runs.create(make_run(tenant, f"{tenant}-stored"))
+    storage.schedules.upsert(make_schedule(tenant, f"{tenant}-stored"))
+    storage.policy_jobs.create(make_policy_job(tenant, f"{tenant}-stored"))
+    storage.graph_jobs.insert(make_graph_build_job(tenant, f"{tenant}-stored"))
+
+
+def refused_at_once(action: Callable[[], object], match: str = PAST) -> None:
+    begun = time.monotonic()
+    with pytest.raises(ValidationError, match=match):
+        action()
+    assert time.monotonic() - begun < AT_ONCE
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_call_past_the_unit_on_a_row_of_the_unit_is_refused_at_once(
+    storage: SchedulerStorage, tenant: str, case: str
+) -> None:
+    inside, past = CASES[case]
+    fill(storage, tenant)
+    with storage.transaction(tenant) as unit:
+        inside(unit, tenant)
+        refused_at_once(lambda: past(storage, tenant))
+        with storage.sessions.open(tenant) as session:
+            refused_at_once(lambda: past(session, tenant))
+        unit.runs.create(make_run(tenant, f"{tenant}-after"))
+    assert storage.runs.get(tenant, f"{tenant}-after") is not None
+
+
+def test_the_refusal_names_the_row_and_ends_with_the_unit(storage: SchedulerStorage, tenant: str) -> None:
+    fill(storage, tenant)
+    with storage.transaction(tenant) as unit:
+        queued(unit, tenant)
+        with pytest.raises(ValidationError) as caught:
+            queued(storage, tenant)
+        assert (caught.value.entity, caught.value.key) == ("runs", f"{tenant}-stored")
+    run = storage.runs.get_required(tenant, f"{tenant}-stored")
+    assert storage.runs.update(moved(run, RunState.CANCELLED))
+
+
+def test_a_unit_that_was_rolled_back_holds_nothing(storage: SchedulerStorage, tenant: str) -> None:
+    fill(storage, tenant)
+
+    def failing() -> None:
+        with storage.transaction(tenant) as unit:
+            queued(unit, tenant)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert queued(storage, tenant) is True
+
+
+def test_what_does_not_wait_for_the_unit_goes_on(storage: SchedulerStorage, tenant: str) -> None:
+    fill(storage, tenant)
+    with storage.transaction(tenant) as unit:
+        queued(unit, tenant)
+        # Reads see what is committed, and other rows are nobody's.
+        assert storage.runs.get_required(tenant, f"{tenant}-stored").state is RunState.PLANNING
+        assert len(storage.runs.list(tenant)) == 1
+        storage.runs.create(make_run(tenant, f"{tenant}-another"))
+        upserted(storage, tenant)
+        lock = storage.locks.acquire("name", timedelta(seconds=1), tenant_id=tenant)
+        assert lock.release()
+    assert storage.runs.get_required(tenant, f"{tenant}-stored").state is RunState.QUEUED
+
+
+def test_another_thread_waits_and_goes_on(storage: SchedulerStorage, tenant: str) -> None:
+    fill(storage, tenant)
+    with ThreadPoolExecutor(1) as pool:
+        with storage.transaction(tenant) as unit:
+            queued(unit, tenant)
+            waiting = pool.submit(summarise_and_queue, storage, tenant)
+        assert waiting.result(20) is True
+
+
+def summarise_and_queue(storage: SchedulerStorage, tenant: str) -> object:
+    """Write another row, and then the one that the unit of another thread has written."""
+    summarised(storage, tenant)
+    run = moved(make_run(tenant, f"{tenant}-stored"), RunState.QUEUED)
+    return storage.runs.update(moved(run, RunState.CANCELLED))
+
+
+@pytest.mark.parametrize("way", ["transaction", "transact"])
+def test_the_same_holds_for_a_task(every_store: Settings, tenant: str, way: str) -> None:
+    async def inside(storage: aio.AsyncStorage, unit: AsyncSchedulerSession) -> None:
+        scheduler = storage.scheduler
+        run = moved(await unit.runs.get_required(tenant, f"{tenant}-stored"), RunState.QUEUED)
+        assert await unit.runs.update(run)
+        begun = time.monotonic()
+        with pytest.raises(ValidationError, match=PAST):
+            await scheduler.runs.update(run)
+        async with scheduler.session(tenant) as session:
+            with pytest.raises(ValidationError, match=PAST):
+                await session.runs.update(run)
+        with pytest.raises(ValidationError, match=NESTED):
+            async with scheduler.transaction(tenant):
+                pass
+        with pytest.raises(ValidationError, match=NESTED):
+            await scheduler.transact(nothing, tenant_id=tenant)
+        assert time.monotonic() - begun < AT_ONCE
+        # Of another task it is another unit, which may wait; another row waits for nobody.
+        await asyncio.create_task(store_another(scheduler, tenant))
+        await unit.runs.create(make_run(tenant, f"{tenant}-after"))
+
+    async def main() -> None:
+        async with aio.open_storage(every_store) as storage:
+            if way == "transaction":
+                async with storage.scheduler.transaction(tenant) as unit:
+                    await inside(storage, unit)
+            else:
+                await storage.scheduler.transact(lambda unit: inside(storage, unit), tenant_id=tenant)
+            run = await storage.scheduler.runs.get_required(tenant, f"{tenant}-stored")
+            assert await storage.scheduler.runs.update(moved(run, RunState.CANCELLED))
+            assert await storage.scheduler.runs.get(tenant, f"{tenant}-after") is not None
+
+    with twinstore.add_scheduler_storage(every_store) as opened:
+        fill(opened, tenant)
+    asyncio.run(main())
+
+
+async def nothing(unit: AsyncSchedulerSession) -> None:
+    """Do nothing in a unit."""
+
+
+async def store_another(scheduler: AsyncSchedulerStorage, tenant: str) -> None:
+    """Open a unit in a task inside of another one."""
+    async with scheduler.transaction(tenant) as unit:
+        await unit.runs.create(make_run(tenant, f"{tenant}-of another task"))
+
+
+def test_units_do_not_nest_in_whatever_form(storage: SchedulerStorage, tenant: str) -> None:
+    def nested() -> None:
+        with storage.transaction(tenant):
+            raise AssertionError
+
+    def inside(unit: SchedulerSession) -> None:
+        refused_at_once(nested, NESTED)
+        refused_at_once(lambda: storage.transact(lambda _: None, tenant_id=tenant), NESTED)
+        unit.runs.create(make_run(tenant, f"{tenant}-run-{uuid4().hex}"))
+
+    with storage.transaction(tenant) as unit:
+        inside(unit)
+    storage.transact(inside, tenant_id=tenant)
+    # A session is no unit: what it does stands alone, so either may be inside the other.
+    with storage.sessions.open(tenant) as session, storage.transaction(tenant) as unit:
+        inside(unit)
+        session.runs.create(make_run(tenant, f"{tenant}-run-{uuid4().hex}"))
+    with storage.transaction(tenant) as unit, storage.sessions.open(tenant) as session:
+        inside(unit)
+        session.runs.create(make_run(tenant, f"{tenant}-run-{uuid4().hex}"))
+    assert len(storage.runs.list(tenant)) == 6
+
+
+def test_units_of_two_storages_of_one_database_stand_beside_each_other(
+    every_store: Settings, storage: SchedulerStorage, tenant: str
+) -> None:
+    with twinstore.add_scheduler_storage(every_store) as other, storage.transaction(tenant) as unit:
+        unit.runs.create(make_run(tenant, f"{tenant}-one"))
+        with other.transaction(tenant) as beside:
+            beside.runs.create(make_run(tenant, f"{tenant}-two"))
+    assert len(storage.runs.list(tenant)) == 2

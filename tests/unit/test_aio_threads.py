@@ -1,0 +1,353 @@
+"""How many threads the facade for asyncio has, who gets them, and what becomes of those who do not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from datetime import timedelta
+from threading import Event
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import pytest
+
+from tests.faults.held_rows import eventually
+from twinstore import add_scheduler_memory_storage, aio, open_storage
+from twinstore.aio import threads as threads_module
+from twinstore.aio.entering import of_block
+from twinstore.aio.threads import ATTEMPTS, SharedThreads, UnitThread
+from twinstore.errors import ConfigurationError, UnavailableError, ValidationError
+from twinstore.testing.scheduler.builders import make_run
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+    from twinstore.aio import AsyncStorage
+
+PLACES: Final = 5
+UNITS: Final = 4
+NOW: Final = timedelta(0)
+MINUTE: Final = timedelta(minutes=1)
+# Forks with every place for units taken; the child must neither wait for threads that it does not have nor
+# go on with units that are not its own.
+FORKING: Final = """
+import asyncio, os, signal
+from twinstore import aio
+from twinstore.errors import TransactionAbortedError
+from twinstore.testing.scheduler.builders import make_run
+
+storage = aio.open_storage({"Persistence": {"Scheduler": "Memory"}}, concurrency=2)
+
+async def parent():
+    async with storage.scheduler.transaction("t") as unit:
+        await unit.runs.create(make_run("t", "parent"))
+        if os.fork() == 0:
+            signal.alarm(20)
+            await_in_child(unit)
+            os._exit(0)
+        _, status = os.wait()
+        assert os.waitstatus_to_exitcode(status) == 0, status
+    assert await storage.scheduler.runs.get("t", "parent") is not None
+
+def await_in_child(unit):
+    asyncio.events._set_running_loop(None)
+    async def child():
+        try:
+            await unit.runs.get("t", "parent")
+            os._exit(3)
+        except TransactionAbortedError:
+            pass
+        async with storage.scheduler.transaction("t") as own:
+            await own.runs.create(make_run("t", "child"))
+        assert await storage.scheduler.runs.get("t", "child") is not None
+    asyncio.new_event_loop().run_until_complete(asyncio.wait_for(child(), 10))
+
+asyncio.run(parent())
+print("both")
+"""
+
+
+def complete(work: Coroutine[object, object, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, timeout=20))
+
+
+def storage(concurrency: int | None = PLACES) -> AsyncStorage:
+    settings = {"Persistence": {"Scheduler": "Memory", "Memory": {"Store": uuid4().hex}}}
+    return aio.open_storage(settings, concurrency=concurrency)
+
+
+def running(prefix: str = "twinstore") -> int:
+    return sum(thread.name.startswith(prefix) for thread in threading.enumerate())
+
+
+class Gate:
+    """What calls wait for in their threads."""
+
+    def __init__(self) -> None:
+        self._open = Event()
+        self.begun: list[object] = []
+
+    def pass_through(self, name: object = None) -> object:
+        self.begun.append(name)
+        assert self._open.wait(10)
+        return name
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    found = Gate()
+    yield found
+    found.open()
+
+
+@pytest.fixture
+def threads() -> Iterator[SharedThreads]:
+    found = SharedThreads(PLACES, "twinstore-test")
+    yield found
+    found.close()
+
+
+async def begun(gate: Gate, number: int) -> None:
+    assert await asyncio.to_thread(eventually, lambda: len(gate.begun) == number)
+
+
+def test_1500_units_at_once_take_a_few_threads_and_all_are_served() -> None:
+    async def unit(opened: AsyncStorage, number: int) -> None:
+        async with opened.scheduler.transaction("t") as unit:
+            await unit.runs.create(make_run("t", f"run-{number}"))
+            seen.append(running())
+
+    seen: list[int] = []
+
+    async def work() -> None:
+        async with storage() as opened:
+            await asyncio.gather(*(unit(opened, number) for number in range(1500)))
+            assert len(await opened.scheduler.runs.get_pending_runs("t", limit=100)) == 100
+
+    before = running()
+    complete(work())
+    assert len(seen) == 1500
+    assert max(seen) - before <= PLACES
+
+
+def test_a_call_goes_on_beside_all_the_units_there_may_be() -> None:
+    async def work() -> None:
+        async with storage() as opened:
+            leave, full, inside = asyncio.Event(), asyncio.Event(), list[int]()
+
+            async def stay(number: int) -> None:
+                async with opened.scheduler.transaction("t") as unit:
+                    inside.append(number)
+                    if len(inside) == UNITS:
+                        full.set()
+                    await leave.wait()
+                    await unit.runs.create(make_run("t", f"run-{number}"))
+
+            staying = [asyncio.create_task(stay(number)) for number in range(40)]
+            await full.wait()
+            # Whoever comes now stands behind those who wait for a unit, and does not wait for them.
+            assert await opened.scheduler.runs.get("t", "absent") is None
+            assert len(inside) == UNITS
+            leave.set()
+            await asyncio.gather(*staying)
+            assert inside == [*range(40)]
+
+    complete(work())
+
+
+def test_units_that_call_past_themselves_do_not_wait_for_each_other() -> None:
+    async def work() -> None:
+        async with storage() as opened:
+            every = asyncio.Barrier(UNITS)
+
+            async def call(number: int) -> None:
+                async with opened.scheduler.transaction("t") as unit:
+                    await unit.runs.create(make_run("t", f"run-{number}"))
+                    await every.wait()
+                    assert await opened.scheduler.runs.get("t", "absent") is None
+
+            await asyncio.gather(*(call(number) for number in range(UNITS)))
+
+    complete(work())
+
+
+def test_a_line_that_stands_still_refuses_and_one_that_moves_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads_module, "STALL_SECONDS", 0.1)
+
+    async def work() -> None:
+        async with storage() as opened:
+            every = asyncio.Barrier(UNITS)
+            refused: list[str] = []
+
+            async def want_one_more() -> None:
+                async with opened.scheduler.transaction("t"):
+                    await every.wait()
+                    try:
+                        async with opened.scheduler.session("t"):
+                            pass
+                    except UnavailableError as error:
+                        refused.append(error.message)
+
+            await asyncio.gather(*(want_one_more() for _ in range(UNITS)))
+            # At least one, whose place the others then had.
+            assert refused
+            assert all(f"All {UNITS} places" in message for message in refused)
+
+            # In a small pool units may have all places, and then a call stands still with them.
+            async with storage(1) as small, small.scheduler.transaction("t"):
+                with pytest.raises(UnavailableError, match="All 1 places"):
+                    await small.scheduler.runs.get("t", "absent")
+
+            async def hurry() -> None:
+                async with opened.scheduler.transaction("t"):
+                    await asyncio.sleep(0.02)
+
+            await asyncio.gather(*(hurry() for _ in range(UNITS * 10)))
+
+    complete(work())
+
+
+def test_a_call_given_up_in_the_line_is_never_made(threads: SharedThreads, gate: Gate) -> None:
+    async def work() -> None:
+        made = [asyncio.create_task(threads.run(gate.pass_through, number)) for number in range(PLACES)]
+        await begun(gate, PLACES)
+        waiting = [asyncio.create_task(threads.run(gate.pass_through, number)) for number in (90, 91)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting[0]
+        gate.open()
+        assert await asyncio.gather(*made) == [*range(PLACES)]
+        assert await waiting[1] == 91
+        assert 90 not in gate.begun
+
+    complete(work())
+
+
+def test_a_block_that_was_being_entered_is_left_in_its_thread_when_the_loop_is_closed(gate: Gate) -> None:
+    left = Event()
+    told: list[tuple[str, object]] = []
+
+    @contextmanager
+    def slow() -> Iterator[None]:
+        gate.pass_through()
+        told.append(("entered", threading.get_ident()))
+        try:
+            yield
+        except BaseException as error:
+            told.append((type(error).__name__, threading.get_ident()))
+            raise
+        finally:
+            left.set()
+
+    threads = SharedThreads(PLACES, "twinstore-test")
+
+    async def work() -> None:
+        entering = asyncio.create_task(UnitThread(threads).open(of_block(slow())))
+        await begun(gate, 1)
+        entering.cancel()
+        kept.append((await asyncio.gather(entering, return_exceptions=True))[0])
+
+    kept: list[object] = []
+    asyncio.run(work())
+    assert not left.is_set()
+    gate.open()
+    assert left.wait(10)
+    assert [what for what, _ in told] == ["entered", "CancelledError"]
+    assert len({thread for _, thread in told}) == 1
+    assert isinstance(kept[0], asyncio.CancelledError)
+
+    async def again() -> list[int]:
+        return await asyncio.gather(*(threads.run(int) for _ in range(PLACES)))
+
+    assert asyncio.run(again()) == [0] * PLACES
+    threads.close()
+
+
+def test_a_storage_outlives_its_event_loop_and_serves_two_at_a_time() -> None:
+    opened = storage(2)
+
+    async def call(name: str) -> None:
+        async with opened.scheduler.transaction("t") as unit:
+            await unit.runs.create(make_run("t", name))
+        await asyncio.gather(*(opened.scheduler.runs.get_required("t", name) for _ in range(20)))
+
+    for name in ("first", "second"):
+        complete(call(name))
+    both = [threading.Thread(target=complete, args=(call(name),)) for name in ("third", "fourth")]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(20)
+
+    async def count() -> None:
+        assert len(await opened.scheduler.runs.get_pending_runs("t")) == 4
+        await opened.close()
+        with pytest.raises(ConfigurationError, match="closed"):
+            await opened.scheduler.runs.get("t", "first")
+
+    complete(count())
+
+
+def test_a_forked_child_has_places_and_threads_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr
+
+
+def test_those_who_wait_for_a_lock_are_bounded_and_their_time_begins_with_their_call() -> None:
+    async def work() -> None:
+        async with storage(1) as opened:
+            locks = opened.scheduler.locks
+            async with await locks.acquire("a", NOW, lease=MINUTE):
+                waiting = [asyncio.create_task(locks.try_acquire("a", MINUTE)) for _ in range(ATTEMPTS * 3)]
+                await asyncio.sleep(0.05)
+                assert running("twinstore-waiting") == ATTEMPTS
+                # Behind all of them; by its turn its time is over, and it asks once.
+                late = asyncio.create_task(locks.try_acquire("a", timedelta(seconds=0.01)))
+                await asyncio.sleep(0.02)
+                for task in waiting:
+                    task.cancel()
+                assert await asyncio.wait_for(late, 5) is None
+            # Nobody keeps what a cancelled task would have got.
+            async with await locks.acquire("a", MINUTE):
+                pass
+
+    complete(work())
+
+
+def test_threads_end_when_nobody_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinstore.aio.jobs.IDLE_SECONDS", 0.05)
+
+    async def work() -> None:
+        threads = SharedThreads(PLACES, "twinstore-idle")
+        await asyncio.gather(*(threads.run(int) for _ in range(20)))
+        assert running("twinstore-idle") > 0
+        assert await asyncio.to_thread(eventually, lambda: not running("twinstore-idle"))
+        assert await threads.run(int) == 0
+        threads.close()
+
+    complete(work())
+
+
+def test_concurrency_follows_the_driver_and_is_at_least_one() -> None:
+    postgres = {"ConnectionString": "postgresql://nobody@localhost:1/none", "PoolMax": 7}
+    mongo = {"ConnectionString": "mongodb://localhost:1/none?maxPoolSize=12"}
+    switches = {"Scheduler": "Postgres", "Tracking": "Mongo", "TaskRunner": "Memory"}
+    settings = {"Persistence": {**switches, "Postgres": postgres, "Mongo": mongo}}
+    with open_storage(settings) as opened:
+        found = [opened.scheduler.concurrency, opened.tracking.concurrency, opened.taskrunner.concurrency]
+    assert found == [7, 12, 10]
+    with add_scheduler_memory_storage() as opened:
+        assert opened.concurrency == 10
+    with pytest.raises(ValidationError, match="concurrency should be at least 1"):
+        storage(0)
