@@ -70,7 +70,7 @@ mutants: setup ## plant faults into the sample driver and let the contract kit f
 verification-report: setup ## run the groups of the suite and write verification-report.md (ARGS='--only postgres')
 	$(BIN)/python -m tests.verification --workers $(WORKERS) $(ARGS)
 
-soak: setup ## kill workers and servers at random on both databases and judge what they left (ARGS='--minutes 10 --seed 7')
+soak: setup ## faults of every kind at random on both databases, and a judge of what they left (ARGS='--minutes 10 --seed 7')
 	$(BIN)/python -m tests.soak $(ARGS)
 
 bench: setup ## measure copy, verify and single operations against the bare drivers

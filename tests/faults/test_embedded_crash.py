@@ -50,6 +50,19 @@ def owner(directory: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
         process.kill()
 
 
+def test_a_halted_mongod_is_resumed_on_its_port_with_its_data(directory: Path) -> None:
+    server = twinstore_embedded.start_mongo(directory, owned=True)
+    with MongoClient[dict[str, object]](server.url, w="majority") as client:
+        client["twinstore"]["rows"].insert_one({"_id": 1})
+    server.halt()
+    assert not is_alive(server.pid)
+    server.resume()
+    # One that runs is left alone.
+    server.resume()
+    with MongoClient[dict[str, object]](server.url) as client:
+        assert client["twinstore"]["rows"].find_one() == {"_id": 1}
+
+
 def test_a_killed_mongod_comes_back_with_its_data(directory: Path) -> None:
     first = twinstore_embedded.start_mongo(directory)
     with MongoClient[dict[str, object]](first.url, w="majority") as client:

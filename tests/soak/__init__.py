@@ -1,7 +1,8 @@
-"""Workers that are killed at random while everything of the scheduler moves, and a judge of what they left.
+"""A small service and workers under faults that are chosen at random, and a judge of what they left.
 
-Servers of its own are restarted meanwhile: PostgreSQL is shut down in each way and killed, and of a replica
-set of three the primary steps down or is killed, or all members are.
+Workers move everything of the scheduler and are killed. Services serve several tenants by threads and asyncio
+tasks; they fork, give calls up, are interrupted by signals and overcrowd their pools. Meanwhile servers are
+restarted, stand still or run out of disk, and connections to them stall or are cut.
 
-python -m tests.soak [--minutes 10] [--seed 7] [--only postgres]
+python -m tests.soak [--minutes 10] [--seed 7] [--only postgres] [--faults stall,cut]
 """

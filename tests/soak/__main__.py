@@ -7,30 +7,27 @@ import json
 import logging
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.faults.outages import outages_of
-from tests.soak.plan import Plan
+from tests.soak.plan import ALL_FAULTS, Fault, Plan
 from tests.soak.program import OPERATIONS, Result, soak
+from tests.soak.servers import DATABASES, given_server, own_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from tests.faults.outages import Outages
-    from tests.servers import Settings
+    from tests.soak.servers import Server
 
-DATABASES: Final = ("mongo", "postgres")
 DEFAULT_MINUTES: Final = 1.25
 SHOWN: Final = 20
-# On a busy machine a primary that lives may be silent for a second, and nothing was planned for its loss.
-ELECTION_MS: Final = 3000
+POOL: Final = 4
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -39,22 +36,29 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="for each database")
     parser.add_argument("--seed", type=int, default=7, help="decides every random choice")
     parser.add_argument("--only", choices=DATABASES, help="this database alone")
+    named = ",".join(Fault)
+    parser.add_argument(
+        "--faults", type=faults_of, default=ALL_FAULTS, help=f"some of {named}; all by default"
+    )
     parser.add_argument("--settings", type=Path, help="a JSON file with the settings of each database")
     parser.add_argument("--journals", type=Path, help="where the journals are kept")
     return parser.parse_args(given)
 
 
-@contextmanager
-def database(name: str, options: argparse.Namespace) -> Iterator[tuple[Settings, Outages | None]]:
-    """Give the settings of a database, and its server where that is ours to restart.
+def faults_of(text: str) -> frozenset[Fault]:
+    """Return the faults that a list names; ``none`` names none."""
+    return frozenset() if text == "none" else frozenset(Fault(name) for name in text.split(","))
 
-    Servers of a file belong to somebody else and are left alone.
+
+def server_of(name: str, options: argparse.Namespace) -> AbstractContextManager[Server]:
+    """Return the server of a database, for the length of a block.
+
+    Servers of a file belong to somebody else: what happens to them happens on the way there.
     """
     if options.settings is not None:
-        yield json.loads(options.settings.read_text("utf-8"))[name], None
-        return
-    with outages_of(name, election_ms=ELECTION_MS) as server:
-        yield server.settings, server
+        given: dict[str, Any] = json.loads(options.settings.read_text("utf-8"))[name]
+        return given_server(given, options.faults, POOL, options.seed)
+    return own_server(name, options.faults, POOL, options.seed)
 
 
 def names_of(options: argparse.Namespace) -> tuple[str, ...]:
@@ -69,16 +73,24 @@ def table_of(results: Mapping[str, Result]) -> Table:
     table = Table("", *results, title="Soak")
     for name in OPERATIONS:
         table.add_row(name, *(f"{result.operations[name]:,}" for result in results.values()))
-    table.add_row("workers killed", *(str(result.kills) for result in results.values()))
-    for kind in sorted({kind for result in results.values() for kind in result.outages}):
-        counts = (result.outages.get(kind) for result in results.values())
-        table.add_row(f"server: {kind}", *("" if count is None else str(count) for count in counts))
+    table.add_row("killed", *(str(result.kills) for result in results.values()))
+    _add_kinds(table, "", [result.faults for result in results.values()])
+    _add_kinds(table, "server: ", [result.outages for result in results.values()])
     table.add_row("refused while away", *(f"{result.refused:,}" for result in results.values()))
-    table.add_row("of these unknown", *(f"{result.unknown:,}" for result in results.values()))
-    table.add_row("healed within (s)", *(f"{result.healed:.1f}" for result in results.values()))
+    table.add_row("outcome unknown", *(f"{result.unknown:,}" for result in results.values()))
     table.add_row("takeovers", *(str(result.takeovers) for result in results.values()))
+    table.add_row("last refusal after (s)", *(f"{result.healed:.1f}" for result in results.values()))
+    waits = [
+        {kind: f"{seconds:.1f}" for kind, seconds in result.recovered.items()} for result in results.values()
+    ]
+    _add_kinds(table, "answers again after (s): ", waits)
     table.add_row("violations", *(str(len(result.violations)) for result in results.values()))
     return table
+
+
+def _add_kinds(table: Table, before: str, figures: Sequence[Mapping[str, object]]) -> None:
+    for kind in sorted({kind for of_one in figures for kind in of_one}):
+        table.add_row(f"{before}{kind}", *(str(of_one.get(kind, "")) for of_one in figures))
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -91,18 +103,22 @@ def main(given: Sequence[str] | None = None) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         # One after the other: each has the machine for itself.
         for name in names_of(options):
-            with database(name, options) as (settings, server):
+            with server_of(name, options) as server:
                 plan = Plan(
-                    settings=settings,
+                    settings=server.settings,
                     journal=folder / f"{name}.journal",
                     seed=options.seed,
                     seconds=options.minutes * 60,
                     start=time.monotonic_ns(),
+                    faults=options.faults,
+                    pool=POOL,
                 )
                 results[name] = soak(plan, server)
     console.print(table_of(results))
     console.print(f"seed {options.seed}, {options.minutes:g} minutes for each database")
     for name, result in results.items():
+        for missing in result.left_out:
+            console.print(f"{name}: left out: {missing}", markup=False, soft_wrap=True)
         for wrong in result.violations[:SHOWN]:
             console.print(f"{name}: {wrong}", markup=False, soft_wrap=True)
     if options.journals is not None:

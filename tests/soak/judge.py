@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from tests.soak import explained
+from tests.soak import explained, whole
 from tests.soak.outages import refusal_violations
+from tests.soak.recovery import late_answers
 from tests.soak.sections import lock_violations
 from twinstore.errors import Outcome
 from twinstore.scheduler import GraphJobStatus
@@ -48,6 +49,8 @@ def violations(lines: Sequence[Line], stored: Stored) -> list[str]:
         _logs,
         lambda journal, rows: lock_violations(journal, rows.fences),
         explained.violations,
+        whole.violations,
+        lambda journal, _: late_answers(journal),
     )
     return [found for judge in judges for found in judge(lines, stored)]
 

@@ -7,37 +7,48 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from tests.soak.plan import NANOSECONDS
+from tests.soak.work import LEASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tests.soak.journal import Line
 
-__all__ = ["HEALED_SECONDS", "Away", "aways_of", "doubtful", "healed_after", "refusal_violations"]
+__all__ = [
+    "HEALED_SECONDS",
+    "Away",
+    "aways_of",
+    "doubtful",
+    "healed_after",
+    "refusal_violations",
+    "with_next",
+]
 
 # How long after the server is back calls may still be refused; pools heal within two seconds.
 HEALED_SECONDS: Final = 5.0
+LEASE_NANOSECONDS: Final = int(LEASE.total_seconds() * NANOSECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """From when to when a server was away, in monotonic nanoseconds."""
+    """From when to when a server was away, in monotonic nanoseconds, and what had happened to it."""
 
     begin: int
     end: int
+    kind: str
 
 
 def aways_of(lines: Sequence[Line]) -> list[Away]:
     """Return when the server was away; what was not over at the end lasted up to the last line."""
     found: list[Away] = []
-    begin: int | None = None
+    begin: Line | None = None
     for line in lines:
         if line["what"] == "outage":
-            begin = line["at"]
+            begin = line
         elif line["what"] == "back" and begin is not None:
-            found.append(Away(begin, line["at"]))
+            found.append(Away(begin["at"], line["at"], begin["kind"]))
             begin = None
-    return found if begin is None else [*found, Away(begin, lines[-1]["at"])]
+    return found if begin is None else [*found, Away(begin["at"], lines[-1]["at"], begin["kind"])]
 
 
 def refusal_violations(lines: Sequence[Line]) -> Iterator[str]:
@@ -45,26 +56,31 @@ def refusal_violations(lines: Sequence[Line]) -> Iterator[str]:
     aways = aways_of(lines)
     grace = int(HEALED_SECONDS * NANOSECONDS)
     for line in lines:
-        if line["what"] != "refused":
+        if line["what"] != "refused" or _outlived_its_lease(line):
             continue
         if not any(away.begin <= line["at"] and line["began"] <= away.end + grace for away in aways):
             yield f"{line['during']} was refused although the server was there: {line['error']}"
 
 
+def _outlived_its_lease(line: Line) -> bool:
+    """Whether it was a lock whose holder was so slow that the server has ended its connection, as it must."""
+    return line["during"] == "exclude" and int(line["at"]) - int(line["began"]) > LEASE_NANOSECONDS
+
+
 def healed_after(lines: Sequence[Line]) -> float:
     """Return how long after the return of the server a call was refused that began after it, in seconds."""
-    refused = [line for line in lines if line["what"] == "refused"]
+    refused = [line for line in lines if line["what"] == "refused" and not _outlived_its_lease(line)]
     late = [
         line["at"] - away.end
-        for away, following in _with_next(aways_of(lines))
+        for away, following in with_next(aways_of(lines))
         for line in refused
         if away.end <= line["began"] and line["at"] < following
     ]
     return max(late, default=0) / NANOSECONDS
 
 
-def _with_next(aways: Sequence[Away]) -> list[tuple[Away, float]]:
-    """Return each with the beginning of the next one."""
+def with_next(aways: Sequence[Away]) -> list[tuple[Away, float]]:
+    """Return each with the beginning of the next one, the last one with infinity."""
     return [(away, float(following.begin)) for away, following in pairwise(aways)] + [
         (away, float("inf")) for away in aways[-1:]
     ]

@@ -1,4 +1,4 @@
-"""Runs one soak: stores what is needed, lets workers work, kills them, finishes what is left, and judges."""
+"""Runs one soak: stores what is needed, lets workers and services work, kills them, finishes, and judges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 import twinstore
 from tests.faults.claiming import BATCH, TENANTS, forked
+from tests.soak.calls import counter_of, own_run
+from tests.soak.gates import Gate
 from tests.soak.journal import Journal, read_journal
 from tests.soak.judge import violations
+from tests.soak.observing import settled
 from tests.soak.outages import healed_after
-from tests.soak.plan import BASE, CALM_SECONDS, NANOSECONDS, SoakClock, kills_of, outages_of
+from tests.soak.plan import BASE, NANOSECONDS, SERVED, Fault, SoakClock, kills_of, outages_of
+from tests.soak.recovery import recoveries_of
 from tests.soak.sections import takeovers_of
+from tests.soak.service import Service
 from tests.soak.stored import stored_in
 from tests.soak.work import Worker
 from twinstore.errors import Outcome
@@ -30,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from tests.faults.outages import Outages
     from tests.soak.journal import Line
     from tests.soak.plan import Plan
+    from tests.soak.servers import Server
     from twinstore.scheduler.storage import SchedulerStorage
 
 __all__ = ["OPERATIONS", "Result", "soak"]
@@ -46,12 +51,16 @@ OPERATIONS: Final = {
     "graph moves": "moved",
     "log appends": "appended",
     "locks held": "entered",
+    "writes of services": "written",
+    "reads of services": "seen",
 }
 DONE: Final = PolicyRunJobStatus.COMPLETED
 SECOND: Final = timedelta(seconds=1)
 LOOK_SECONDS: Final = 0.05
 # A worker that does not end by itself after the time is over hangs.
-PATIENCE_SECONDS: Final = 60
+PATIENCE_SECONDS: Final = 90
+# How long the server may take to notice that its clients have gone, or given up.
+GRACE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +71,12 @@ class Result:
         operations: how many of each kind were answered.
         kills: how many workers were killed.
         outages: how often each thing happened to the server.
+        faults: how often each thing happened inside of a service.
+        left_out: what cannot happen here, and why.
         refused: how many calls were refused while it was away.
-        unknown: of these, how many with an unknown outcome.
+        unknown: how many calls ended with an unknown outcome, those that were given up included.
         healed: seconds from its return to the end of the last call that was refused all the same.
+        recovered: by kind, seconds from the return of the server to the first answer of the slowest lane.
         takeovers: locks whose holder had not ended, and leases of jobs after the first.
         violations: what is wrong, each in one sentence.
     """
@@ -72,19 +84,22 @@ class Result:
     operations: dict[str, int]
     kills: int
     outages: dict[str, int]
+    faults: dict[str, int]
+    left_out: tuple[str, ...]
     refused: int
     unknown: int
     healed: float
+    recovered: dict[str, float]
     takeovers: int
     violations: tuple[str, ...]
 
 
-def soak(plan: Plan, server: Outages | None = None) -> Result:
+def soak(plan: Plan, server: Server) -> Result:
     """Work, kill, finish and judge. No storage is open while workers are forked.
 
     Args:
         plan: what is done.
-        server: what is restarted; ``None`` for one that belongs to somebody else.
+        server: what it is done to.
     """
     plan.journal.unlink(missing_ok=True)
     with twinstore.open_storage(plan.settings) as storage:
@@ -93,6 +108,8 @@ def soak(plan: Plan, server: Outages | None = None) -> Result:
     import_module(f"twinstore_{storage.scheduler.driver.lower()}.special.scheduler_locks")
     with closing(Journal(plan.journal)) as journal:
         Supervisor(plan, journal, server).run()
+        for found in settled(server.watch.connections, GRACE_SECONDS):
+            journal.add("leaked", seen=f"{found}, although all processes have ended")
         with twinstore.open_storage(plan.settings) as storage:
             _finish(storage.scheduler, journal, plan)
             stored = stored_in(storage.scheduler, plan, first)
@@ -100,14 +117,27 @@ def soak(plan: Plan, server: Outages | None = None) -> Result:
     return Result(
         operations={name: _count(lines, what) for name, what in OPERATIONS.items()},
         kills=_count(lines, "killed"),
-        outages=dict(sorted(Counter(line["kind"] for line in lines if line["what"] == "outage").items())),
+        outages=_kinds(lines, "outage"),
+        faults=_kinds(lines, "fault") | _given_up(lines),
+        left_out=server.left_out,
         refused=_count(lines, "refused"),
-        unknown=sum(line["what"] == "refused" and line["outcome"] == Outcome.UNKNOWN for line in lines),
+        unknown=sum(line.get("outcome") == Outcome.UNKNOWN for line in lines),
         healed=healed_after(lines),
+        recovered=recoveries_of(lines),
         takeovers=takeovers_of(lines)
         + sum(line["what"] == "leased" and line["attempt"] > 1 for line in lines),
         violations=tuple(violations(lines, stored)),
     )
+
+
+def _given_up(lines: Sequence[Line]) -> dict[str, int]:
+    """Return how many calls of tasks were cancelled, and how many a signal has interrupted."""
+    given = [line["during"].startswith("aio") for line in lines if line["what"] == "given up"]
+    return {"cancelled": sum(given), "interrupted": len(given) - sum(given)}
+
+
+def _kinds(lines: Sequence[Line], what: str) -> dict[str, int]:
+    return dict(sorted(Counter(line["kind"] for line in lines if line["what"] == what).items()))
 
 
 def _count(lines: Sequence[Line], what: str) -> int:
@@ -123,47 +153,79 @@ def _prepared(storage: SchedulerStorage, plan: Plan) -> dict[str, datetime]:
         due = storage.triggers.get_required(tenant, name).next_fire_at
         assert due is not None
         first[name] = due
+    for tenant in SERVED:
+        storage.runs.create(own_run(tenant, counter_of(tenant)))
     return first
 
 
 class Supervisor:
-    """Starts workers, kills them as the plan says, and starts others in their place."""
+    """Starts workers and services, kills them as the plan says, and starts others in their place."""
 
-    def __init__(self, plan: Plan, journal: Journal, server: Outages | None) -> None:
+    def __init__(self, plan: Plan, journal: Journal, server: Server) -> None:
         self._plan = plan
         self._journal = journal
         self._server = server
+        self._gate = Gate.new()
         self._running: dict[int, int] = {}
         self._started = 0
 
     def run(self) -> None:
         """Kill until the time is over; then let the last workers end by themselves."""
+        try:
+            self._run()
+        except BaseException:
+            for child in self._running.values():
+                # Some have ended, and were waited for, by now.
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            raise
+
+    def _run(self) -> None:
         # A process of its own: a restart takes seconds, in which workers are killed and started all the same.
-        interrupter = None if self._server is None else forked(partial(interrupt, self._plan, self._server))
-        for number in range(self._plan.processes):
+        interrupter = forked(partial(interrupt, self._plan, self._server))
+        for number in range(self._plan.processes + self._plan.services):
             self._start(number)
         for kill in kills_of(self._plan):
             self._wait_until(self._plan.start + int(kill.after * NANOSECONDS))
             self._kill(kill.worker)
             self._start(kill.worker)
         self._wait_until(self._plan.end)
+        if os.waitpid(interrupter, 0)[1] != 0:
+            raise RuntimeError("The server did not come back after an outage; what it said stands above.")
+        self._look_at_rest()
         self._let_end()
-        if interrupter is not None and os.waitpid(interrupter, 0)[1] != 0:
-            self._journal.add("error", during="an outage", error="the server did not come back")
+        self._gate.close()
+
+    def _look_at_rest(self) -> None:
+        """Ask the server what is open while every service stands still."""
+        arrived = self._gate.await_arrivals(self._plan.services, PATIENCE_SECONDS)
+        if arrived < self._plan.services:
+            error = f"{arrived} of {self._plan.services} services came to a rest"
+            self._journal.add("error", during="the end", error=error)
+        for found in settled(self._server.watch.open_work, GRACE_SECONDS):
+            self._journal.add("leaked", seen=f"{found}, although every service stands still")
+        self._gate.open()
 
     def _start(self, number: int) -> None:
         plan, name = self._plan, f"{self._plan.seed}/{number}/{self._started}"
         self._started += 1
-
-        def work() -> None:
-            clock = SoakClock(plan.start)
-            with (
-                closing(Journal(plan.journal)) as journal,
-                twinstore.open_storage(plan.settings) as storage,
-            ):
-                Worker(storage.scheduler, journal, clock, name).work(plan)
-
+        # Whoever is interrupted is ended before long, as by task queues: the first service, which is killed.
+        interrupted = Fault.SIGNAL in plan.faults and number == plan.processes
+        work = (
+            partial(self._work, name)
+            if number < plan.processes
+            else partial(self._serve, name, interrupted=interrupted)
+        )
         self._running[number] = forked(work)
+
+    def _work(self, name: str) -> None:
+        plan, clock = self._plan, SoakClock(self._plan.start)
+        with closing(Journal(plan.journal)) as journal, twinstore.open_storage(plan.settings) as storage:
+            Worker(storage.scheduler, journal, clock, name).work(plan)
+
+    def _serve(self, name: str, *, interrupted: bool) -> None:
+        with closing(Journal(self._plan.journal)) as journal:
+            Service(self._plan, journal, name, self._gate, interrupted).run()
 
     def _kill(self, number: int) -> None:
         """Kill a worker; one that has ended by itself has met an error."""
@@ -194,18 +256,20 @@ class Supervisor:
             self._check(number, ended[1])
 
 
-def interrupt(plan: Plan, server: Outages) -> None:
+def interrupt(plan: Plan, server: Server) -> None:
     """Let happen to the server what the plan says, and note when it begins and is over."""
-    kinds = server.kinds
+    kinds, back = server.kinds, time.monotonic()
     with closing(Journal(plan.journal)) as journal:
         for outage in outages_of(plan, sorted(kinds)):
-            # Whatever took longer than planned moves the others.
-            time.sleep(max(0.0, plan.start / NANOSECONDS + outage.after - time.monotonic()))
-            if time.monotonic_ns() > plan.end - int(CALM_SECONDS * NANOSECONDS):
+            # Whatever took longer than planned moves the others: in between, all answer again.
+            earliest = max(plan.start / NANOSECONDS + outage.after, back + plan.apart / 2)
+            time.sleep(max(0.0, earliest - time.monotonic()))
+            if time.monotonic_ns() > plan.calm_from:
                 return
             journal.add("outage", kind=outage.kind)
             kinds[outage.kind](partial(time.sleep, outage.seconds))
             journal.add("back", kind=outage.kind)
+            back = time.monotonic()
 
 
 def _finish(storage: SchedulerStorage, journal: Journal, plan: Plan) -> None:

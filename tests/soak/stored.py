@@ -6,8 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.faults.claiming import TENANTS
+from tests.soak.calls import counter_of, strange
+from tests.soak.plan import SERVED
 from tests.soak.work import LOCKS
-from twinstore.scheduler import PolicyJobQueryOptions, RunQueryOptions
+from twinstore.bulk import KeyRange
+from twinstore.scheduler import PolicyJobQueryOptions, RunQueryOptions, RunState
+from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
+from twinstore.scheduler.execution_logs import ExecutionLogEntry
+from twinstore.scheduler.runs import Run
 from twinstore.testing.workspace import all_pages
 
 if TYPE_CHECKING:
@@ -58,7 +64,10 @@ class GraphState:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Everything by id; lines of logs as sequence and message; the fence of each lock."""
+    """Everything by id; lines of logs as sequence and message; the fence of each lock.
+
+    Of services: how often each part of a write is stored, the counters, and rows that are not what they say.
+    """
 
     jobs: dict[str, JobState] = field(default_factory=dict[str, JobState])
     triggers: dict[str, TriggerState] = field(default_factory=dict[str, TriggerState])
@@ -67,6 +76,9 @@ class Stored:
         default_factory=dict[str, "tuple[tuple[int, str], ...]"]
     )
     fences: dict[str, int] = field(default_factory=dict[str, int])
+    parts: dict[str, int] = field(default_factory=dict[str, int])
+    counters: dict[str, int] = field(default_factory=dict[str, int])
+    strange: list[str] = field(default_factory=list[str])
 
 
 def stored_in(storage: SchedulerStorage, plan: Plan, first: dict[str, datetime]) -> Stored:
@@ -87,7 +99,32 @@ def stored_in(storage: SchedulerStorage, plan: Plan, first: dict[str, datetime])
         lock = storage.locks.inspect(key)
         if lock is not None:
             found.fences[key] = lock.fence
+    for tenant in SERVED:
+        _read_served(storage, tenant, found)
     return found
+
+
+def _read_served(storage: SchedulerStorage, tenant: str, found: Stored) -> None:
+    """Read what services wrote for a tenant; by the way of a copy, because there is much of it."""
+    with storage.bulk.view() as view:
+        for entity in (RUNS, EXECUTION_LOGS):
+            for batch in view.records(entity, KeyRange(), tenant_id=tenant):
+                for record in batch:
+                    _note_served(tenant, record.model, found)
+
+
+def _note_served(tenant: str, row: object, found: Stored) -> None:
+    assert isinstance(row, Run | ExecutionLogEntry)
+    found.strange.extend(strange(tenant, [row]))
+    if isinstance(row, ExecutionLogEntry):
+        parts = [f"line {row.run_id} {row.message}"]
+    elif row.id == counter_of(tenant):
+        found.counters[row.id] = row.stats.candidates
+        return
+    else:
+        parts = [f"run {row.id}", *([f"queued {row.id}"] if row.state is RunState.QUEUED else [])]
+    for part in parts:
+        found.parts[part] = found.parts.get(part, 0) + 1
 
 
 def _read_jobs(storage: SchedulerStorage, tenant: str, found: Stored) -> None:

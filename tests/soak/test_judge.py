@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -12,7 +13,8 @@ import pytest
 from tests.soak.journal import Journal, read_journal
 from tests.soak.judge import violations
 from tests.soak.outages import HEALED_SECONDS, healed_after
-from tests.soak.plan import BASE, NANOSECONDS, Plan, kills_of, outages_of
+from tests.soak.plan import BASE, NANOSECONDS, Fault, Plan, disturbances_of, kills_of, outages_of
+from tests.soak.recovery import LONGEST_SECONDS, recoveries_of
 from tests.soak.sections import takeovers_of
 from tests.soak.stored import GraphState, JobState, Stored, TriggerState
 from twinstore.scheduler.triggers import fired_run_id
@@ -43,6 +45,15 @@ def held(fence: int, by: int, asked: float) -> dict[str, Any]:
     return {"what": "entered", "key": "k", "fence": fence, "by": by, "asked": int(asked * NANOSECONDS)}
 
 
+LANE: Final = "7/5/1/thread-0"
+SERVICE: Final = 20
+
+
+def write(of: str, *parts: str) -> dict[str, Any]:
+    """Return the intention of a service."""
+    return {"what": "write", "kind": "unit", "tenant": "red", "parts": list(parts), "of": of, "lane": LANE}
+
+
 GOOD: Final[list[tuple[float, dict[str, Any]]]] = [
     (0.0, {"what": "create", "job": "j", "of": "1"}),
     (0.1, {"what": "created", "job": "j", "of": "1"}),
@@ -63,6 +74,11 @@ GOOD: Final[list[tuple[float, dict[str, Any]]]] = [
     (1.2, {"what": "completed", "job": "j"}),
     (1.9, held(2, 12, 1.0)),
     (2.0, {"what": "left", "key": "k", "fence": 2, "by": 12}),
+    (2.1, write("s1", "run r", "line r red 1")),
+    (2.2, {"what": "written", "of": "s1", "lane": LANE}),
+    (2.3, write("s2", "count counter of red")),
+    (2.4, {"what": "written", "of": "s2", "lane": LANE}),
+    (2.5, {"what": "seen", "lane": LANE}),
 ]
 STORED: Final = Stored(
     jobs={"j": JobState("completed", 2)},
@@ -70,6 +86,8 @@ STORED: Final = Stored(
     graph_jobs={"g": GraphState("running", 1, ("pending", "running"))},
     logs={run_at(0): ((1, "a"), (2, "b"))},
     fences={"k": 2},
+    parts={"run r": 1, "line r red 1": 1},
+    counters={"counter of red": 1},
 )
 
 
@@ -77,7 +95,7 @@ def journal(*more: tuple[float, dict[str, Any]], without: str = "") -> list[Line
     """Return the good journal with more lines, in order, without those of a kind."""
     lines = [item for item in [*GOOD, *more] if item[1]["what"] != without]
     return [
-        {"by": 11, "at": int(at * NANOSECONDS), **told}
+        {"by": SERVICE if "lane" in told else 11, "at": int(at * NANOSECONDS), **told}
         for at, told in sorted(lines, key=lambda item: item[0])
     ]
 
@@ -237,6 +255,13 @@ def test_a_refusal_while_the_server_is_there_is_named() -> None:
     assert violations(journal((0.5, {**refused, "began": 0})), STORED) == found
 
 
+def test_a_lock_whose_holder_was_slower_than_its_lease_may_be_refused() -> None:
+    slow = {"what": "refused", "during": "exclude", "error": "gone", "outcome": "unknown"}
+    assert violations(journal((1.9, {**slow, "began": int(0.8 * NANOSECONDS)})), STORED) == []
+    found = violations(journal((1.9, {**slow, "began": int(1.8 * NANOSECONDS)})), STORED)
+    assert found == ["exclude was refused although the server was there: gone"]
+
+
 def test_how_long_calls_were_refused_after_the_return_of_the_server_is_told() -> None:
     outage = refusal("fire", "not_applied", schedule=SCHEDULE)
     refused = {"what": "refused", "during": "claim", "error": "away", "outcome": "not_applied"}
@@ -324,7 +349,104 @@ def test_a_seed_gives_the_same_kills(tmp_path: Path) -> None:
     assert kills_of(plan(7)) == kills_of(plan(7)) != kills_of(plan(8))
     kinds = ["fast", "killed"]
     assert outages_of(plan(7), kinds) == outages_of(plan(7), kinds) != outages_of(plan(8), kinds)
-    assert outages_of(plan(7), kinds)
+    assert {outage.kind for outage in outages_of(plan(7), kinds)} == set(kinds)
+    assert outages_of(plan(7), []) == ()
+    first, same, other = (list(islice(disturbances_of(plan(7), name), 20)) for name in ("a", "a", "b"))
+    assert first == same != other
+    assert {disturbance.kind for disturbance in first} == {Fault.FORK, Fault.POOL}
     times = [kill.after for kill in kills_of(plan(7))]
     assert times == sorted(times)
-    assert {kill.worker for kill in kills_of(plan(7))} == {0, 1, 2, 3}
+    assert {kill.worker for kill in kills_of(plan(7))} == {0, 1, 2, 3, 4}
+
+
+def test_faults_that_nobody_asked_for_are_not_planned(tmp_path: Path) -> None:
+    plan = Plan(settings={}, journal=tmp_path, seed=7, seconds=30, start=0, faults=frozenset({Fault.CUT}))
+    assert kills_of(plan) == ()
+    assert list(disturbances_of(plan, "a")) == []
+
+
+def given_up(of: str, outcome: str) -> tuple[float, dict[str, Any]]:
+    return (2.7, {"what": "given up", "during": "unit", "of": of, "outcome": outcome, "lane": LANE})
+
+
+# What services wrote: more lines of the journal, what is stored besides, and what the judge says.
+SERVED_WRONG: Final[dict[str, tuple[list[tuple[float, dict[str, Any]]], dict[str, int]]]] = {
+    "unit s3 was confirmed, and ['run b'] is not stored": (
+        [(2.6, write("s3", "run a", "run b")), (2.7, {"what": "written", "of": "s3", "lane": LANE})],
+        {"run a": 1},
+    ),
+    "unit s3 was refused, and ['run a'] is stored": (
+        [(2.6, write("s3", "run a", "run b")), given_up("s3", "not_applied")],
+        {"run a": 1},
+    ),
+    "unit s3 is stored in part: ['run a'] of ['run a', 'run b']": (
+        [(2.6, write("s3", "run a", "run b")), given_up("s3", "unknown")],
+        {"run a": 1},
+    ),
+    "run z is stored, and nobody wrote it": ([], {"run z": 1}),
+    "line r red 1 is stored 2 times": ([], {"line r red 1": 2}),
+    f"{LANE} read as red a row of blue": (
+        [(2.6, {"what": "foreign", "tenant": "red", "lane": LANE, "seen": "a row of blue"})],
+        {},
+    ),
+    "kept: the thread pool-1": ([(2.6, {"what": "leaked", "seen": "the thread pool-1"})], {}),
+}
+
+
+@pytest.mark.parametrize("wrong", SERVED_WRONG)
+def test_what_a_service_wrote_and_is_not_stored_as_it_was_told_is_named(wrong: str) -> None:
+    more, parts = SERVED_WRONG[wrong]
+    assert violations(journal(*more), changed(parts={**STORED.parts, **parts})) == [wrong]
+
+
+def test_what_was_refused_once_and_done_later_is_no_violation() -> None:
+    first, second = (2.6, write("s3", "queued r")), (2.8, write("s4", "queued r"))
+    stored = changed(parts={**STORED.parts, "queued r": 1})
+    assert violations(journal(first, given_up("s3", "not_applied"), second), stored) == []
+
+
+@pytest.mark.parametrize("there", [(), ("run a", "run b")])
+def test_what_a_service_gave_up_is_wholly_there_or_not_at_all(there: tuple[str, ...]) -> None:
+    stored = changed(parts={**STORED.parts, **dict.fromkeys(there, 1)})
+    intention = (2.6, write("s3", "run a", "run b"))
+    assert violations(journal(intention, given_up("s3", "unknown")), stored) == []
+    # Its process was killed before the answer.
+    assert violations(journal(intention), stored) == []
+
+
+@pytest.mark.parametrize(("value", "good"), [(0, False), (1, True), (2, True), (3, False)])
+def test_a_counter_has_all_confirmed_steps_and_at_most_those_in_doubt(value: int, good: bool) -> None:  # noqa: FBT001  # a case
+    step = (2.6, write("s3", "count counter of red"))
+    found = violations(journal(step, given_up("s3", "unknown")), changed(counters={"counter of red": value}))
+    assert found == ([] if good else [f"counter of red stands at {value}, and 1 to 2 steps were taken"])
+
+
+def test_a_row_with_the_content_of_another_tenant_is_named() -> None:
+    stored = changed(strange=["a row of red with 'blue 1'"])
+    assert violations(journal(), stored) == [
+        "a row that is of two tenants is stored: a row of red with 'blue 1'"
+    ]
+
+
+def answered_after(seconds: float) -> list[Line]:
+    """Return a journal in which a lane has its next answer so long after an outage."""
+    return journal(
+        (3.0, {"what": "outage", "kind": "stalled network"}),
+        (4.0, {"what": "back", "kind": "stalled network"}),
+        (4.0 + seconds, {"what": "seen", "lane": LANE}),
+    )
+
+
+def test_how_soon_a_service_answers_after_a_fault_is_told_and_judged() -> None:
+    soon, late = answered_after(1.5), answered_after(LONGEST_SECONDS + 1)
+    assert recoveries_of(soon) == {"stalled network": pytest.approx(1.5)}
+    assert violations(soon, STORED) == []
+    assert violations(late, STORED) == [f"{LANE} had no answer for 11.0 s after: stalled network"]
+
+
+def test_a_service_that_never_answers_again_is_named_unless_it_was_killed() -> None:
+    silent = answered_after(0)[:-1]
+    end = {"by": 1, "at": int(30 * NANOSECONDS), "what": "killed", "victim": 99}
+    assert violations([*silent, end], STORED) == [f"{LANE} had no answer for 26.0 s after: stalled network"]
+    killed = {**end, "victim": SERVICE, "at": int(5 * NANOSECONDS)}
+    assert violations([*silent, killed, {**end, "at": int(31 * NANOSECONDS)}], STORED) == []

@@ -26,7 +26,7 @@ from twinstore_embedded.mongo_users import (
     key_file,
     login_part,
 )
-from twinstore_embedded.ports import HOST, on_free_port
+from twinstore_embedded.ports import HOST, on_free_port, on_port
 from twinstore_embedded.processes import end, find_server, log_tail, rotate_log, run
 from twinstore_embedded.replica_set import SET_NAME, Login, is_primary, is_standalone
 from twinstore_embedded.state import (
@@ -136,6 +136,28 @@ class MongoServer:
     def stop(self) -> None:
         """Stop the server; the data stays."""
         stop_home(self.home)
+
+    def halt(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """End the process and nothing else: whoever owns the server goes on to own it."""
+        with exclusive(self.home):
+            pid = find_home(self.home)
+            if pid is not None:
+                end(pid, how, timeout=STOP_SECONDS)
+
+    def resume(self) -> None:
+        """Start the process again on its port, unless it runs, and return when it takes writes.
+
+        Raises:
+            UnavailableError: it did not come up, or its port is taken; the message ends with its log.
+        """
+        kind = MongodKind.of(replica_set=self.replica_set, users=bool(self.passwords))
+        with exclusive(self.home):
+            if find_home(self.home) is None:
+                rotate_log(_log(self.home))
+                on_port(self.port, lambda port: _fork(find_mongod(), self.home, port, kind))
+            server = _ready(self.home, kind)
+        if server is None:
+            raise _failed(self.home, "ended right after its start")
 
 
 def start_mongo(
@@ -267,8 +289,8 @@ def _fork(
     port: int,
     kind: MongodKind,
     *,
-    cache_gb: float,
-    parameters: Mapping[str, object],
+    cache_gb: float = CACHE_GB,
+    parameters: Mapping[str, object] | None = None,
 ) -> bool:
     """Start a mongod in the background; answer ``False`` when the port was taken."""
     options: list[str | Path] = []
@@ -276,7 +298,7 @@ def _fork(
         options += ["--replSet", SET_NAME, "--oplogSize", str(OPLOG_MB)]
     if kind is MongodKind.WITH_USERS:
         options += ["--keyFile", key_file(home)]
-    return fork(mongod, home, port, options, cache_gb=cache_gb, parameters=parameters)
+    return fork(mongod, home, port, options, cache_gb=cache_gb, parameters=parameters or {})
 
 
 def fork(

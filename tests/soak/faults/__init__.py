@@ -1,0 +1,1 @@
+"""The faults of a soak, one file for each kind."""

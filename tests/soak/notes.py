@@ -1,0 +1,102 @@
+"""What a lane of a service notes of each call: what it intends, and what it was answered.
+
+A lane is a thread or a task. What one writes is told in parts, each of which is stored or not:
+``run <id>``, ``queued <id>``, ``line <run> <message>``, and ``count <run>`` of a counter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from twinstore.errors import ConcurrencyError, Outcome, TwinstoreError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.soak.journal import Journal
+
+__all__ = ["Call", "GivenUpError", "Notes"]
+
+
+class GivenUpError(BaseException):
+    """What a signal handler raises in the middle of a call.
+
+    No ``Exception``: of those the codecs of MongoDB's client make errors of their own (docs/concurrency.md).
+    """
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that has begun; whether it was confirmed."""
+
+    of: str
+    confirmed: bool = False
+
+
+@dataclass(slots=True)
+class Notes:
+    """The notes of one lane.
+
+    Attributes:
+        journal: of all processes.
+        lane: its name, which nobody else has.
+    """
+
+    journal: Journal
+    lane: str
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def token(self) -> str:
+        """Return a text that nobody else uses."""
+        return f"{self.lane}/{next(self._numbers)}"
+
+    @contextmanager
+    def call(self, kind: str, tenant: str, parts: Sequence[str] = ()) -> Iterator[Call]:
+        """Note what the block intends, and how it ends; what it may raise is noted and goes no further."""
+        call, began = Call(self.token()), time.monotonic_ns()
+        self.journal.add("write", kind=kind, tenant=tenant, parts=list(parts), of=call.of, lane=self.lane)
+        try:
+            yield call
+        except (Exception, GivenUpError) as error:  # noqa: BLE001  # no matter whose, it is judged
+            self._failed(call, kind, error, began)
+        else:
+            call.confirmed = True
+            self.journal.add("written", of=call.of, lane=self.lane)
+
+    @contextmanager
+    def reading(self, kind: str, tenant: str) -> Iterator[None]:
+        """Note how the reads in the block end."""
+        began = time.monotonic_ns()
+        try:
+            yield
+        except (Exception, GivenUpError) as error:  # noqa: BLE001  # as above
+            self._failed(None, kind, error, began)
+        else:
+            self.journal.add("seen", kind=kind, tenant=tenant, lane=self.lane)
+
+    def wrong(self, during: str, error: str) -> None:
+        """Note what must not happen."""
+        self.journal.add("error", during=f"{during} of {self.lane}", error=error)
+
+    def _failed(self, call: Call | None, kind: str, error: BaseException, began: int) -> None:
+        of = {} if call is None else {"of": call.of}
+        told = f"{type(error).__name__}: {error}"
+        # Serialisers of pydantic tell of it in words of their own, whatever a handler raises.
+        masked = not isinstance(error, GivenUpError) and GivenUpError.__name__ in told
+        if masked:
+            self.journal.add("fault", kind="interrupted, told in other words", error=told)
+        if masked or isinstance(error, GivenUpError | TimeoutError):
+            self.journal.add("given up", during=kind, outcome=Outcome.UNKNOWN.value, **of, lane=self.lane)
+        elif isinstance(error, ConcurrencyError):
+            # Somebody else was first, which no server has to be away for.
+            self.journal.add("raced", during=kind, outcome=Outcome.NOT_APPLIED.value, **of, lane=self.lane)
+        elif isinstance(error, TwinstoreError) and error.retryable:
+            outcome = error.outcome if isinstance(error, UnavailableError) else Outcome.NOT_APPLIED
+            refused = {"during": kind, "error": told, "outcome": outcome.value, "began": began}
+            self.journal.add("refused", **refused, **of, lane=self.lane)
+        else:
+            self.wrong(kind, told)

@@ -1,0 +1,222 @@
+"""The servers of a soak: what may happen to each, and what it tells of those who use it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from psycopg.conninfo import conninfo_to_dict
+
+import twinstore_embedded
+from tests.faults.outages import IN_MEMORY, MongoOutages, PostgresOutages
+from tests.servers import mongo_config, postgres_config, postgres_url
+from tests.soak.faults.cuts import cut_connections
+from tests.soak.faults.disks import fill, small_disk
+from tests.soak.faults.stalls import stall_network, stall_process
+from tests.soak.observing import mongo_watch, postgres_watch
+from tests.soak.plan import Fault
+from tests.soak.proxy import proxy_of
+from tests.stores import kept
+from twinstore.errors import UnavailableError
+from twinstore_embedded.mongod import find_home
+from twinstore_embedded.postgres import find_postgres_server
+from twinstore_embedded.roles import DATABASE as NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.soak.observing import Watch
+    from tests.soak.proxy import Proxy
+
+__all__ = ["DATABASES", "Server", "given_server", "own_server"]
+
+DATABASES: Final = ("mongo", "mongo-set", "postgres")
+DATABASE: Final = "soak"
+# On a busy machine a primary that lives may be silent for a second, and nothing was planned for its loss.
+ELECTION_MS: Final = 3000
+# Shorter than the longest stall, so that calls end inside one as well as outlast it.
+CALL_MS: Final = 6000
+SELECTION_MS: Final = 1000
+HOST: Final = "127.0.0.1"
+# From the end of the room to the end of a server that does without none.
+DYING_SECONDS: Final = 0.5
+ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that a soak uses.
+
+    Attributes:
+        settings: of a store on it, as workers and services open it.
+        kinds: what may happen to it, by name; each calls what it is given while it lasts, and ends when the
+            server serves again.
+        watch: what it tells of connections and transactions.
+        left_out: what was asked for and cannot happen to it, and why.
+    """
+
+    settings: dict[str, Any]
+    kinds: Mapping[str, Callable[[Callable[[], object]], None]]
+    watch: Watch
+    left_out: tuple[str, ...] = ()
+
+
+@contextmanager
+def own_server(name: str, faults: frozenset[Fault], pool: int, seed: int) -> Iterator[Server]:
+    """Run a server for the length of the block, its data in memory where there is room.
+
+    Args:
+        name: one of ``DATABASES``.
+        faults: what may happen.
+        pool: how many connections a storage has at most.
+        seed: decides where connections are cut.
+    """
+    parent = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+    # Not tmp_path: pytest closes its parents to the user that PostgreSQL runs as under root.
+    directory = Path(tempfile.mkdtemp(prefix="twinstore-soak-", dir=parent))
+    directory.chmod(0o711)
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, directory)
+        disk = Fault.DISK in faults and name != "mongo-set" and stack.enter_context(small_disk(directory))
+        stack.callback(twinstore_embedded.stop, directory)
+        if name == "mongo-set":
+            yield _mongo_set(directory, faults, pool)
+        elif name == "mongo":
+            yield _mongo(directory, faults, pool, stack, f"{seed}/cuts", disk=disk)
+        else:
+            yield _postgres(directory, faults, pool, stack, f"{seed}/cuts", disk=disk)
+
+
+def _postgres(
+    directory: Path, faults: frozenset[Fault], pool: int, stack: ExitStack, seed: str, *, disk: bool
+) -> Server:
+    server = twinstore_embedded.start_postgres(directory, owned=True)
+    proxy = stack.enter_context(proxy_of(server.port, seed))
+    kinds = dict(PostgresOutages(server).kinds) if Fault.KILL in faults else {}
+
+    def find() -> int | None:
+        found = find_postgres_server(directory)
+        return None if found is None else found.pid
+
+    kinds |= _through(proxy, faults) | _of_process(find, faults)
+    if disk:
+        kinds["full disk"] = partial(_filled, directory, server.resume)
+    settings = postgres_config(server.app_url(), server.owner_url())
+    # All of them, those that a killed process has left too.
+    watch = postgres_watch(server.superuser_url(database=NAME), None)
+    return Server(_limited(settings, pool, proxy), kinds, watch, _left_out(faults, disk=disk))
+
+
+def _mongo(
+    directory: Path, faults: frozenset[Fault], pool: int, stack: ExitStack, seed: str, *, disk: bool
+) -> Server:
+    server = twinstore_embedded.start_mongo(directory, owned=True)
+    proxy = stack.enter_context(proxy_of(server.port, seed))
+
+    def killed(meanwhile: Callable[[], object]) -> None:
+        server.halt()
+        meanwhile()
+        server.resume()
+
+    kinds: dict[str, Callable[[Callable[[], object]], None]] = (
+        {"killed": killed} if Fault.KILL in faults else {}
+    )
+    kinds |= _through(proxy, faults) | _of_process(partial(find_home, server.home), faults)
+    if disk:
+        kinds["full disk"] = partial(_filled, directory, server.resume)
+    settings = _limited(mongo_config(server.url, DATABASE), pool, proxy)
+    return Server(settings, kinds, mongo_watch(server.url, None), _left_out(faults, disk=disk))
+
+
+def _mongo_set(directory: Path, faults: frozenset[Fault], pool: int) -> Server:
+    members = twinstore_embedded.start_mongo_set(directory, election_ms=ELECTION_MS, owned=True)
+    kinds = dict(MongoOutages(members).kinds) if Fault.KILL in faults else {}
+    if Fault.STALL in faults:
+
+        def stalled(meanwhile: Callable[[], object]) -> None:
+            members.await_all()
+            stall_process(partial(find_home, members.homes[members.primary()]), meanwhile)
+            members.primary()
+
+        kinds["stalled primary"] = stalled
+    left_out = tuple(
+        f"{fault}: shown on the set of one node" for fault in sorted(faults & {Fault.CUT, Fault.DISK})
+    )
+    settings = _limited(mongo_config(members.url, DATABASE), pool, None)
+    return Server(settings, kinds, mongo_watch(members.url, None), left_out)
+
+
+@contextmanager
+def given_server(
+    settings: dict[str, Any], faults: frozenset[Fault], pool: int, seed: int
+) -> Iterator[Server]:
+    """Give a server of somebody else: it goes on, and what happens happens on the way to it."""
+    persistence = settings["Persistence"]
+    if "Postgres" in persistence:
+        url = persistence["Postgres"]["ConnectionString"]
+        port = int(conninfo_to_dict(url)["port"] or 0)
+        watch_of = postgres_watch
+    else:
+        url = persistence["Mongo"]["ConnectionString"]
+        port = urlsplit(url).port or 0
+        watch_of = mongo_watch
+    with proxy_of(port, f"{seed}/cuts") as proxy:
+        watch = watch_of(url, proxy.server_ports)
+        yield Server(_limited(settings, pool, proxy), _through(proxy, faults), watch)
+
+
+def _through(proxy: Proxy, faults: frozenset[Fault]) -> dict[str, Callable[[Callable[[], object]], None]]:
+    """Return what happens on the way to the server."""
+    found: dict[str, Callable[[Callable[[], object]], None]] = {}
+    if Fault.STALL in faults:
+        found["stalled network"] = partial(stall_network, proxy)
+    if Fault.CUT in faults:
+        found["cut connections"] = partial(cut_connections, proxy)
+    return found
+
+
+def _of_process(
+    find: Callable[[], int | None], faults: frozenset[Fault]
+) -> dict[str, Callable[[Callable[[], object]], None]]:
+    return {"stalled server": partial(stall_process, find)} if Fault.STALL in faults else {}
+
+
+def _filled(directory: Path, resume: Callable[[], object], meanwhile: Callable[[], object]) -> None:
+    fill(directory, meanwhile)
+    # Without room a server may end itself; one that lives is left alone, and one that is dying lives yet.
+    for _ in range(ATTEMPTS):
+        with suppress(UnavailableError):
+            resume()
+            time.sleep(DYING_SECONDS)
+    resume()
+
+
+def _left_out(faults: frozenset[Fault], *, disk: bool) -> tuple[str, ...]:
+    return ("disk: no file system can be mounted here",) if Fault.DISK in faults and not disk else ()
+
+
+def _limited(settings: dict[str, Any], pool: int, proxy: Proxy | None) -> dict[str, Any]:
+    """Return the settings of a store with small limits, that is reached through the proxy."""
+    persistence = dict(settings["Persistence"])
+    if "Postgres" in persistence:
+        own = persistence["Postgres"]
+        url = own["ConnectionString"]
+        changed = url if proxy is None else postgres_url(url, host=HOST, port=str(proxy.port))
+        limits = {"PoolMax": pool, "StatementTimeoutMs": CALL_MS}
+        persistence["Postgres"] = {**own, **limits, "ConnectionString": changed}
+    else:
+        own = persistence["Mongo"]
+        limits_of_client = f"maxPoolSize={pool}&timeoutMS={CALL_MS}&serverSelectionTimeoutMS={SELECTION_MS}"
+        url = own["ConnectionString"]
+        # Directly: the member would tell its own address, which leads past the proxy.
+        changed = url if proxy is None else f"mongodb://{HOST}:{proxy.port}/?directConnection=true"
+        persistence["Mongo"] = {**own, "ConnectionString": f"{changed}&{limits_of_client}"}
+    return kept({**settings, "Persistence": persistence})
