@@ -16,6 +16,10 @@ PYTHON ?=
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3)
 SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 ARGS ?=
+# What touches every import, and each kind of statement of both drivers.
+LOWEST_KITS := TestAccess TestTracking TestTaskRunner
+LOWEST_TESTS := tests/unit $(LOWEST_KITS:%=tests/contract/test_postgres_contract.py::TestPostgres::%) \
+	$(LOWEST_KITS:%=tests/contract/test_mongo_contract.py::TestMongo::%)
 # Files stay together on one worker, so a module keeps its servers warm. -n 0 runs in this process. In order of
 # names the many short files of tests/unit come last, which lets both workers end at the same time.
 WORKERS ?= 2
@@ -57,11 +61,8 @@ test-long: setup ## the same, with the full form of every test that has a bounde
 statements: setup ## record again what the drivers send in a run of the contract kit
 	$(BIN)/$(PYTEST) --write-statements tests/contract/test_postgres_contract.py tests/contract/test_mongo_contract.py $(ARGS)
 
-lowest: setup ## run the tests on the lowest versions that pyproject.toml allows
-	$(BIN)/python -m venv --clear $(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
-	$(LOWEST)/bin/$(PYTEST) $(ARGS)
+lowest: $(LOWEST)/.installed ## unit tests and a part of the kit on the lowest versions that pyproject.toml allows (ARGS=tests for all)
+	$(LOWEST)/bin/$(PYTEST) $(or $(ARGS),$(LOWEST_TESTS))
 
 mutants: setup ## plant faults into the sample driver and let the contract kit find each
 	$(BIN)/python -m tests.plant_mutants $(ARGS)
@@ -102,4 +103,11 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# Not with pip: it knows no lowest versions.
+$(LOWEST)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
 	@touch $@

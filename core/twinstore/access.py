@@ -6,22 +6,35 @@ are written once, in core, and hold no statement of any store. The way of a call
     repository -> GuardedAccess (scope, state of the unit, what a rule may return) -> Access of the driver
 
 ``find``, ``page``, ``insert``, ``change``, ``remove`` and ``unit`` are the driver's. ``put``, ``count``,
-``keys``, ``mark``, ``append`` and ``next_number`` have working defaults over them in :class:`AccessDefaults`;
-a driver overrides what it can do in one round trip.
+``keys``, ``mark``, ``amend``, ``append`` and ``next_number`` have working defaults over them in
+:class:`AccessDefaults`; a driver overrides what it can do in one round trip.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Generic, Protocol, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
-from typing_extensions import TypeVar, override
+from typing_extensions import override
 
+from twinstore.access_values import (
+    NO_STORAGE,
+    UNSET,
+    Add,
+    Binding,
+    Moment,
+    Ref,
+    Row,
+    Rows,
+    Rule,
+    ServerTime,
+    Sets,
+    UniqueKey,
+    Unset,
+    Values,
+)
 from twinstore.canonical import CanonicalModel
 from twinstore.passing import every_row, first_keys, first_readable
 from twinstore.query import Query, holds, label_of_value
@@ -30,12 +43,11 @@ from twinstore.stepwise import Stepwise
 from twinstore.tenancy import Tenants
 
 if TYPE_CHECKING:
-    from twinstore.backend import UnitState
-    from twinstore.catalog import Entity, Index, Key
+    from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
-    from twinstore.scope import Scope
 
 __all__ = [
+    "NO_STORAGE",
     "UNSET",
     "Access",
     "AccessDefaults",
@@ -44,102 +56,16 @@ __all__ = [
     "Moment",
     "Ref",
     "Row",
+    "Rows",
     "Rule",
     "ServerTime",
     "Sets",
     "UniqueKey",
+    "Unset",
+    "Values",
 ]
 
 M = TypeVar("M", bound=CanonicalModel)
-M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
-
-NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Row(Generic[M_co]):
-    """A model with its storage markers; absent markers are left out."""
-
-    model: M_co
-    storage: Mapping[str, object] = field(default_factory=lambda: NO_STORAGE)
-
-
-@dataclass(frozen=True, slots=True)
-class UniqueKey:
-    """The values of a declared unique index, which find one row as its key does."""
-
-    index: Index
-    values: tuple[str | int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ref(Generic[M_co]):
-    """Where one row is, or would be; ``below`` is the key of its parent, where the caller knows it.
-
-    A store may look there only: a rule that gets ``None`` then inserts the row, or does not depend on it.
-    """
-
-    entity: Entity[M_co]
-    scope: Tenants
-    key: Key | UniqueKey
-    below: Key = ()
-
-
-Rows = tuple["Row | None", ...]
-Moment = Callable[[], datetime]
-"""Returns the time by the clock of the server, read after the rows were locked; whole milliseconds in UTC."""
-Rule = Callable[[Rows, Moment], Rows]
-"""Gets the rows of some refs (absent or foreign: ``None``), returns what to store (``None``: as it is).
-
-It has no effect of its own, because it may be called again after a lost race.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """Adds to a stored integer."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class ServerTime:
-    """The time by the clock of the server, and so much more."""
-
-    later: timedelta = timedelta(0)
-
-
-class Unset:
-    """Makes an optional field absent."""
-
-    @override
-    def __repr__(self) -> str:
-        """Return the name under which the value is exported."""
-        return "UNSET"
-
-
-UNSET: Final = Unset()
-Sets = Mapping[str, str | bool | int | datetime | Add | ServerTime | Unset]
-"""What ``mark`` does to the fields of a row, by wire name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """What a set of repositories is bound to.
-
-    Attributes:
-        driver: name of the driver, for messages.
-        scope: the tenant or purpose of the session, or unbound.
-        state: whether the set can still be used; a failed unit cannot.
-        read_only: the unit was opened for reading.
-        in_unit: whether somebody else ends the transaction that calls belong to.
-    """
-
-    driver: str
-    scope: Scope
-    state: UnitState
-    read_only: bool = False
-    in_unit: bool = False
 
 
 class Access(Protocol):
@@ -237,6 +163,17 @@ class Access(Protocol):
         """
         ...
 
+    def amend(self, entity: Entity, query: Query, sets: Values) -> int:
+        """Set fields of the first rows of a list without a look at what else they hold; return how many.
+
+        Unlike ``mark`` it works on rows that nobody can read. The fields are neither part of the key nor the
+        tenant; what is derived from them stays as it is.
+
+        Raises:
+            DocumentDecodeError: a row cannot be read, and the driver changes no such row.
+        """
+        ...
+
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
         """Append to an ordered log, all or nothing; return the rows as they are stored.
 
@@ -302,7 +239,9 @@ class AccessDefaults(Access, ABC):
             # A write of the same row would still count as a change, and make another writer of it lose.
             return (None if rows[0] == row or is_taken else row,)
 
-        self.change([Ref(entity, scope, key)], replaced)
+        # Replaced as a whole, so that it need not be readable; one that must not change does.
+        ref = Ref(entity, scope, key, replaces_unreadable=not entity.append_only)
+        self.change([ref], replaced)
         # An insert is refused for the reason that every insert tells first, which may be the parent.
         return self.insert(entity, scope, row) if is_taken else row
 
@@ -331,6 +270,11 @@ class AccessDefaults(Access, ABC):
                     marked.append(marking.done)
                     steps.done()
         return tuple(marked)
+
+    @override
+    def amend(self, entity: Entity, query: Query, sets: Values) -> int:
+        """Set fields of rows that can be read; the others need a statement of the driver's own."""
+        return len(self.mark(entity, query, sets))
 
     @override
     def next_number(self, entity: Entity) -> int:

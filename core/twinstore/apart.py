@@ -27,7 +27,7 @@ from twinstore.units import caller
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from twinstore.access import Binding, Moment, Ref, Row, Rows, Rule, Sets
+    from twinstore.access import Binding, Moment, Ref, Row, Rows, Rule, Sets, Values
     from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
     from twinstore.query import Query
@@ -195,6 +195,11 @@ class ApartAccess(Access):
         marked = self.inner.mark(entity, query, sets)
         self._note(entity, marked)
         return marked
+
+    @override
+    def amend(self, entity: Entity, query: Query, sets: Values) -> int:
+        self._meet_pinned(entity, query)
+        return self.inner.amend(entity, query, sets)
 
     @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:

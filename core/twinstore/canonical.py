@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, Unpack, cast
 import pydantic
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from typing_extensions import override
 
 from twinstore import jsontext
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.fields import explain
 from twinstore.modelrules import ModelRule
-from twinstore.rulechecks import check_fields, validator_of
+from twinstore.rulechecks import FilledFrom, check_fields, validator_of
 from twinstore.telling import LONGEST_TOLD, told
 
 if TYPE_CHECKING:
@@ -60,11 +61,16 @@ class CanonicalModel(BaseModel):
 
     @override
     def __init_subclass__(cls, **config: Unpack[ConfigDict]) -> None:
-        """Attach the validator of the rules to a class that has some; the others pay nothing."""
+        """Attach what fills fields and keeps the rules to a class that has some; the others pay nothing."""
         super().__init_subclass__(**config)
-        if cls.__dict__.get("rules"):
+        fills = {
+            name: value.default_factory
+            for name, value in cls.__dict__.items()
+            if isinstance(value, FieldInfo) and isinstance(value.default_factory, FilledFrom)
+        }
+        if cls.__dict__.get("rules") or fills:
             # Not in __get_pydantic_core_schema__: every model around this one would wrap its schema again.
-            cls._keep_rules = model_validator(mode="after")(validator_of(cls.rules))
+            cls._keep_rules = model_validator(mode="after")(validator_of(cls.rules, fills))
 
     @override
     @classmethod
@@ -211,7 +217,11 @@ def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
 
 
 def _explain_silently(problem: ErrorDetails) -> str:
-    return "Value is not acceptable" if problem["type"] == "value_error" else explain(problem)
+    # What raises a plain ValueError may be anybody's, and may repeat the value.
+    silent = problem["type"] == "value_error" and not isinstance(
+        problem.get("ctx", {}).get("error"), jsontext.JsonValueError
+    )
+    return "Value is not acceptable" if silent else explain(problem)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

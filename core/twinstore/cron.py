@@ -29,15 +29,20 @@ MINUTE: Final = timedelta(minutes=1)
 # A day inside datetime's own limits, so that no conversion between UTC and a zone overflows.
 FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+# Three times as long as any name of the IANA database.
+LONGEST_ZONE: Final = 100
 
 
 def validate_timezone(name: str) -> str:
     """Return the name of a time zone without surrounding blanks.
 
     Raises:
-        CronError: the IANA database has no such zone. ``localtime`` is refused too, because it means
-            another zone on every host.
+        CronError: the name is too long, or the IANA database of this host has no such zone. ``localtime`` is
+            refused too, because it means another zone on every host.
     """
+    # Before anything is made of it: near names of a text of megabytes would be looked for for seconds.
+    if len(name) > LONGEST_ZONE:
+        raise CronError(f"time zone name has {len(name)} characters; at most {LONGEST_ZONE} are admitted")
     zone = name.strip()
     if zone in zone_names():
         return zone
@@ -46,7 +51,7 @@ def validate_timezone(name: str) -> str:
     near = get_close_matches(zone.casefold(), {known.casefold() for known in zone_names()}, n=3, cutoff=0.7)
     known = sorted(known for known in zone_names() if known.casefold() in near)
     hint = f"did you mean {' or '.join(known)}?" if known else "use an IANA name such as Europe/Berlin or UTC"
-    raise CronError(f"{zone[:100]!r} is not a known time zone; {hint}")
+    raise CronError(f"{zone!r} is not a known time zone; {hint}")
 
 
 def next_fire(when_cron: str, timezone: str, after: datetime) -> datetime:

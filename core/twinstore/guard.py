@@ -35,7 +35,7 @@ from twinstore.sizes import check_batch, check_size
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants, admits
 
 if TYPE_CHECKING:
-    from twinstore.access import Binding, Sets
+    from twinstore.access import Binding, Sets, Values
     from twinstore.backend import Lifetime
     from twinstore.catalog import Entity, Key
     from twinstore.query import Query
@@ -135,6 +135,16 @@ class GuardedAccess(Access):
             return () if query.matches_nothing else self.inner.mark(entity, query, sets)
         except TwinstoreError:
             self._abort()  # rows before the one that failed are marked already
+            raise
+
+    @override
+    def amend(self, entity: Entity, query: Query, sets: Values) -> int:
+        check_query(entity, query)
+        self._check_writable()
+        try:
+            return 0 if query.matches_nothing else self.inner.amend(entity, query, sets)
+        except TwinstoreError:
+            self._abort()  # rows before the one that failed are changed already
             raise
 
     @override

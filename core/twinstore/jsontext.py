@@ -21,6 +21,7 @@ __all__ = [
     "LARGE_TEXT",
     "JsonObject",
     "JsonValue",
+    "JsonValueError",
     "checked_number",
     "dumps",
     "dumps_pretty",
@@ -45,6 +46,10 @@ WIDE_NUMBER: Final = re.compile(r"[0-9]{19}|[eE][+-]?[0-9]{3}")
 WIDE_NUMBER_BYTES: Final = re.compile(WIDE_NUMBER.pattern.encode())
 # MongoDB takes a hundred levels, of which the document around free JSON needs some.
 DEEPEST: Final = 90
+
+
+class JsonValueError(ValueError):
+    """A value that free JSON does not have; becomes a ``ValidationError``. The message repeats no value."""
 
 
 def format_timestamp(value: datetime) -> str:
@@ -143,25 +148,25 @@ def normalise(value: object, level: int = 1) -> JsonValue:
     """Return free JSON in canonical form: keys sorted, whole floats as integers, finite numbers only.
 
     Raises:
-        ValueError: no JSON, a number that one of the stores would change, text with U+0000 or a lone
-            surrogate, or more than :data:`DEEPEST` levels.
+        JsonValueError: no JSON, a number that one of the stores would change, text with U+0000, or more
+            than :data:`DEEPEST` levels.
+        ValueError: text with a lone surrogate.
     """
-    if type(value) is str:
-        _check_text(value)
-        return value
+    if isinstance(value, str):
+        return _plain_text(value)
     # Before the numbers, since a bool is an int.
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, (int, float)):
         return checked_number(value)
     if level > DEEPEST:
-        raise ValueError(f"nested deeper than {DEEPEST} levels")  # becomes a ValidationError
-    if type(value) is dict:
+        raise JsonValueError(f"nested deeper than {DEEPEST} levels")
+    if isinstance(value, dict):
         return normalised_object(cast("dict[object, object]", value), level)
-    if type(value) is list:
+    if isinstance(value, list):
         return [normalise(item, level + 1) for item in cast("list[object]", value)]
     hint = "; give twinstore.jsondates.date_object(...)" if isinstance(value, datetime) else ""
-    raise ValueError(f"{type(value).__name__} is no JSON value{hint}")  # becomes a ValidationError
+    raise JsonValueError(f"{type(value).__name__} is no JSON value{hint}")
 
 
 def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObject:
@@ -169,11 +174,8 @@ def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObj
     names: list[str] = []
     for name in value:
         if type(name) is not str:
-            raise ValueError(
-                f"{type(name).__name__} is no name of a JSON object"
-            )  # becomes a ValidationError
-        _check_text(name)
-        names.append(name)
+            return normalised_object({_plain_name(name): item for name, item in value.items()}, level)
+        names.append(_plain_text(name))
     # Most objects have one name, or are sorted already; sorting costs little then.
     names.sort()
     found: JsonObject = {}
@@ -183,29 +185,41 @@ def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObj
     return found
 
 
-def _check_text(value: str) -> None:
+def _plain_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise JsonValueError(f"{type(name).__name__} is no name of a JSON object")
+    return _plain_text(name)
+
+
+def _plain_text(value: str) -> str:
+    """Return a text that every store takes, also where it is of a class of its own, as enumerations are."""
+    if type(value) is not str:
+        # What the text is, and not what its class shows of it.
+        value = str.__str__(value)
     if "\x00" in value:
-        raise ValueError("text contains U+0000, which PostgreSQL cannot store")  # becomes a ValidationError
+        raise JsonValueError("text contains U+0000, which PostgreSQL cannot store")
     if not value.isascii():
         # A lone surrogate fails here, as the ValueError that the caller turns into a message.
         value.encode("utf-8")
+    return value
 
 
 def checked_number(value: float) -> int | float:
     """Return a finite number, as an integer where it is whole.
 
     Raises:
-        ValueError: it is not finite, or whole and beyond 64 bits.
+        JsonValueError: it is not finite, or whole and beyond 64 bits.
     """
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError("number is not finite")  # becomes a ValidationError
+            raise JsonValueError("number is not finite")
         if not value.is_integer():
-            return value
+            # numpy has a class of its own for such numbers.
+            return value if type(value) is float else float.__float__(value)
     # A driver may have a class of its own for integers of 64 bits.
     value = int(value)
     if not INT64_MIN <= value <= INT64_MAX:
-        raise ValueError("whole number does not fit into 64 bits")  # becomes a ValidationError
+        raise JsonValueError("whole number does not fit into 64 bits")
     return value
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.canonical import CanonicalModel
-from twinstore.sizes import MOST_BYTES, json_size
+from twinstore.sizes import MOST_BYTES, most_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,5 +35,5 @@ def marked_in_portions(
     portion = FIRST_PORTION
     while marked := access.mark(entity, replace(query, limit=min(portion, query.limit)), sets):
         yield marked
-        fitting = MOST_BYTES // max(map(json_size, marked))
+        fitting = MOST_BYTES // max(map(most_of, marked))
         portion = max(FIRST_PORTION, min(GROWTH * portion, fitting))

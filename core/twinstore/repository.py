@@ -76,11 +76,13 @@ class Repository(StaysInProcess):
         binding.scope.admit_no_tenant()
         return NO_TENANT
 
-    def _model(self, value: object, cls: type[T], name: str) -> T:
+    def _model(self, value: object, cls: type[A], name: str) -> A:
+        """Return a model that a caller hands in, checked as a whole; nothing else checks what is written."""
         self._access.binding.state.check()
         return model_argument(value, cls, name)
 
-    def _models(self, values: object, cls: type[T], name: str) -> tuple[T, ...]:
+    def _models(self, values: object, cls: type[A], name: str) -> tuple[A, ...]:
+        """Return several models that a caller hands in, each checked as a whole."""
         self._access.binding.state.check()
         if isinstance(values, Iterable):
             # Safe, because nothing is said of what it holds.
@@ -120,6 +122,8 @@ class Repository(StaysInProcess):
         scope: Tenants,
         key: Key,
         rule: Callable[[Row[A] | None, Moment], Row[A] | None],
+        *,
+        replaces_unreadable: bool = False,
     ) -> Row[A] | None:
         """Change one row; return it as it is stored then."""
 
@@ -127,11 +131,18 @@ class Repository(StaysInProcess):
             # Safe, because a driver returns rows of the entity of each ref.
             return (rule(cast("Row[A] | None", rows[0]), now),)
 
-        (stored,) = self._access.change((Ref(entity, scope, key),), changed)
+        ref = Ref(entity, scope, key, replaces_unreadable=replaces_unreadable)
+        (stored,) = self._access.change((ref,), changed)
         return cast("Row[A] | None", stored)
 
     def _revise(
-        self, entity: Entity[A], scope: Tenants, key: Key, revised: Callable[[A | None], A | None]
+        self,
+        entity: Entity[A],
+        scope: Tenants,
+        key: Key,
+        revised: Callable[[A | None], A | None],
+        *,
+        replaces_unreadable: bool = False,
     ) -> A | None:
         """Store what a rule makes of one model without markers; return what is stored then.
 
@@ -145,7 +156,7 @@ class Repository(StaysInProcess):
             # Not written: it would count as a change, and conflict with another writer for nothing.
             return None if after is None or after == before else Row(after)
 
-        row = self._change(entity, scope, key, rule)
+        row = self._change(entity, scope, key, rule, replaces_unreadable=replaces_unreadable)
         return None if row is None else row.model
 
     def _change_pair(

@@ -8,26 +8,58 @@ the rules themselves are handed in as values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
-from typing import TypeVar, cast
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, cast  # noqa: TID251  # Any: what Field of pydantic returns
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic_core import PydanticCustomError
 
 from twinstore.fieldtypes import FieldTypes, field_types
 from twinstore.modelrules import ModelRule, RequiresEntry
 
-__all__ = ["check_fields", "first_broken", "validator_of"]
+__all__ = ["FilledFrom", "check_fields", "filled_from", "first_broken", "validator_of"]
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def validator_of(rules: tuple[ModelRule, ...]) -> Callable[[M], M]:
-    """Return the function that answers with a model that keeps the rules and refuses any other."""
-    return cast("Callable[[M], M]", _compiled(rules, "raise refusal({rule}, model)", "return model"))
+class FilledFrom:
+    """The default of a field that follows from another field of the model.
+
+    It stands in the field until all fields are known to be good. pydantic has such defaults too, and reports
+    each of them as an error of its own wherever anything else in the model is wrong.
+    """
+
+    def __init__(self, source: str, function: Callable[..., object] | None = None) -> None:
+        """Take the Python name of the other field, and what makes the default of its value; default: it."""
+        self.source = source
+        self.function = function
+
+    def __call__(self) -> object:
+        """Return what stands in the field meanwhile."""
+        return self
+
+
+def filled_from(source: str, function: Callable[..., object] | None = None) -> Any:  # noqa: ANN401  # as Field
+    """Return a field whose default follows from another one; see :class:`FilledFrom`."""
+    return Field(default_factory=FilledFrom(source, function))
+
+
+NO_FILLS: Final[Mapping[str, FilledFrom]] = MappingProxyType({})
+
+
+def validator_of(
+    rules: tuple[ModelRule, ...], fills: Mapping[str, FilledFrom] = NO_FILLS
+) -> Callable[[M], M]:
+    """Return the function that answers with a model that keeps the rules and refuses any other.
+
+    ``fills`` are the fields, by Python name, whose defaults follow from other fields; they are filled first.
+    """
+    validator = _compiled(rules, "raise refusal({rule}, model)", "return model", fills)
+    return cast("Callable[[M], M]", validator)
 
 
 def first_broken(rules: tuple[ModelRule, ...]) -> Callable[[BaseModel], ModelRule | None]:
@@ -35,15 +67,25 @@ def first_broken(rules: tuple[ModelRule, ...]) -> Callable[[BaseModel], ModelRul
     return cast("Callable[[BaseModel], ModelRule | None]", _compiled(rules, "return {rule}", "return None"))
 
 
-def _compiled(rules: tuple[ModelRule, ...], broken: str, kept: str) -> object:
+def _compiled(
+    rules: tuple[ModelRule, ...], broken: str, kept: str, fills: Mapping[str, FilledFrom] = NO_FILLS
+) -> object:
     reads = Reads()
     checks = [f"if {rule.breach(reads)}: {broken.format(rule=reads.constant(rule))}" for rule in rules]
     # Each field is read once, whatever the number of rules; absent nested models read as None.
-    lines = ["def check(model):", "values = model.__dict__", *reads.statements, *checks, kept]
+    filled = [filling(name, fill, reads) for name, fill in fills.items()]
+    lines = ["def check(model):", "values = model.__dict__", *filled, *reads.statements, *checks, kept]
     # Members and functions go in as values, so that no text of theirs is ever compiled.
     names = {"refusal": _refusal, **reads.constants}
     exec(compile("\n    ".join(lines), f"<{__name__}>", "exec"), names)  # noqa: S102  # holds no text of a user
     return names["check"]
+
+
+def filling(name: str, fill: FilledFrom, reads: Reads) -> str:
+    """Return the statement that fills a field where nothing was given for it."""
+    value = f"values[{fill.source!r}]"
+    made = value if fill.function is None else f"{reads.constant(fill.function)}({value})"
+    return f"if values[{name!r}] is {reads.constant(fill)}: values[{name!r}] = {made}"
 
 
 def check_fields(model: type[BaseModel], rules: tuple[ModelRule, ...]) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -28,11 +29,13 @@ from twinstore.fields import (
 )
 from twinstore.forks import ForkSafeLock
 from twinstore.observing.notifier import PRESENT
+from twinstore.revalidation import revalidated
 from twinstore.telling import shown
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from twinstore.canonical import CanonicalModel
     from twinstore.jsontext import JsonObject
     from twinstore.observing.notifier import Notifier
 
@@ -41,6 +44,7 @@ __all__ = [
     "UNBOUND",
     "Scope",
     "count_argument",
+    "duration_argument",
     "flag_argument",
     "function_argument",
     "id_argument",
@@ -57,6 +61,7 @@ __all__ = [
 ]
 
 log = logging.getLogger("twinstore.system_scope")
+M = TypeVar("M", bound="CanonicalModel")
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
@@ -269,11 +274,27 @@ def object_argument(value: JsonObject, name: str) -> JsonObject:
     return _argument(OBJECT_ADAPTER, value, name)
 
 
-def model_argument(value: object, cls: type[T], name: str) -> T:
-    """Return the value when it is a model of that class, or raise ``ValidationError`` naming the argument."""
+def model_argument(value: object, cls: type[M], name: str) -> M:
+    """Return a model of that class, checked at every depth, or raise ``ValidationError`` naming the argument.
+
+    What is returned is another object: a caller that changes its own later changes nothing here.
+    """
+    return revalidated(instance_argument(value, cls, name), cls, name)
+
+
+def instance_argument(value: object, cls: type[T], name: str) -> T:
+    """Return the value when it is of that class, or raise ``ValidationError`` naming the argument."""
     if isinstance(value, cls):
         return value
     raise ValidationError(f"Argument {name} should be a {cls.__name__}, not {type(value).__name__}.")
+
+
+def duration_argument(value: object, name: str) -> timedelta:
+    """Return a length of time, or raise ``ValidationError`` naming the argument."""
+    if isinstance(value, timedelta):
+        # As a plain one, whatever class of another library it is of and however that counts.
+        return timedelta.__pos__(value)
+    raise ValidationError(f"Argument {name} should be a timedelta, not {shown(value)}.")
 
 
 def _argument(adapter: TypeAdapter[T], value: object, name: str) -> T:
@@ -320,4 +341,4 @@ def members_argument(values: object, cls: type[E], name: str) -> tuple[E, ...]:
 
 def options_argument(value: T | None, cls: type[T]) -> T:
     """Return the options of a list, the default ones for ``None``; everything else is no options."""
-    return cls() if value is None else model_argument(value, cls, "options")
+    return cls() if value is None else instance_argument(value, cls, "options")

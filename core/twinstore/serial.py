@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from contextlib import AbstractContextManager
 
-    from twinstore.access import Binding, Ref, Row, Rows, Rule, Sets, UniqueKey
+    from twinstore.access import Binding, Ref, Row, Rows, Rule, Sets, UniqueKey, Values
     from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
     from twinstore.query import Query
@@ -107,6 +107,12 @@ class SerialAccess(Access):
         with self._turn:
             self._state.check()
             return self.inner.mark(entity, query, sets)
+
+    @override
+    def amend(self, entity: Entity, query: Query, sets: Values) -> int:
+        with self._turn:
+            self._state.check()
+            return self.inner.amend(entity, query, sets)
 
     @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:

@@ -7,7 +7,13 @@ So the size is counted as MongoDB counts it, whatever the store, before anything
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Final, Union, cast, get_args, get_origin
+
+from pydantic import BaseModel
 
 from twinstore.errors import ValidationError
 
@@ -15,16 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from twinstore.access import Row
-    from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
 
 __all__ = ["MOST_BYTES", "check_batch", "check_size", "size_of"]
 
 # What a store adds of its own, such as a second form of the key, a version, or a lease, has the rest.
 MOST_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024
-# No value takes more than nine times its JSON: the worst is a list of small numbers, each of which is counted
-# with its place. What is smaller than this as JSON needs no closer look.
-SURELY_FITS: Final = MOST_BYTES // 9
+# What a field, an item of a list or a member of a map has beside its texts, at most.
+PART: Final = 64
+WIDEST: Final = 4
+# What a value is to a measurement.
+OTHER, TEXT, MODEL, LIST, MAP = range(5)
+FORMS: Final[dict[object, int]] = {}
+FIXED: Final = (int, float, datetime, timedelta, Enum, type(None))
 SHOWN_KEY: Final = 300
 MEGABYTE: Final = 1_000_000
 
@@ -35,7 +44,7 @@ def check_size(entity: Entity, row: Row) -> None:
     Raises:
         ValidationError: it is; names the size and the limit.
     """
-    if json_size(row) > SURELY_FITS and (size := exact_size(row)) > MOST_BYTES:
+    if most_of(row) > MOST_BYTES and (size := exact_size(row)) > MOST_BYTES:
         key = shortened(entity.key_text(entity.key_of(row.model, row.storage)))
         raise ValidationError(
             f"The {entity.singular} {key!r} has {megabytes(size)}, and a row may have "
@@ -54,7 +63,7 @@ def check_batch(entity: Entity, rows: Iterable[Row]) -> None:
         ValidationError: they are, or one of them is; names the size and the limit.
     """
     rows = tuple(rows)
-    if len(rows) > 1 and sum(map(json_size, rows)) > SURELY_FITS:
+    if len(rows) > 1 and sum(map(most_of, rows)) > MOST_BYTES:
         size = sum(map(exact_size, rows))
         if size > MOST_BYTES and max(map(exact_size, rows)) <= MOST_BYTES:
             raise ValidationError(
@@ -68,17 +77,61 @@ def check_batch(entity: Entity, rows: Iterable[Row]) -> None:
         check_size(entity, row)
 
 
-def json_size(row: Row) -> int:
-    """Return about how many bytes a row has as JSON: no fewer than its own names and values take."""
-    size = json_length(row.model)
-    for value in row.storage.values():
-        size += 4 * len(value) if isinstance(value, str) else 8
-    return size
+def most_of(row: Row) -> int:
+    """Return how many bytes a row has at most; nearly every row is far below the limit by this alone."""
+    total = PART * len(row.storage)
+    waiting: list[object] = [row.model, *row.storage.values()]
+    # By type and not by isinstance, because every row that is written passes here.
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        form = FORMS.get(kind)
+        if form is None:
+            form = FORMS[kind] = form_of(kind)
+        if form == TEXT:
+            text = cast("str", value)
+            total += len(text) if text.isascii() else WIDEST * len(text)
+        elif form == MODEL:
+            names, parts = fields_of(cast("type[BaseModel]", type(value)))
+            total += parts * PART
+            values = vars(value)
+            waiting += [part for name in names if (part := values.get(name)) is not None]
+        elif form == LIST:
+            items = cast("list[object]", value)
+            total += PART * len(items)
+            waiting += items
+        elif form == MAP:
+            members = cast("Mapping[str, object]", value)
+            total += PART * len(members)
+            waiting += members
+            waiting += members.values()
+    return total
 
 
-def json_length(model: CanonicalModel) -> int:
-    """Return the number of bytes of a model as JSON."""
-    return len(model.__pydantic_serializer__.to_json(model, exclude_none=True, warnings=False))
+def form_of(kind: type) -> int:
+    """Return what the values of a type are."""
+    if issubclass(kind, FIXED):
+        return OTHER
+    for base, form in ((str, TEXT), (BaseModel, MODEL), ((list, tuple), LIST)):
+        if issubclass(kind, base):
+            return form
+    return MAP if issubclass(kind, Mapping) else OTHER
+
+
+@cache
+def fields_of(model: type[BaseModel]) -> tuple[tuple[str, ...], int]:
+    """Return the fields of a model whose size depends on their value, and how many fields it has."""
+    fields = model.model_fields
+    return tuple(name for name, field in fields.items() if not is_fixed(field.annotation)), len(fields)
+
+
+def is_fixed(annotation: object) -> bool:
+    """Whether every value of a type takes about the same."""
+    if get_origin(annotation) is Annotated:
+        return is_fixed(get_args(annotation)[0])
+    if get_origin(annotation) in {Union, UnionType}:
+        return all(map(is_fixed, get_args(annotation)))
+    return isinstance(annotation, type) and issubclass(annotation, FIXED)
 
 
 def exact_size(row: Row) -> int:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import ValidationError
+from twinstore.revalidation import revalidated
+from twinstore.scope import function_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +39,7 @@ def checked(
     Raises:
         ValidationError: ``change`` is not a function. The result raises what :func:`check_written` raises.
     """
-    if not callable(change):
-        raise ValidationError(f"Argument change should be a function, not {type(change).__name__}.")
+    function_argument(change, "change")
 
     def apply(stored: M | None) -> M | None:
         returned = change(stored)
@@ -51,18 +52,20 @@ def check_written(entity: Entity, tenant: str, key: Key, model: type[M], returne
     """Return what was returned to be written, when it is the row that was asked about.
 
     Raises:
-        ValidationError: a value of another type, of another tenant or with another key.
+        ValidationError: a value of another type, of another tenant or with another key, or one that breaks a
+            rule of its model.
     """
     asked: dict[str, str | int] = dict(zip(entity.key, key, strict=True))
     if entity.tenant_field is not None:
         asked[entity.tenant_field] = tenant
     if not isinstance(returned, model):
         raise refused(entity, key, f"is a {type(returned).__name__}, not a {model.__name__}")
+    written = revalidated(returned, model, "change")
     for wire, name in entity.identity.items():
-        found = getattr(returned, name, None)
+        found = getattr(written, name, None)
         if found != asked[wire]:
             raise refused(entity, key, f"has {name} {found!r} instead of {asked[wire]!r}")
-    return returned
+    return written
 
 
 def refused(entity: Entity, key: Key, why: str) -> ValidationError:

@@ -9,7 +9,9 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 import twinstore_embedded
 from tests.databases import MongoDatabase
@@ -268,3 +270,29 @@ def test_deadlines_at_the_door_of_units_and_sessions_leak_no_connection(
 async def entered(block: object, stack: AsyncExitStack) -> AsyncSchedulerSession:
     """Enter a block in a task of its own; the stack leaves it."""
     return await stack.enter_async_context(block)  # type: ignore[arg-type]
+
+
+def test_a_joined_connection_stays_its_owners_when_a_call_on_it_is_given_up(
+    postgres_server: PostgresServer,
+) -> None:
+    async def work(rows: PostgresRows, url: str) -> None:
+        async with aio.open_storage(rows.settings()) as opened:
+            await with_runs(opened)
+            with psycopg.connect(url) as connection:
+                bound = await opened.scheduler.bind(connection, TENANT)
+                await bound.runs.create(make_run(TENANT, "joined"))
+                with rows.held("held"), pytest.raises(TimeoutError):
+                    await asyncio.wait_for(
+                        bound.runs.update(moved(make_run(TENANT, "held"), RunState.QUEUED)), GIVEN_UP
+                    )
+                # The owner decides what becomes of his transaction, and goes on with his connection.
+                assert connection.info.transaction_status == TransactionStatus.INERROR
+                connection.rollback()
+                bound = await opened.scheduler.bind(connection, TENANT)
+                await bound.runs.create(make_run(TENANT, "again"))
+                connection.commit()
+            found = [await opened.scheduler.runs.get(TENANT, name) for name in ("joined", "again")]
+            assert [run is not None for run in found] == [False, True]
+
+    with postgres_server.migrated_database() as database:
+        complete(work(PostgresRows(database), database.app_url))

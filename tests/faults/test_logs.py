@@ -41,7 +41,8 @@ def test_a_lease_that_is_out_of_reach_is_told(
     with MongoClient[dict[str, Any]](url) as client, caplog.at_level(logging.DEBUG, "twinstore.mongo"):
         lease = MigrationLease(client["db"]["_migrations"], timedelta(seconds=1), TENANT)
         getattr(lease, step)()
-    assert lease.lost == (step == "renew")
+    # The next renewal may succeed.
+    assert not lease.lost
     found, text = message(caplog, "mongo")
     assert found == level
     assert "(ServerSelectionTimeoutError)" in text

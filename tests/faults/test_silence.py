@@ -15,6 +15,7 @@ from threading import Barrier, Event
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from pydantic import SecretStr
 
 import twinstore
 from tests.contract.deployments.wire import line_to
@@ -34,6 +35,8 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_postgres import backend as backend_module
 from twinstore_postgres import deadlines
+from twinstore_postgres.settings import PostgresSettings
+from twinstore_postgres.targets import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -236,30 +239,47 @@ def test_a_stream_ends_when_the_server_freezes(postgres: PostgresServer) -> None
 
 
 @pytest.mark.usefixtures("narrow")
-def test_a_statement_of_bulk_work_outlasts_the_limit_while_the_server_works(
+def test_a_statement_without_limit_outlasts_all_limits_while_the_server_works(
     postgres: PostgresServer,
 ) -> None:
-    with open_at(postgres, StatementTimeoutMs=STATEMENT_MS) as storage:
-        bulk = storage.bulk
-        with bulk.writer(RUNS):  # without a limit of the server
-            connection = bulk._connections._take()  # type: ignore[attr-defined]  # noqa: SLF001
-            try:
-                connection.execute("SET statement_timeout = 0")
-                slept = timed(lambda: connection.execute("SELECT pg_sleep(3)"))
-            finally:
-                connection.close()
-    assert slept.error is None
-    assert slept.seconds > LIMIT_SECONDS
+    """As those of bulk work and migrations, on connections of this kind."""
+    settings = PostgresSettings(statement_timeout_ms=STATEMENT_MS)
+    target = target_of(SecretStr(f"{postgres.app_url()}?connect_timeout=2"), settings, purpose="x")
+    with target.connect(patient=True) as connection:
+        connection.execute("SET statement_timeout = 0")
+        slept = timed(lambda: connection.execute("SELECT pg_sleep(3)"))
+        assert slept.error is None
+        assert slept.seconds > LIMIT_SECONDS
+        with frozen(postgres):
+            silent = timed(lambda: connection.execute("SELECT pg_sleep(0)"))
+        assert isinstance(silent.error, deadlines.NoAnswer)
+        assert silent.seconds < LIMIT_SECONDS + CONNECT_SECONDS + SLACK_SECONDS
+        assert connection.closed
+
+
+@pytest.mark.usefixtures("narrow")
+def test_an_answer_that_got_lost_is_not_waited_for(postgres: PostgresServer) -> None:
+    """A statement without limit, whose server has long finished it, and which answers others."""
+    with line_to(("127.0.0.1", postgres.port)) as line:
+        settings = PostgresSettings(statement_timeout_ms=STATEMENT_MS)
+        url = postgres.app_url().replace(f":{postgres.port}/", f":{line.port}/")
+        target = target_of(SecretStr(url), settings, purpose="x")
+        past = target_of(SecretStr(postgres.app_url()), settings, purpose="x")
+        with target.connect(patient=True) as connection:
+            assert isinstance(connection, deadlines.PatientConnection)
+            connection.at_work = past.is_at_work
+            with line.stalled():
+                ended = timed(lambda: connection.execute("SELECT 1"))
+    assert isinstance(ended.error, deadlines.NoAnswer)
+    assert ended.seconds < LIMIT_SECONDS + SLACK_SECONDS
 
 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("way", ["read", "write"])
 def test_no_call_hangs_on_a_line_that_stalls(postgres: PostgresServer, way: str) -> None:
     with line_to(("127.0.0.1", postgres.port)) as line:
-        settings = settings_of(postgres, StatementTimeoutMs=STATEMENT_MS)
-        section = settings["Persistence"]["Postgres"]  # type: ignore[index]
-        url = section["ConnectionString"].replace(f":{postgres.port}/", f":{line.port}/")
-        section["ConnectionString"] = url
+        url = f"{postgres.app_url()}?connect_timeout=2".replace(f":{postgres.port}/", f":{line.port}/")
+        settings = settings_of(postgres, StatementTimeoutMs=STATEMENT_MS, ConnectionString=url)
         with twinstore.open_storage(settings) as opened:
             runs = opened.scheduler.runs
             runs.get(TENANT, "nobody")
@@ -277,11 +297,9 @@ def test_no_call_hangs_on_a_line_that_stalls(postgres: PostgresServer, way: str)
 
 def test_a_server_that_accepts_and_says_nothing_is_given_up(postgres: PostgresServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        settings = settings_of(postgres)
-        section = settings["Persistence"]["Postgres"]  # type: ignore[index]
         port = mute.getsockname()[1]
-        section["ConnectionString"] = section["ConnectionString"].replace(f":{postgres.port}/", f":{port}/")
-        with twinstore.open_storage(settings) as opened:
+        url = f"{postgres.app_url()}?connect_timeout=2".replace(f":{postgres.port}/", f":{port}/")
+        with twinstore.open_storage(settings_of(postgres, ConnectionString=url)) as opened:
             ended = timed(lambda: opened.scheduler.runs.get(TENANT, "nobody"))
     assert isinstance(ended.error, TimeoutExceededError)
     assert ended.seconds < CONNECT_SECONDS + SLACK_SECONDS

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from threading import Barrier, Event
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
@@ -152,7 +152,7 @@ def test_a_storage_of_asyncio_answers_as_quickly(slow: Event) -> None:
 @pytest.mark.parametrize("given", [-1, "soon", 1.5])
 def test_a_limit_that_is_none_is_refused(given: object) -> None:
     with open_storage(MEMORY) as opened, pytest.raises(ValidationError, match="timeout_ms"):
-        opened.scheduler.check_ready(timeout_ms=given)  # type: ignore[arg-type]
+        opened.scheduler.check_ready(timeout_ms=cast("int", given))
 
 
 def test_a_closed_storage_is_refused_quickly_too() -> None:

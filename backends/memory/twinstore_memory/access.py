@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
 from twinstore.access import Access, AccessDefaults, Binding, Marking, Row
 from twinstore.canonical import CanonicalModel
+from twinstore.documents.rows import amended
 from twinstore.documents.selection import matches, ordered, select, sort_key
 from twinstore.paging import decoded
 from twinstore.query import label_of_value
@@ -22,7 +24,7 @@ from twinstore_memory.writing import discard, hold, is_seen, seen, store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from twinstore.access import Ref, Rows, Rule, Sets, UniqueKey
+    from twinstore.access import Ref, Rows, Rule, Sets, UniqueKey, Values
     from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
     from twinstore.query import Query
@@ -96,7 +98,9 @@ class MemoryAccess(AccessDefaults, Access):
         with self._link.working() as unit:
             # In the order of the refs, as on a server that locks: so callers cannot wait for each other.
             held = [hold(unit, ref.scope, ref.entity, ref.key) for ref in refs]
-            before = tuple(read(ref.entity, row) for ref, row in zip(refs, held, strict=True))
+            before = tuple(
+                ref.read(partial(decode, ref.entity), row) for ref, row in zip(refs, held, strict=True)
+            )
             after = rule(before, unit.store.clock.now)
             # A parent is looked for when its child is written, so it comes first.
             writes = sorted(zip(refs, held, after, strict=True), key=lambda write: write[0].entity.depth)
@@ -111,6 +115,17 @@ class MemoryAccess(AccessDefaults, Access):
             rows = readable(unit, entity, query)
             found = [marked(unit, entity, row, query, sets) for row in rows]
             return tuple(row for row in found if row is not None)
+
+    @override
+    def amend(self, entity: Entity, query: Query, sets: Values) -> int:
+        amended_rows = 0
+        with self._link.working() as unit:
+            for row in select(rows_in(unit, query.scope, entity), query)[: query.limit]:
+                held = hold(unit, query.scope, entity, row.key)
+                if held is not None and matches(held, query):
+                    store(unit, query.scope, held, amended(held, sets))
+                    amended_rows += 1
+        return amended_rows
 
     @override
     def next_number(self, entity: Entity) -> int:

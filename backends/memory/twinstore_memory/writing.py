@@ -65,6 +65,10 @@ def store(unit: Unit, scope: Tenants, held: DocumentRow | None, row: DocumentRow
     """
     if row.parent_key is not None and (held is None or held.parent_key != row.parent_key):
         _hold_parent(unit, scope, row, row.parent_key)
+    if held is not None and held.key != row.key:
+        # One that could not be read and was found by a unique value.
+        unit.remove(table(held.entity), held.key)
+        held = None
     if held is None:
         unit.lock(table(row.entity), row.key)
         if unit.get(table(row.entity), row.key) is not None:

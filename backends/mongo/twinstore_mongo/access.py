@@ -25,7 +25,7 @@ from twinstore_mongo.changing import RuleEndedError, apply, insert_row
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.counters import next_number
 from twinstore_mongo.errors import DRIVER
-from twinstore_mongo.marking import can_set, mark
+from twinstore_mongo.marking import amend, can_set, mark
 from twinstore_mongo.parents import check_parent
 from twinstore_mongo.reading import count, keys, many, one, page
 from twinstore_mongo.removing import remove
@@ -34,7 +34,7 @@ from twinstore_mongo.writes import overwrite
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from twinstore.access import Ref, Row, Rows, Rule, Sets, UniqueKey
+    from twinstore.access import Ref, Row, Rows, Rule, Sets, UniqueKey, Values
     from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
     from twinstore.query import Query
@@ -134,6 +134,10 @@ class MongoAccess(AccessDefaults, Access):
         if not can_set(entity, sets):
             return super().mark(entity, query, sets)
         return mark(self.context, entity, query, sets)
+
+    @override
+    def amend(self, entity: Entity, query: Query, sets: Values) -> int:
+        return amend(self.context, entity, query, sets)
 
     @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:

@@ -12,7 +12,7 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
 from twinstore_mongo.parents import check_parent
 from twinstore_mongo.reading import one, several
-from twinstore_mongo.writes import insert, rival, swap
+from twinstore_mongo.writes import insert, rival, swap, take_away
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +58,7 @@ def apply(context: RepositoryContext, refs: Sequence[Ref], rule: Rule) -> Rows:
     """
     found = documents_of(context, refs)
     before: Rows = tuple(
-        None if document is None else codec_of(ref.entity).decode(document)
-        for ref, document in zip(refs, found, strict=True)
+        ref.read(codec_of(ref.entity).decode, document) for ref, document in zip(refs, found, strict=True)
     )
     try:
         after = rule(before, lambda: server_time(context))
@@ -115,6 +114,10 @@ def write(  # noqa: PLR0917  # what was found, what it means, and what is to be 
     """
     entity = ref.entity
     if document is None:
+        insert_absent(context, ref, new, held)
+    elif old is None and codec_of(entity).moves(document, new):
+        # One that could not be read and was found by a unique value; nothing can change its ``_id``.
+        take_away(context, entity, document)
         insert_absent(context, ref, new, held)
     elif entity.versioned or new != old:
         swap(context, entity, ref.scope, document, new)

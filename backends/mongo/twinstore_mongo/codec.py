@@ -180,6 +180,12 @@ class Codec(Generic[M]):
                 )
         return Row(model if self.entity.derived_key is None else self._reunited(model, storage), storage)
 
+    def moves(self, document: Mapping[str, Any], row: Row[M]) -> bool:
+        """Whether a row has another ``_id`` than a stored document; a generated one stays what it is."""
+        if self.entity.generated_id:
+            return False
+        return bool(self._take_id(row, row.model.wire()) != document[ID])
+
     def restore_maps(self, values: Document) -> None:
         """Turn what the client made of maps back into what models read, in place."""
         if self._read_maps:

@@ -13,20 +13,21 @@ from twinstore.paging import decoded
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import compiled
 from twinstore_mongo.derive import ID, VERSION
+from twinstore_mongo.parents import is_hidden
 from twinstore_mongo.reading import rows
 from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.access import Sets
+    from twinstore.access import Sets, Values
     from twinstore.catalog import Entity
     from twinstore.query import Query
     from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document
     from twinstore_mongo.context import RepositoryContext
 
-__all__ = ["can_set", "mark"]
+__all__ = ["amend", "can_set", "mark"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -51,6 +52,23 @@ def mark(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets
         if updated:
             return tuple(map(codec.decode, updated))
     return ()
+
+
+def amend(context: RepositoryContext, entity: Entity, query: Query, values: Values) -> int:
+    """Set fields of the first rows of a list, whatever else they hold; return how many."""
+    if is_hidden(context, entity, query):
+        return 0
+    codec = codec_of(entity)
+    condition, change = compiled(codec, query), [{"$set": set_to(codec, values)}]
+    amended = 0
+    with context.stepwise() as steps:
+        for row in rows(context, entity, query, query.limit, fields=(ID,)):
+            which = {ID: row[ID], "$and": [condition]}
+            with context.writing(entity):
+                collection = context.collection(entity)
+                amended += collection.update_one(which, change, session=context.session).matched_count
+            steps.done()
+    return amended
 
 
 def update_each(
@@ -93,14 +111,18 @@ def update(
 ) -> Document | None:
     """Set fields of one document; return it as it is then."""
     # A pipeline, because only there the time of the server can be part of a sum.
+    change = [{"$set": set_to(codec, sets)}]
+    with context.writing(codec.entity):
+        return find_and_change(context.untyped(codec.entity), condition, change, session=context.session)
+
+
+def set_to(codec: Codec[Any], sets: Sets) -> Document:
+    """Return the expressions of some changes, by stored name."""
     changed: Document = {codec.names[name]: expression(codec, name, change) for name, change in sets.items()}
     if codec.entity.versioned:
         # Documents that another service wrote have no version.
         changed[VERSION] = {"$add": [{"$ifNull": [f"${VERSION}", Int64(0)]}, Int64(1)]}
-    with context.writing(codec.entity):
-        return find_and_change(
-            context.untyped(codec.entity), condition, [{"$set": changed}], session=context.session
-        )
+    return changed
 
 
 def expression(codec: Codec[Any], name: str, change: object) -> object:

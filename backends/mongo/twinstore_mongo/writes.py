@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document
     from twinstore_mongo.context import RepositoryContext
 
-__all__ = ["insert", "insert_several", "overwrite", "rival", "swap"]
+__all__ = ["insert", "insert_several", "overwrite", "rival", "swap", "take_away"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -97,6 +97,18 @@ def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: D
             raise duplicate_of(codec, row, violated_index(error)) from error
     if not result.matched_count:
         raise lost_race(entity, entity.key_text(key), DRIVER)
+
+
+def take_away(context: RepositoryContext, entity: Entity, found: Document) -> None:
+    """Remove a document that was read.
+
+    Raises:
+        ConcurrencyError: it is there no longer.
+    """
+    with context.writing(entity):
+        collection = context.collection(entity)
+        if not collection.delete_one({ID: found[ID]}, session=context.session).deleted_count:
+            raise lost_race(entity, str(found[ID]), DRIVER)
 
 
 def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row: Row[M]) -> None:

@@ -19,6 +19,7 @@ from twinstore.failures import duplicate, not_found
 from twinstore.query import label_of_value, pinned_key
 from twinstore.tenancy import ALL_TENANTS
 from twinstore_postgres import statements
+from twinstore_postgres.amending import compile_amendment
 from twinstore_postgres.appending import append
 from twinstore_postgres.changing import change, mark
 from twinstore_postgres.compile import compile_count, compile_keys, compile_query, compile_removal
@@ -28,7 +29,7 @@ from twinstore_postgres.owners import owner_values, scope_kind, setting, view
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.access import Ref, Rows, Rule, Sets, UniqueKey
+    from twinstore.access import Ref, Rows, Rule, Sets, UniqueKey, Values
     from twinstore.catalog import Entity, Key
     from twinstore.errors import TwinstoreError
     from twinstore.paging import Page
@@ -136,6 +137,12 @@ class PostgresAccess(AccessDefaults, Access):
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         return mark(self.execution, entity, query, sets)
+
+    @override
+    def amend(self, entity: Entity, query: Query, sets: Values) -> int:
+        step = compile_amendment(query, table_of(entity), sets)
+        (result,) = self.execution.write(setting(query.scope), Subject(entity), step)
+        return result.count
 
     @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from twinstore.access import Moment, Ref, Rows, Rule, Sets
     from twinstore.catalog import Entity, Key
     from twinstore.query import Query
+    from twinstore_postgres.codec import Row as Values
     from twinstore_postgres.derive import Table
     from twinstore_postgres.execution import Execution, Result, Step
     from twinstore_postgres.transactions import TransactionSteps
@@ -72,12 +73,12 @@ class RowWrite:
 
     Attributes:
         ref: where it is.
-        before: the row that is replaced, ``None`` for a new one.
+        found: the stored row that is replaced, ``None`` for a new one.
         after: what is stored then.
     """
 
     ref: Ref
-    before: Row | None
+    found: Values | None
     after: Row
 
     @property
@@ -89,9 +90,9 @@ class RowWrite:
         """Return the statement; in a transaction of our own a key that is taken is a violation."""
         table = table_of(self.ref.entity)
         values = table.encode(self.after.model, self.after.storage)
-        if self.before is not None:
-            key = table.entity.key_of(self.before.model, self.before.storage)
-            return statements.update(table), (*values, *key)
+        if self.found is not None:
+            # As it is stored: a row that nobody can read is replaced, too.
+            return statements.update(table), (*values, *table.key_of(self.found))
         kind = scope_kind(self.ref.scope)
         if own:
             return statements.insert(table), values
@@ -127,7 +128,10 @@ def attempt(execution: Execution, refs: Sequence[Ref], rule: Rule, *, below: boo
         # In the order of the refs: callers that name the same rows in the same order cannot deadlock.
         first = map(lock_step, refs[:-1], above[:-1])
         found = steps.run(*first, lock_step(refs[-1], above[-1], tell=True))
-        before = tuple(row_of(table_of(ref.entity), result) for ref, result in zip(refs, found, strict=True))
+        stored = [result.first for result in found]
+        before = tuple(
+            ref.read(table_of(ref.entity).row, values) for ref, values in zip(refs, stored, strict=True)
+        )
         # Past everything that repeats steps: what the rule raises is its answer, also a ConcurrencyError.
         try:
             after = rule(before, moment(steps, found[-1]))
@@ -135,7 +139,7 @@ def attempt(execution: Execution, refs: Sequence[Ref], rule: Rule, *, below: boo
             raise RuleEndedError(error) from error
         writes = [
             RowWrite(ref, old, new)
-            for ref, old, new in zip(refs, before, after, strict=True)
+            for ref, old, new in zip(refs, stored, after, strict=True)
             if new is not None
         ]
         writes.sort(key=lambda item: item.ref.entity.depth)  # a foreign key wants the parent first
@@ -168,7 +172,7 @@ def split(writes: Sequence[RowWrite], *, after_inserts: bool) -> list[list[RowWr
     for item in writes:
         last = portions[-1] if portions else []
         told = item.ref.entity not in {other.ref.entity for other in last}
-        if not last or not told or (after_inserts and last[-1].before is None):
+        if not last or not told or (after_inserts and last[-1].found is None):
             portions.append([])
         portions[-1].append(item)
     return portions
@@ -181,10 +185,10 @@ def send(steps: TransactionSteps, portion: Sequence[RowWrite], execute: Callable
         results = execute(*(item.step(own=steps.own) for item in portion), subject=subject)
     except DuplicateError as error:
         # In a transaction of our own a rival's row may be the reason, and the next attempt will see it.
-        if steps.own and any(item.before is None for item in portion):
+        if steps.own and any(item.found is None for item in portion):
             raise InsertLostError(error) from error
         raise
-    if portion and portion[-1].before is None and not results[-1].count:
+    if portion and portion[-1].found is None and not results[-1].count:
         raise InsertLostError(portion[-1].taken)
 
 
@@ -253,11 +257,6 @@ def parent_above(ref: Ref) -> Key:
     return () if table_of(ref.entity).has_own_key else ref.below
 
 
-def row_of(table: Table, found: Result) -> Row | None:
-    """Return the row that a lookup found."""
-    return None if found.first is None else table.row(found.first)
-
-
 def moment(steps: TransactionSteps, last: Result) -> Moment:
     """Return the time after the locks: it came with the row that was locked last, or is asked for now."""
 
@@ -289,7 +288,7 @@ def check_parents(
     Raises:
         NotFoundError: the parent of a new row is absent or foreign.
     """
-    below = [item for item in writes if item.before is None and item.ref.entity.parent is not None]
+    below = [item for item in writes if item.found is None and item.ref.entity.parent is not None]
     if not below:
         return
     entities = [ref.entity for ref in refs] * 2

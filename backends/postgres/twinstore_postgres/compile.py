@@ -31,6 +31,7 @@ __all__ = [
     "compile_keys",
     "compile_query",
     "compile_removal",
+    "compile_selection",
     "literal_condition",
 ]
 
@@ -58,6 +59,10 @@ REMOVAL_BY_ONE: Final = (
 )
 REMOVAL_BY_SEVERAL: Final = (
     "DELETE FROM {table} WHERE ({key}) IN ("
+    "SELECT {key} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s) AND {where}"
+)
+SELECTION: Final = (
+    "{action} WHERE ({key}) IN ("
     "SELECT {key} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s) AND {where}"
 )
 # What the text of a statement depends on: filters with the values that are written out, order, and start.
@@ -97,6 +102,21 @@ def compile_removal(query: Query, table: Table) -> Step:
     template = REMOVAL_BY_ONE if len(table.key) == 1 else REMOVAL_BY_SEVERAL
     values = _parameters(query, table)
     return _statement(template, query, table), [*values, query.limit, *values]
+
+
+def compile_selection(action: sql.Composable, query: Query, table: Table) -> Step:
+    """Return the statement that does something to the first rows of a list: ``UPDATE`` with what it sets."""
+    owner = owner_condition(table, scope_kind(query.scope))
+    conditions = [] if owner is None else [owner]
+    conditions += [_condition(cls, table.column(field), value) for cls, field, value in _shape(query, table)]
+    statement = table.statement(
+        SELECTION,
+        action=action,
+        where=sql.SQL(" AND ").join(conditions or [sql.SQL("true")]),
+        order=sql.SQL(", ").join(_sort_key(key, table) for key in query.order),
+    )
+    values = _filter_values(query, table)
+    return Unprepared(statement), [*values, query.limit, *values]
 
 
 def literal_condition(condition: Condition, table: Table) -> sql.Composable:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, overload
 
 from twinstore.aio.installed import AsyncModuleAttributes, facade_of
+from twinstore.aio.joined import JoinedThreads
 from twinstore.aio.module_parts import AsyncInitializer, AsyncModuleSessions, in_one_thread, observing
 from twinstore.aio.threads import SharedThreads
 from twinstore.errors import ConcurrencyError, ValidationError
@@ -112,10 +113,11 @@ class AsyncModuleStorage(Generic[S, A]):
         """Join a caller's own psycopg connection or pymongo client session, inside its transaction.
 
         See :meth:`twinstore.module_storage.ModuleStorage.bind`. The handle is a synchronous one; its calls
-        are made one after the other. A call that is given up may end the transaction of the caller.
+        are made one after the other. A call that is cancelled may end the transaction of the caller; its task
+        goes on when the handle is free again.
         """
         bound = await self._threads.run(self._storage.bind, handle, tenant_id)
-        return self._facade(bound, self._threads)
+        return self._facade(bound, JoinedThreads(self._threads))
 
     async def close(self) -> None:
         """Close what this module opened; a second call does nothing, another one is refused."""

@@ -76,7 +76,7 @@ def walk(mapping: Mapping[str, object], source: str, tops: frozenset[str]) -> It
     """Yield the values of a nested mapping below the given top sections; null counts as not given."""
     for key, value in mapping.items():
         # A host that no type checker has seen may give any mapping.
-        name: object = key
+        name = cast("object", key)
         if not isinstance(name, str):
             raise not_text(name, source)
         path = tuple(name.split(":"))

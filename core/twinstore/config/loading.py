@@ -71,10 +71,10 @@ def _path_of(source: object, what: str) -> Path:
     Raises:
         ConfigurationError: something else stands there, such as a connection string.
     """
-    # Safe, because what comes out is looked at next.
-    text: object = os.fspath(cast("os.PathLike[str]", source)) if isinstance(source, os.PathLike) else source
+    kind = type(source).__name__
+    found = os.fspath(cast("os.PathLike[str]", source)) if isinstance(source, os.PathLike) else source
+    text: object = found
     if not isinstance(text, str):
-        kind = type(source).__name__
         raise ConfigurationError(f"{what} should be a mapping or the path of a settings file, not {kind}.")
     # Judged as text: a path has one slash where a connection string has two, and would show the password.
     if "://" in text:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
@@ -17,7 +18,7 @@ from typing_extensions import override
 from twinstore.access import AccessDefaults, Binding, Moment, Row, UniqueKey
 from twinstore.canonical import CanonicalModel
 from twinstore.documents.content import content
-from twinstore.documents.rows import decode, encode, sort_key
+from twinstore.documents.rows import amended, decode, encode, sort_key
 from twinstore.documents.steps import OneUnit
 from twinstore.errors import ConcurrencyError
 from twinstore.failures import duplicate, not_found
@@ -26,7 +27,7 @@ from twinstore.query import Equals, Query, key_order
 from twinstore.tenancy import ALL_TENANTS
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Ref, Rows, Rule
+    from twinstore.access import Access, Ref, Rows, Rule, Values
     from twinstore.catalog import Entity, Key
     from twinstore.documents.rows import DocumentRow
     from twinstore.documents.steps import Steps
@@ -127,7 +128,10 @@ class DocumentAccess(AccessDefaults):
     def _changed(self, unit: DocumentUnit, refs: Sequence[Ref], rule: Rule) -> Rows:
         # All are held before the first is read, so that the rule sees rows which stay as they are.
         held = [hold(unit, ref.entity, ref.scope, ref.key) for ref in refs]
-        before = tuple(self._decoded(ref.entity, found.row) for ref, found in zip(refs, held, strict=True))
+        before = tuple(
+            ref.read(partial(self._decoded, ref.entity), found.row)
+            for ref, found in zip(refs, held, strict=True)
+        )
         after = rule(before, unit.now)
         # Parents first: a new row is refused without its parent, and one step may insert both.
         writes = sorted(zip(refs, held, after, strict=True), key=lambda write: write[0].entity.depth)
@@ -135,6 +139,10 @@ class DocumentAccess(AccessDefaults):
             if changed is not None:
                 store(unit, ref.scope, found, encode(ref.entity, changed.model, changed.storage))
         return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
+
+    @override
+    def amend(self, entity: Entity, query: Query, sets: Values) -> int:
+        return self._steps.take(lambda unit: amend_first(unit, entity, query, sets))
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:
@@ -241,6 +249,9 @@ def store(unit: DocumentUnit, scope: Tenants, held: HeldRow, row: DocumentRow) -
     known = None if held.row is None else held.row.parent_key
     if row.parent_key is not None and known != row.parent_key:
         hold_parent(unit, row.entity, scope, row.parent_key)
+    if held.row is not None and held.key is not None and held.key != row.key:
+        # One that could not be read and was found by a unique value.
+        unit.delete(row.entity, held.key)
     # Found by a unique value that no row had, so the place of the new row is held only here.
     if held.key != row.key:
         held = _held(unit, row.entity, ALL_TENANTS, row.key)
@@ -280,6 +291,19 @@ def check_unique(unit: DocumentUnit, row: DocumentRow) -> None:
             row.key,
         }:
             raise duplicate(row.entity, row.key, unit.driver, index, values[-1])
+
+
+def amend_first(unit: DocumentUnit, entity: Entity, query: Query, values: Values) -> int:
+    """Set fields of the first rows of a list, whatever else they hold; return how many."""
+    rows = unit.select(entity, query)[: query.limit]
+    for row in rows:
+        unit.hold(entity, row.key)
+    # Others may have changed them before they were held.
+    matching = {row.key: row for row in unit.select(entity, query)[: query.limit]}
+    for row in rows:
+        if row.key in matching:
+            unit.write(amended(matching[row.key], values))
+    return sum(row.key in matching for row in rows)
 
 
 def remove_first(unit: DocumentUnit, entities: Iterable[Entity], entity: Entity, query: Query) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from pydantic_core import PydanticCustomError
 
 from twinstore import jsontext
-from twinstore.access import Row
+from twinstore.access import Row, Unset
 from twinstore.canonical import CanonicalModel, decode_stored
 from twinstore.catalog import TenancyKind
 from twinstore.fields import parse_timestamp
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DocumentRow",
+    "amended",
     "decode",
     "encode",
     "instant",
@@ -114,6 +115,17 @@ def encode(entity: Entity, model: CanonicalModel, markers: Mapping[str, object] 
     present = {name: value for name, value in markers.items() if value is not None}
     derived = {item.name: item.value(model, present) for item in entity.derived}
     return DocumentRow(entity, entity.key_of(model, present), model.wire(), present, derived)
+
+
+def amended(row: DocumentRow, values: Mapping[str, object]) -> DocumentRow:
+    """Return a row with some fields set, whatever else it holds; what is derived stays as it is."""
+    document, markers = dict(row.document), dict(row.markers)
+    for name, value in values.items():
+        part = markers if name in row.entity.markers else document
+        part.pop(name, None)
+        if not isinstance(value, Unset):
+            part[name] = value
+    return replace(row, document=document, markers=markers)
 
 
 def decode(entity: Entity[M], row: DocumentRow, driver: str) -> Row[M]:

@@ -109,7 +109,9 @@ def observed_class(kind: type[object]) -> type[Observed] | None:
         return None
     body = {"__module__": kind.__module__, "__doc__": kind.__doc__, **methods}
     try:
-        found = new_class(kind.__name__, (Observed, kind), {}, lambda names: names.update(body))
+        # What is observed may itself stand before something: a storage that is closed refuses its parts so.
+        bases = (kind,) if issubclass(kind, Observed) else (Observed, kind)
+        found = new_class(kind.__name__, bases, {}, lambda names: names.update(body))
         object.__new__(found)
     except TypeError as error:
         log.warning("Calls to %s.%s are not observed: %s.", kind.__module__, kind.__qualname__, error)

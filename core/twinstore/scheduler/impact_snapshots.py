@@ -11,6 +11,7 @@ from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.fields import Count, DigestText, Flag, Id, SchemaVersion, StringSet, Text, TextMap, Timestamp
 from twinstore.modelrules import LengthAtMost
 from twinstore.ordering import Ordered, Unique
+from twinstore.rulechecks import filled_from
 from twinstore.scheduler.selectors import Selector
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class ImpactSet(CanonicalModel):
     ] = ()
     usage_only: Flag = True
     generated_at: Timestamp
-    total: Count = Field(default_factory=lambda data: len(data["images"]))
+    total: Count = filled_from("images", len)
     snapshot_id: Id | None = None
 
 

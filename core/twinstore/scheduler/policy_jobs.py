@@ -250,7 +250,8 @@ class PolicyJobRepository(Protocol):
     ) -> tuple[bool, ...]:
         """Replace each job as :meth:`try_replace` does; return one answer for each, in the order given.
 
-        Each job stands by itself: a lost lease is false and stops nothing. ``lease_owner`` is ``None`` for
+        Each job stands by itself: a lost lease, or a stored job that nobody can read, is false and stops
+        nothing. ``lease_owner`` is ``None`` for
         jobs that are no longer leased. No jobs: ``()``. Jobs of several tenants: in system scope. Repeated
         call: false for those that have changed. Atomic for each job.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -17,6 +18,8 @@ from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.workers import WorkerStatus
 from twinstore.scope import (
+    duration_argument,
+    flag_argument,
     id_argument,
     instant_argument,
     member_argument,
@@ -62,9 +65,9 @@ def schedules(scope: Tenants, options: ScheduleQueryOptions | None) -> Query:
     """Return the query of ``ScheduleRepository.list``."""
     options = options_argument(options, ScheduleQueryOptions)
     where: list[Condition] = []
-    if not options.include_deleted:
+    if not flag_argument(options.include_deleted, "include_deleted"):
         where.append(IsNull("deletedAt"))
-    if not options.include_disabled:
+    if not flag_argument(options.include_disabled, "include_disabled"):
         where.append(Equals("enabled", value=True))
     return build_query(
         "schedules",
@@ -75,6 +78,23 @@ def schedules(scope: Tenants, options: ScheduleQueryOptions | None) -> Query:
         maximum=200,
         page_token=options.page_token,
     )
+
+
+def active_schedule(scope: Tenants, schedule_id: str) -> Query:
+    """Return the query of a schedule that is not deleted."""
+    return Query(
+        entity="schedules",
+        scope=scope,
+        where=(Equals("id", schedule_id), IsNull("deletedAt")),
+        order=(SortKey("id"),),
+        limit=1,
+    )
+
+
+def trigger_of(scope: Tenants, schedule_id: str) -> Query:
+    """Return the query of the trigger of a schedule."""
+    where = (Equals("scheduleId", schedule_id),)
+    return Query(entity="triggers", scope=scope, where=where, order=(SortKey("id"),), limit=1)
 
 
 def triggers(scope: Tenants, limit: int, page_token: str | None) -> Query:
@@ -124,7 +144,7 @@ def runs(scope: Tenants, options: RunQueryOptions | None) -> Query:
         "runs",
         scope=scope,
         where=where,
-        order=OLDEST_RUNS if options.ascending else NEWEST_RUNS,
+        order=OLDEST_RUNS if flag_argument(options.ascending, "ascending") else NEWEST_RUNS,
         limit=options.limit,
         maximum=200,
         page_token=options.page_token,
@@ -243,7 +263,9 @@ def available_jobs(scope: Tenants, now: datetime, limit: int) -> Query:
         # A job whose attempts cannot be counted on would end every step that is to lease it.
         Before("attemptCount", INT32_MAX),
     )
-    return build_query("policy_jobs", scope=scope, where=where, order=LEASE_ORDER, limit=limit, maximum=1000)
+    found = build_query("policy_jobs", scope=scope, where=where, order=LEASE_ORDER, limit=limit, maximum=1000)
+    # One broken job would keep every other one of its tenant from being leased.
+    return replace(found, passes_over=True)
 
 
 def expired_leases(now: datetime, limit: int) -> Query:
@@ -314,12 +336,13 @@ def workers(
 
 def dead_workers(now: datetime, threshold: object, limit: int) -> Query:
     """Return the query of ``WorkerRepository.find_dead``."""
-    if not isinstance(threshold, timedelta) or threshold <= timedelta(0):
+    silence = duration_argument(threshold, "threshold")
+    if silence <= timedelta(0):
         raise ValidationError(f"Argument threshold should be longer than zero, not {shown(threshold)}.")
     instant = instant_argument(now, "now")
     # Nobody was silent since before the calendar began.
     # In whole milliseconds as every stored instant; a server that cuts off the rest would find fewer.
-    silence = threshold // MOMENT * MOMENT
+    silence = silence // MOMENT * MOMENT
     since = instant - silence if silence <= instant - EARLIEST else EARLIEST
     # A stopped worker is silent on purpose, and a dead one is known already.
     alive = OneOf("status", (WorkerStatus.ACTIVE.value, WorkerStatus.DRAINING.value))

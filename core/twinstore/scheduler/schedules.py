@@ -24,6 +24,7 @@ from twinstore.fields import (
     Timestamp,
 )
 from twinstore.modelrules import EqualOrAbsent, NotBefore
+from twinstore.rulechecks import filled_from
 from twinstore.scheduler.enums import ScheduleMode, SeverityRank
 from twinstore.scheduler.selectors import Selector
 
@@ -113,8 +114,8 @@ class Schedule(CanonicalModel):
     subscribers: StringSet = ()
     created_at: Timestamp
     created_by: Actor
-    updated_at: Timestamp = Field(default_factory=lambda data: data["created_at"])
-    updated_by: Actor = Field(default_factory=lambda data: data["created_by"])
+    updated_at: Timestamp = filled_from("created_at")
+    updated_by: Actor = filled_from("created_by")
 
 
 class SoftDeletion(CanonicalModel):

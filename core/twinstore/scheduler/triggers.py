@@ -101,7 +101,8 @@ class Trigger(CanonicalModel):
             return values
         tenant, schedule = (values.get(wire, values.get(name)) for wire, name in OWNER_FIELDS)
         if not isinstance(tenant, str) or not isinstance(schedule, str):
-            return values
+            # They are refused themselves; a missing id would be one more error, about what nobody gave.
+            return {"id": trigger_id("", ""), **values}
         # Trimmed as the fields will be, since the id is derived before they are validated.
         return {"id": trigger_id(tenant.strip(), schedule.strip()), **values}
 

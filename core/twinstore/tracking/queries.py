@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 from twinstore.errors import ValidationError
 from twinstore.paging import SortKey
 from twinstore.query import Before, Condition, Equals, OneOf, Query, build_query
-from twinstore.scope import id_argument, instant_argument, members_argument, options_argument
+from twinstore.scope import (
+    duration_argument,
+    id_argument,
+    instant_argument,
+    members_argument,
+    options_argument,
+)
 from twinstore.telling import shown
 from twinstore.tenancy import NO_TENANT
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
@@ -17,7 +23,7 @@ from twinstore.tracking.sessions import SessionQueryOptions
 from twinstore.tracking.tasks import TaskQueryOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from enum import StrEnum
 
 __all__ = [
@@ -26,6 +32,7 @@ __all__ = [
     "counted_tasks",
     "machines",
     "sessions",
+    "sessions_named",
     "sessions_of_project",
     "stale_sessions",
     "tasks",
@@ -76,9 +83,22 @@ def stale_sessions(now: datetime, threshold: object, limit: int) -> Query:
 
 def threshold_argument(threshold: object) -> timedelta:
     """Return a length of time, or raise ``ValidationError``."""
-    if not isinstance(threshold, timedelta) or threshold <= timedelta(0):
+    length = duration_argument(threshold, "threshold")
+    if length <= timedelta(0):
         raise ValidationError(f"Argument threshold should be longer than zero, not {shown(threshold)}.")
-    return threshold
+    return length
+
+
+def sessions_named(session_ids: Sequence[str]) -> Query:
+    """Return the query of some sessions; those that nobody can read are named."""
+    return Query(
+        entity="sessions",
+        scope=NO_TENANT,
+        where=(OneOf("session_id", tuple(session_ids)),),
+        order=(SortKey("session_id"),),
+        limit=max(len(session_ids), 1),
+        passes_over=True,
+    )
 
 
 def sessions_of_project(project_id: str) -> Query:
@@ -132,7 +152,7 @@ def machines(statuses: Collection[MachineStatus] | None, limit: int, page_token:
 
 def available_machines(limit: int, page_token: str | None) -> Query:
     """Return the query behind ``TrackingMachineRepository.list_available``: what is online."""
-    return build_query(
+    found = build_query(
         "machines",
         scope=NO_TENANT,
         where=(Equals("status", MachineStatus.ONLINE.value),),
@@ -141,6 +161,8 @@ def available_machines(limit: int, page_token: str | None) -> Query:
         maximum=LONGEST_PAGE,
         page_token=page_token,
     )
+    # One broken row would keep every other machine from being found.
+    return replace(found, passes_over=True)
 
 
 def _statuses(statuses: Collection[StrEnum] | None, cls: type[StrEnum]) -> list[Condition]:

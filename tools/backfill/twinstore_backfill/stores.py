@@ -218,8 +218,9 @@ def is_migrated(store: Store) -> bool:
 
 def has_ledger(store: Store) -> bool:
     """Tell whether a store has the schema of the ledger, so that it can be asked for jobs."""
-    # A later migration of it that is pending only adds to what can be asked.
-    return any(item.state is not MigrationState.PENDING for item in store.bulk.ledger_initializer.status())
+    # A later migration of it that is pending only adds to what can be asked; a store may need none at all.
+    states = [item.state for item in store.bulk.ledger_initializer.status()]
+    return not states or any(state is not MigrationState.PENDING for state in states)
 
 
 def require_tenants(stores: Iterable[Store], tenants: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import merged, owned_by
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.errors import DRIVER
-from twinstore_mongo.special.scheduler_leases import claim, drawn_version
+from twinstore_mongo.special.scheduler_leases import claim, decoded, drawn_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +56,8 @@ def complete(  # noqa: PLR0917  # the arguments of the general way
         """Settle the jobs that are open; those that rivals have changed meanwhile stay open."""
         places = [place for place in range(len(jobs)) if place not in answers]
         found = held(context, scope, {jobs[place].id for place in places})
-        stored = {key: CODEC.decode(document).model for key, document in found.items()}
+        # One that cannot be read is as absent.
+        stored = {job.id: job for job in decoded(found.values())}
         settled = settle(stored, [jobs[place] for place in places], expected, lease_owner, now)
         lost = replace_all(context, scope, found, settled.changed)
         steps.done()

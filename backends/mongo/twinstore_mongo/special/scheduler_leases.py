@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document
     from twinstore_mongo.context import RepositoryContext
 
-__all__ = ["claim", "drawn_version"]
+__all__ = ["claim", "decoded", "drawn_version"]
 
 log = logging.getLogger("twinstore.mongo")
 
@@ -135,7 +135,7 @@ def tell(problem: str) -> None:
 
 
 def decoded(documents: Iterable[Document]) -> Iterator[PolicyRunJob]:
-    """Yield the jobs of some documents; one that cannot be read is left to the end of its lease."""
+    """Yield the jobs of some documents; one that cannot be read is logged and left as it is."""
     for document in documents:
         try:
             yield CODEC.decode(document).model

@@ -105,6 +105,15 @@ def decoded(rows: Iterable[Row]) -> Iterable[PolicyRunJob]:
             tell(error.message)
 
 
+def readable(rows: Iterable[Row]) -> Iterable[PolicyRunJob]:
+    """Yield the jobs of some whole rows; one that cannot be read is as absent."""
+    for values in rows:
+        try:
+            yield TABLE.decode(values)
+        except DocumentDecodeError as error:
+            tell(error.message)
+
+
 @lru_cache(maxsize=1000)
 def tell(problem: str) -> None:
     """Log a job that is passed over, once; the same one is met again at the end of each lease."""
@@ -126,7 +135,7 @@ def complete(  # noqa: PLR0917  # the arguments of the general way
     def once() -> tuple[bool, ...]:
         with access.execution.unit(setting(scope), Subject(POLICY_JOBS)) as steps:
             (held,) = steps.run(step)
-            stored = {job.id: job for job in map(TABLE.decode, held.rows)}
+            stored = {job.id: job for job in readable(held.rows)}
             settled = settle(stored, jobs, expected, lease_owner, now)
             update = statements.update(TABLE)
             steps.finish(*((update, (*TABLE.encode(job, {}), job.id)) for job in settled.changed.values()))

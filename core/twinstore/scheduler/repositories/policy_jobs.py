@@ -12,7 +12,7 @@ from typing_extensions import override
 from twinstore.access import Add, Row, UniqueKey
 from twinstore.apart import RowWriting
 from twinstore.errors import DocumentDecodeError, LeaseLostError, ValidationError
-from twinstore.paging import Page, decode_token
+from twinstore.paging import Page, decode_token, undecodable_row
 from twinstore.query import Equals
 from twinstore.repository import Repository
 from twinstore.scheduler import queries
@@ -20,7 +20,13 @@ from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.scheduler.policy_jobs import LEASE, PolicyJobQueryOptions, PolicyJobRepository, PolicyRunJob
 from twinstore.scheduler.rules import policy_jobs as rules
-from twinstore.scope import id_argument, instant_argument
+from twinstore.scope import (
+    duration_argument,
+    function_argument,
+    id_argument,
+    instant_argument,
+    member_argument,
+)
 from twinstore.sizes import check_size
 from twinstore.telling import shown
 from twinstore.tenancy import Tenant
@@ -92,6 +98,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
         self, tenant_id: str, job_id: str, change: Callable[[PolicyRunJob], PolicyRunJob | None]
     ) -> PolicyRunJob | None:
         scope, key = self._admit(tenant_id), (id_argument(job_id, "job_id"),)
+        function_argument(change, "change")
 
         def revised(stored: PolicyRunJob | None) -> PolicyRunJob | None:
             after = None if stored is None else change(stored)
@@ -244,10 +251,13 @@ class PolicyJobs(Repository, PolicyJobRepository):
     def _held(
         self, job: PolicyRunJob, expected: PolicyRunJobStatus, lease_owner: str | None, now: datetime
     ) -> bool:
-        """Replace a job; a lost lease is no error here."""
+        """Replace a job; neither a lost lease nor a job that nobody can read is an error here."""
         try:
             return self._replace(job, expected, lease_owner, now)
         except LeaseLostError:
+            return False
+        except DocumentDecodeError as error:
+            undecodable_row(error, job.tenant_id)  # logs it
             return False
 
     def _replace(
@@ -300,8 +310,7 @@ def holder_arguments(lease_owner: str | None, now: datetime | None) -> tuple[str
 
 def status_argument(status: PolicyRunJobStatus) -> PolicyRunJobStatus:
     """Return a status, or raise ``ValidationError``."""
-    (text,) = queries.member_texts((status,), PolicyRunJobStatus, "statuses")
-    return PolicyRunJobStatus(text)
+    return member_argument(status, PolicyRunJobStatus, "expected")
 
 
 def end_of_lease(now: datetime, lease: object) -> datetime:
@@ -310,11 +319,12 @@ def end_of_lease(now: datetime, lease: object) -> datetime:
     Raises:
         ValidationError: it is no time, shorter than a millisecond, or ends after the year 9999.
     """
-    if not isinstance(lease, timedelta) or lease < MILLISECOND:
+    length = duration_argument(lease, "lease")
+    if length < MILLISECOND:
         raise ValidationError(
             f"Argument lease should be a time of at least one millisecond, not {shown(lease)}."
         )
     try:
-        return instant_argument(now + lease, "lease")
+        return instant_argument(now + length, "lease")
     except OverflowError as error:
         raise ValidationError("Argument lease ends after the year 9999.") from error

@@ -15,7 +15,7 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.rules import runs as rules
 from twinstore.scheduler.runs import Run, RunQueryOptions, RunRepository
-from twinstore.scope import id_argument, instant_argument, text_argument
+from twinstore.scope import id_argument, instant_argument, member_argument, text_argument
 
 if TYPE_CHECKING:
     from twinstore.access import Moment
@@ -50,10 +50,13 @@ class Runs(Repository, RunRepository):
     def update(self, run: Run, *, expected_state: RunState | None = None) -> bool:
         run = self._model(run, Run, "run")
         scope = self._admit(run.tenant_id)
+        expected = (
+            None if expected_state is None else member_argument(expected_state, RunState, "expected_state")
+        )
 
         def move(stored: Row[Run] | None, now: Moment) -> Row[Run] | None:
             del now
-            changes = stored is not None and rules.check_update(stored.model, run, expected_state)
+            changes = stored is not None and rules.check_update(stored.model, run, expected)
             return Row(run) if changes else None
 
         return self._change(RUNS, scope, (run.id,), move) is not None

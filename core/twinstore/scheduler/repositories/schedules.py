@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.access import Ref, Row, UniqueKey
+from twinstore.access import UNSET, Ref, Row, UniqueKey
 from twinstore.canonical import decode_stored
+from twinstore.errors import DocumentDecodeError
 from twinstore.paging import Page, UndecodableRow, decode_token
 from twinstore.repository import Repository
 from twinstore.scheduler import queries
@@ -19,9 +20,10 @@ from twinstore.scheduler.rules import schedules as rules
 from twinstore.scheduler.rules.schedules import StoredSchedule
 from twinstore.scheduler.schedules import Schedule, ScheduleQueryOptions, ScheduleRepository, SoftDeletion
 from twinstore.scheduler.triggers import Trigger
-from twinstore.scope import id_argument, instant_argument, text_argument
+from twinstore.scope import flag_argument, id_argument, instant_argument, text_argument
 
 if TYPE_CHECKING:
+    from twinstore.access import Values
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
 
@@ -67,14 +69,25 @@ class Schedules(Repository, ScheduleRepository):
             if expected_updated_at is None
             else instant_argument(expected_updated_at, "expected_updated_at")
         )
-        changed = self._store(scope, schedule.id, lambda stored: rules.upserted(stored, schedule, expected))
+        changed = self._store(
+            scope,
+            schedule.id,
+            lambda stored: rules.upserted(stored, schedule, expected),
+            # What is expected of a row that nobody can read, nobody can tell.
+            replaces_unreadable=expected is None,
+        )
         return schedule if changed is None else changed.schedule
 
     @override
     def soft_delete(self, tenant_id: str, schedule_id: str, deleted_by: str, deleted_at: datetime) -> bool:
         scope, key = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
         actor, instant = text_argument(deleted_by, "deleted_by"), instant_argument(deleted_at, "deleted_at")
-        return self._store(scope, key, lambda stored: rules.deleted(stored, actor, instant)) is not None
+        try:
+            return self._store(scope, key, lambda stored: rules.deleted(stored, actor, instant)) is not None
+        except DocumentDecodeError as error:
+            if error.entity != SCHEDULES.name:
+                raise
+        return self._delete_unreadable(scope, key, actor, instant)
 
     @override
     def restore(
@@ -91,8 +104,9 @@ class Schedules(Repository, ScheduleRepository):
             text_argument(restored_by, "restored_by"),
             instant_argument(restored_at, "restored_at"),
         )
+        wanted = flag_argument(enabled, "enabled")
         changed = self._store(
-            scope, key, lambda stored: rules.restored(stored, actor, instant, enabled=enabled)
+            scope, key, lambda stored: rules.restored(stored, actor, instant, enabled=wanted)
         )
         return changed is not None
 
@@ -117,10 +131,32 @@ class Schedules(Repository, ScheduleRepository):
         scope = self._admit(tenant_id)
         return self._find(SCHEDULES, scope, (id_argument(schedule_id, "schedule_id"),))
 
-    def _store(self, scope: Tenants, key: str, change: Change) -> StoredSchedule | None:
+    def _delete_unreadable(self, scope: Tenants, key: str, deleted_by: str, deleted_at: datetime) -> bool:
+        """Mark a schedule as deleted and disable it and its trigger, whatever else the two hold.
+
+        What cannot be read stays, for whoever repairs it.
+        """
+        with self._access.unit(scope, atomic=False) as unit:
+            deleted: Values = {
+                "enabled": False,
+                "updatedAt": deleted_at,
+                "updatedBy": deleted_by,
+                "deletedAt": deleted_at,
+                "deletedBy": deleted_by,
+            }
+            if not unit.amend(SCHEDULES, queries.active_schedule(scope, key), deleted):
+                return False
+            stopped: Values = {"enabled": False, "nextFireAt": UNSET, "updatedAt": deleted_at}
+            unit.amend(TRIGGERS, queries.trigger_of(scope, key), stopped)
+            return True
+
+    def _store(
+        self, scope: Tenants, key: str, change: Change, *, replaces_unreadable: bool = False
+    ) -> StoredSchedule | None:
         """Change a schedule and its trigger in one step; return what the change made, ``None`` for nothing.
 
-        The schedule is locked first everywhere, so that writers of one schedule do not deadlock.
+        The schedule is locked first everywhere, so that writers of one schedule do not deadlock. A trigger
+        that cannot be read is made anew, because it follows from the schedule.
         """
         changed: StoredSchedule | None = None
 
@@ -137,7 +173,8 @@ class Schedules(Repository, ScheduleRepository):
             # Either is left alone when nothing in it changed: a write of it could only conflict.
             return (None if row == schedule else row), (None if after == before else Row(after))
 
-        self._change_pair(Ref(SCHEDULES, scope, (key,)), trigger_ref(scope, key), rule)
+        ref = Ref(SCHEDULES, scope, (key,), replaces_unreadable=replaces_unreadable)
+        self._change_pair(ref, trigger_ref(scope, key), rule)
         return changed
 
     def _pairs(self, query: Query) -> tuple[Page[Row[Trigger]], Page[Row[Schedule]]]:
@@ -158,8 +195,8 @@ def active(triggers: Page[Row[Trigger]], schedules: Page[Row[Schedule]]) -> tupl
 
 
 def trigger_ref(scope: Tenants, schedule_id: str) -> Ref[Trigger]:
-    """Return where the one trigger of a schedule is."""
-    return Ref(TRIGGERS, scope, trigger_key(schedule_id))
+    """Return where the one trigger of a schedule is; it is made anew where it cannot be read."""
+    return Ref(TRIGGERS, scope, trigger_key(schedule_id), replaces_unreadable=True)
 
 
 def trigger_key(schedule_id: str) -> UniqueKey:

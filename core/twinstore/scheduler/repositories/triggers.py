@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from typing_extensions import override
 
 from twinstore.access import Ref, Row
-from twinstore.errors import DuplicateError
+from twinstore.errors import DocumentDecodeError, DuplicateError
 from twinstore.paging import Page
 from twinstore.repository import Repository
 from twinstore.scheduler import queries
@@ -98,6 +98,10 @@ class Triggers(Repository, TriggerRepository):
             # Only the run is new, so its id is what a run out of sight has. A unit is over by then.
             if error.entity != RUNS.name or self._access.binding.in_unit:
                 raise
+        except DocumentDecodeError as error:
+            # A run that nobody can read has the id; the schedule is to fire all the same.
+            if error.entity != RUNS.name:
+                raise
         return self._fire_as(substitute_run_id(due), scope, key, due, now)
 
     def _fire_as(self, run_id: str, scope: Tenant, key: str, due: datetime, now: datetime) -> Firing | None:
@@ -122,6 +126,7 @@ class Triggers(Repository, TriggerRepository):
             return None, Row(firing.trigger), (Row(firing.run) if firing.created else None)
 
         # The schedule first, as all that write one do, so that no two of them deadlock.
-        refs = (Ref(SCHEDULES, scope, (key,)), trigger_ref(scope, key), Ref(RUNS, scope, (run_id,)))
+        trigger = Ref(TRIGGERS, scope, trigger_key(key))
+        refs = (Ref(SCHEDULES, scope, (key,)), trigger, Ref(RUNS, scope, (run_id,)))
         self._access.change(refs, rule)
         return firing

@@ -9,6 +9,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from twinstore.errors import DocumentDecodeError
 from twinstore.failures import duplicate
 from twinstore.paging import Page
 from twinstore.portions import marked_in_portions
@@ -17,7 +18,8 @@ from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import WORKERS
 from twinstore.scheduler.rules import workers as rules
 from twinstore.scheduler.workers import DEAD_AFTER, Worker, WorkerRepository, WorkerStatus
-from twinstore.scope import count_argument, id_argument, instant_argument
+from twinstore.scope import count_argument, id_argument, instant_argument, member_argument
+from twinstore.tenancy import owner_of
 
 __all__ = ["Workers"]
 
@@ -37,7 +39,14 @@ class Workers(Repository, WorkerRepository):
                 raise duplicate(WORKERS, (worker.id,), self._access.binding.driver)
             return rules.registered(stored, worker)
 
-        return self._revise(WORKERS, self._admit_system(PURPOSE), (worker.id,), owned) or worker
+        every = self._admit_system(PURPOSE)
+        try:
+            stored = self._revise(WORKERS, every, (worker.id,), owned)
+        except DocumentDecodeError:
+            # Its owner only, whom the store itself tells: else anybody could take it over.
+            own = owner_of(worker.tenant_id)
+            stored = self._revise(WORKERS, own, (worker.id,), owned, replaces_unreadable=True)
+        return stored or worker
 
     @override
     def heartbeat(self, worker_id: str, now: datetime, *, current_jobs: int | None = None) -> bool:
@@ -85,8 +94,8 @@ class Workers(Repository, WorkerRepository):
 
     @override
     def set_status(self, worker_id: str, status: WorkerStatus) -> bool:
-        (wanted,) = queries.member_texts((status,), WorkerStatus, "statuses")
-        return self._move(worker_id, lambda stored: rules.moved(stored, WorkerStatus(wanted)))
+        wanted = member_argument(status, WorkerStatus, "status")
+        return self._move(worker_id, lambda stored: rules.moved(stored, wanted))
 
     @override
     def remove(self, worker_id: str) -> bool:

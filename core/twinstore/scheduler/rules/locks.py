@@ -13,6 +13,7 @@ from twinstore import leases
 from twinstore.errors import ValidationError
 from twinstore.leases import LeaseState
 from twinstore.scheduler.locks import LockInfo
+from twinstore.scope import duration_argument
 from twinstore.telling import shown
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ def lease_argument(lease: object) -> timedelta:
     Raises:
         ValidationError: it is none, or shorter than 1 s, or longer than 1 h.
     """
-    if not isinstance(lease, timedelta) or not SHORTEST <= lease <= LONGEST:
+    length = duration_argument(lease, "lease")
+    if not SHORTEST <= length <= LONGEST:
         raise ValidationError(f"Argument lease should be a timedelta from 1 s to 1 h, not {shown(lease)}.")
-    return lease - lease % timedelta(milliseconds=1)
+    return length - length % timedelta(milliseconds=1)
 
 
 def timeout_argument(timeout: object) -> float:
@@ -70,9 +72,10 @@ def timeout_argument(timeout: object) -> float:
     Raises:
         ValidationError: it is no length of time, or a negative one.
     """
-    if not isinstance(timeout, timedelta) or timeout < timedelta(0):
+    length = duration_argument(timeout, "timeout")
+    if length < timedelta(0):
         raise ValidationError(f"Argument timeout should be a timedelta of 0 or more, not {shown(timeout)}.")
-    return timeout.total_seconds()
+    return length.total_seconds()
 
 
 def acquired(stored: LockInfo | None, claim: LockClaim, now: datetime) -> LockInfo | None:

@@ -13,6 +13,7 @@ from twinstore.testing.contracts.access_reading import (
     AccessListContract,
 )
 from twinstore.testing.contracts.access_units import AccessUnitContract
+from twinstore.testing.contracts.access_unreadable import AccessUnreadableContract
 from twinstore.testing.contracts.access_writing import AccessInsertContract, AccessPutContract
 from twinstore.testing.defaults import MODULE_BY_DEFAULTS
 
@@ -34,6 +35,7 @@ class AccessContract(
     AccessMarkContract,
     AccessAppendContract,
     AccessRemoveContract,
+    AccessUnreadableContract,
     AccessUnitContract,
 ):
     """What :class:`~twinstore.access.Access` does for any entity, whatever its description says."""
@@ -43,3 +45,4 @@ class AccessDefaultsContract(AccessContract):
     """The same of a driver that overrides none of the operations that have a default."""
 
     module: ClassVar[ModuleSpec[Access]] = MODULE_BY_DEFAULTS
+    amends_unreadable = False

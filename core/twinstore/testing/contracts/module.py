@@ -20,6 +20,7 @@ from twinstore.testing.contracts.retention import RetentionContract
 from twinstore.testing.contracts.sessions import SessionContract
 from twinstore.testing.contracts.tenancy import TenancyContract
 from twinstore.testing.contracts.transactions import TransactionContract
+from twinstore.testing.contracts.unvalidated import UnvalidatedModelContract
 from twinstore.testing.contracts.values import ValueContract
 
 __all__ = ["ModuleContract"]
@@ -41,6 +42,7 @@ class ModuleContract(
     StoreErrorContract,
     ResourceContract,
     ValueContract,
+    UnvalidatedModelContract,
     InitializerContract,
     PluginContract,
     BulkContract,

@@ -112,15 +112,20 @@ def update_run(session: SchedulerSession, tenant: str, one_of_each: StoredExampl
     assert session.runs.update(moved(one_of_each.run, one_of_each.run.state)) is True
 
 
+def update_schedule(session: SchedulerSession, tenant: str, one_of_each: StoredExamples) -> None:
+    """Write the stored schedule again, if it is still the one that was read."""
+    del tenant
+    stored = one_of_each.schedule
+    session.schedules.upsert(stored, expected_updated_at=stored.updated_at)
+
+
 TOUCHES: Final = (
     touching("list deleted", SCHEDULES, lambda s, t, _: s.schedules.list(t, ALL), repeatable=True),
-    touching("upsert", SCHEDULES, lambda s, _, h: s.schedules.upsert(h.schedule.evolve(updated_at=at(9)))),
-    touching("soft_delete", SCHEDULES, lambda s, t, h: s.schedules.soft_delete(t, h.schedule.id, "x", at(9))),
+    touching("upsert as expected", SCHEDULES, update_schedule, repeatable=True),
+    touching("restore", SCHEDULES, lambda s, t, h: s.schedules.restore(t, h.schedule.id, "x", at(9))),
     touching("recalculate", SCHEDULES, lambda s, t, h: s.triggers.recalculate(t, h.schedule.id, at())),
-    touching("recalculate", TRIGGERS, lambda s, t, h: s.triggers.recalculate(t, h.schedule.id, at())),
     touching("fire", SCHEDULES, lambda s, t, h: s.triggers.fire(t, h.schedule.id, at(99_999))),
     touching("fire", TRIGGERS, lambda s, t, h: s.triggers.fire(t, h.schedule.id, at(99_999))),
-    touching("upsert", TRIGGERS, lambda s, _, h: s.schedules.upsert(h.schedule.evolve(updated_at=at(9)))),
     touching("update", RUNS, update_run, repeatable=True),
     touching(
         "list", EXECUTION_LOGS, lambda s, t, h: s.execution_logs.list(t, h.entry.run_id), repeatable=True

@@ -123,7 +123,12 @@ SYSTEM_CALLS: Final = (
     ),
 )
 TOUCHES: Final = (
-    touching("save", PACK_RUNS, lambda s, _, h: s.pack_runs.save(h[PACK_RUNS]), repeatable=True),
+    touching(
+        "save as expected",
+        PACK_RUNS,
+        lambda s, _, h: s.pack_runs.save(h[PACK_RUNS], expected_updated_at=h[PACK_RUNS].updated_at),
+        repeatable=True,
+    ),
     touching(
         "read", PACK_RUN_LOGS, lambda s, t, h: s.pack_run_logs.read(run_id(h), tenant_id=t), repeatable=True
     ),

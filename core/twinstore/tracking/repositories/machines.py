@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from twinstore.access import Row
 from twinstore.failures import required
-from twinstore.paging import Page, decode_token, encode_token
+from twinstore.paging import Page, UndecodableRow, decode_token, encode_token
 from twinstore.scope import count_argument, id_argument, instant_argument, member_argument
 from twinstore.tracking import queries
 from twinstore.tracking.catalog import MACHINES, SESSIONS
@@ -119,7 +119,15 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
             machine = required(place.machines.get(target), MACHINES, target, self.driver)
             return slots.released(place, machine, key)
 
-        place = change_places(self._access, self._clock.now(), release, session_id=key, machine_id=target)
+        # A session that nobody can read is released as well: this is how its machine gets rid of it.
+        place = change_places(
+            self._access,
+            self._clock.now(),
+            release,
+            session_id=key,
+            machine_id=target,
+            needs_session=False,
+        )
         return place.machines[target]
 
     @override
@@ -128,17 +136,20 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
         query = queries.available_machines(limit, page_token)
         wanted = query.limit
         found: tuple[MachineAvailability, ...] = ()
+        broken: tuple[UndecodableRow, ...] = ()
         turns = 0
         # In turns: machines whose slots are all occupied take places on a page.
         while True:
             page = self._access.page(MACHINES, query)
             turns += 1
-            found += self._available(row.model for row in page)
+            available, unread = self._available(row.model for row in page)
+            found += available
+            broken = tuple(dict.fromkeys(broken + page.undecodable + unread))
             token = page.next_page_token
             if len(found) > wanted:
-                return _cut(found[:wanted], query)
+                return replace(_cut(found[:wanted], query), undecodable=broken)
             if token is None or len(found) == wanted or (found and turns >= MOST_TURNS):
-                return Page(found, token)
+                return Page(found, token, broken)
             after = decode_token(token, query.entity, query.fingerprint, query.order)
             # Ever longer, because a short page of a long list of full machines would cost a turn for each.
             query = replace(query, after=after, limit=min(2 * query.limit, queries.LONGEST_PAGE))
@@ -147,17 +158,25 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
     def delete(self, machine_id: str) -> bool:
         return self._remove(MACHINES, self._scope(), (id_argument(machine_id, "machine_id"),))
 
-    def _available(self, machines: Iterable[TrackingMachine]) -> tuple[MachineAvailability, ...]:
-        """Return those of some machines that have a free slot; looks for all their sessions at once."""
+    def _available(
+        self, machines: Iterable[TrackingMachine]
+    ) -> tuple[tuple[MachineAvailability, ...], tuple[UndecodableRow, ...]]:
+        """Return those of some machines that have a free slot, and the sessions on them that nobody can read.
+
+        Looks for all their sessions at once. Where a session that cannot be read runs, nobody knows which
+        slot it has, so its machine is left out.
+        """
         offering = [machine for machine in machines if machine.docker_slots]
-        keys = dict.fromkeys(key for machine in offering for key in machine.active_sessions)
-        rows = self._access.find(SESSIONS, self._scope(), [(key,) for key in keys])
-        sessions = {row.model.session_id: row.model for row in rows if row is not None}
+        keys = tuple(dict.fromkeys(key for machine in offering for key in machine.active_sessions))
+        page = self._access.page(SESSIONS, queries.sessions_named(keys))
+        sessions = {row.model.session_id: row.model for row in page}
+        unread = {row.key for row in page.undecodable}
         free = (
             MachineAvailability(machine=item, free_slots=slots.free_slots(item, sessions))
             for item in offering
+            if unread.isdisjoint(item.active_sessions)
         )
-        return tuple(item for item in free if item.free_slots)
+        return tuple(item for item in free if item.free_slots), page.undecodable
 
 
 def _cut(shown: tuple[MachineAvailability, ...], query: Query) -> Page[MachineAvailability]:

@@ -8,9 +8,11 @@ needs follows from rows that are read before; where those have changed when they
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, TypeVar
 
 from twinstore.access import Ref, Row
+from twinstore.errors import DocumentDecodeError
 from twinstore.failures import lost_race
 from twinstore.retrying import repeat
 from twinstore.tenancy import NO_TENANT
@@ -42,18 +44,38 @@ def change_places(
     *,
     session_id: str | None = None,
     machine_id: str | None = None,
+    needs_session: bool = True,
 ) -> Place:
     """Decide about a session and its machine, and about a machine with all that it lists, in one step.
 
-    Returns the rows as they are stored then.
+    Returns the rows as they are stored then. A row that cannot be read and that the call does not name is
+    left out: it must not stop what is decided about others.
+
+    Args:
+        access: the rows.
+        now: what is stored as the instant of the change.
+        decide: the decision.
+        session_id: the session it is about.
+        machine_id: the machine it is about.
+        needs_session: whether the session that is named must be readable.
 
     Raises:
         ConcurrencyError: in a unit, where the rows were read at another state than they are locked in;
             outside one, when others changed them at every attempt.
+        DocumentDecodeError: what the call names cannot be read.
     """
+    named = {(MACHINES.name, machine_id), (SESSIONS.name, session_id if needs_session else None)}
 
     def once() -> Place:
-        return _Step(access, now, decide, session_id, machine_id).run()
+        unread: set[tuple[str, str]] = set()
+        while True:
+            try:
+                return _Step(access, now, decide, session_id, machine_id, unread).run()
+            except DocumentDecodeError as error:
+                place = (error.entity or "", error.key or "")
+                if place in named or place in unread:
+                    raise
+                unread.add(place)
 
     # In a unit only the whole of it can be repeated, because it reads one state.
     return once() if access.binding.in_unit else repeat(once)
@@ -62,19 +84,21 @@ def change_places(
 class _Step:
     """One attempt."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # what the call is told, and what an attempt before found
         self,
         access: Access,
         now: datetime,
         decide: Decide,
         session_id: str | None,
         machine_id: str | None,
+        unread: AbstractSet[tuple[str, str]],
     ) -> None:
         self._access = access
         self._now = now
         self._decide = decide
         self._session_id = session_id
         self._machine_id = machine_id
+        self._unread = unread
         self._machines: list[str] = []
         self._sessions: list[str] = []
         self._place = Place()
@@ -83,15 +107,24 @@ class _Step:
         """Read what tells the rows, lock them, decide and write."""
         session = self._read_session()
         listed = self._read_listed()
-        self._machines = _sorted([self._machine_id, None if session is None else session.machine_id])
-        self._sessions = _sorted([*listed, self._session_id])
+        machines = _sorted([self._machine_id, None if session is None else session.machine_id])
+        self._machines = [key for key in machines if (MACHINES.name, key) not in self._unread]
+        sessions = _sorted([*listed, self._session_id])
+        self._sessions = [key for key in sessions if (SESSIONS.name, key) not in self._unread]
         refs: list[Ref] = [Ref(MACHINES, NO_TENANT, (key,)) for key in self._machines]
         refs += [Ref(SESSIONS, NO_TENANT, (key,)) for key in self._sessions]
-        self._access.change(refs, self._rule)
+        if refs:
+            self._access.change(refs, self._rule)
+        else:
+            self._place = Place(unread=self._unread_sessions)
         return self._place
 
+    @property
+    def _unread_sessions(self) -> frozenset[str]:
+        return frozenset(key for entity, key in self._unread if entity == SESSIONS.name)
+
     def _read_session(self) -> TrackingSession | None:
-        if self._session_id is None:
+        if self._session_id is None or (SESSIONS.name, self._session_id) in self._unread:
             return None
         (row,) = self._access.find(SESSIONS, NO_TENANT, [(self._session_id,)])
         return None if row is None else row.model
@@ -109,6 +142,7 @@ class _Step:
         stored = Place(
             {item.machine_id: item for item in models if isinstance(item, TrackingMachine)},
             {item.session_id: item for item in models if isinstance(item, TrackingSession)},
+            self._unread_sessions,
         )
         self._check_whole(stored)
         decided = self._decide(stored) or Place()
@@ -123,10 +157,11 @@ class _Step:
     def _check_whole(self, stored: Place) -> None:
         """Begin again where rows that the decision needs are not among those that are locked."""
         session = stored.sessions.get(self._session_id or "")
-        if session is not None and session.machine_id not in self._machines:
+        read = session is None or (MACHINES.name, session.machine_id) not in self._unread
+        if session is not None and read and session.machine_id not in self._machines:
             raise lost_race(SESSIONS, session.session_id, self._access.binding.driver)
         machine = stored.machines.get(self._machine_id or "")
-        if machine is not None and not {*machine.active_sessions} <= {*self._sessions}:
+        if machine is not None and not {*machine.active_sessions} <= {*self._sessions} | stored.unread:
             raise lost_race(MACHINES, machine.machine_id, self._access.binding.driver)
 
     def _touched(self, stored: R, changed: R) -> R:

@@ -186,9 +186,15 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
     def _delete_once(self, key: str, *, with_tasks: bool) -> bool:
         with self._access.unit(NO_TENANT, atomic=False) as access:
             place = change_places(
-                access, self._clock.now(), lambda found: slots.unlisted(found, key), session_id=key
+                access,
+                self._clock.now(),
+                lambda found: slots.unlisted(found, key),
+                session_id=key,
+                needs_session=False,
             )
-            if key not in place.sessions:
+            # One that nobody can read is there, and no machine can be told that lists it; there an id without
+            # a session has no slot.
+            if key not in place.sessions and key not in place.unread:
                 return False
             if with_tasks:
                 remove_tasks(access, key)

@@ -25,14 +25,22 @@ def no_sessions() -> dict[str, TrackingSession]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Some machines and sessions by id; those that do not exist are left out."""
+    """Some machines and sessions by id; those that do not exist are left out.
+
+    Attributes:
+        machines: the machines.
+        sessions: the sessions.
+        unread: the sessions that nobody can read.
+    """
 
     machines: Mapping[str, TrackingMachine] = field(default_factory=no_machines)
     sessions: Mapping[str, TrackingSession] = field(default_factory=no_sessions)
+    unread: frozenset[str] = frozenset()
 
     def changed(self, other: Place) -> Place:
         """Return the same with what another one says."""
-        return Place({**self.machines, **other.machines}, {**self.sessions, **other.sessions})
+        machines, sessions = {**self.machines, **other.machines}, {**self.sessions, **other.sessions}
+        return Place(machines, sessions, self.unread)
 
 
 def occupied(machine: TrackingMachine, sessions: Mapping[str, TrackingSession], but: str = "") -> set[int]:
@@ -81,6 +89,7 @@ def moved(place: Place, session: TrackingSession, after: TrackingSession, machin
         ConflictError: the slot is not to be had.
     """
     key = session.session_id
+    check_read(machine, after.docker_slot, place.unread)
     check_slot(machine, after.docker_slot, occupied(machine, place.sessions, but=key))
     if key not in machine.active_sessions:
         machine = machine.evolve(active_sessions=(*machine.active_sessions, key))
@@ -115,6 +124,21 @@ def without(machine: TrackingMachine, session_id: str) -> TrackingMachine:
     """Return a machine that does not list a session."""
     left = tuple(key for key in machine.active_sessions if key != session_id)
     return machine.evolve(active_sessions=left)
+
+
+def check_read(machine: TrackingMachine, slot: int | None, unread: frozenset[str]) -> None:
+    """Refuse a slot that a session may have which nobody can read.
+
+    Raises:
+        ConflictError: such a session is on the machine.
+    """
+    unknown = [key for key in machine.active_sessions if key in unread]
+    if slot is not None and unknown:
+        raise conflict(
+            machine,
+            f"Session {unknown[0]!r} on machine {machine.machine_id!r} cannot be read, so nobody knows which "
+            f"slot it has; repair it, or release it from the machine, before slot {slot} is given away.",
+        )
 
 
 def check_slot(machine: TrackingMachine, slot: int | None, taken: set[int]) -> None:

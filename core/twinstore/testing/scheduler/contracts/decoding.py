@@ -6,19 +6,24 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.errors import DocumentDecodeError
+from twinstore.errors import DocumentDecodeError, DuplicateError
 from twinstore.scheduler.catalog import (
+    EXECUTION_LOGS,
     IMPACT_SNAPSHOTS,
     RUNS,
     SCHEDULES,
     TRIGGERS,
+    WORKERS,
 )
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
+from twinstore.scheduler.triggers import fired_run_id
+from twinstore.testing.base import needs
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler import calls
 from twinstore.testing.scheduler.calls import StoredExamples
 from twinstore.testing.scheduler.cases import SchedulerCases
+from twinstore.testing.scheduler.examples import make_worker
 
 if TYPE_CHECKING:
     from twinstore.paging import Page
@@ -111,6 +116,134 @@ class BrokenRowContract(SchedulerCases):
         assert tuple(page) == (runs[2],)
         later = RunQueryOptions(created_after=at(0))
         assert tuple(workspace.storage.runs.list(workspace.tenant, later)) == (runs[2], runs[1])
+
+    def test_an_upsert_replaces_a_broken_schedule(self, workspace: SchedulerWorkspace) -> None:
+        stored = workspace.storage.schedules.upsert(workspace.schedule("a"))
+        workspace.probe.poison(SCHEDULES, (stored.id,), CONTENT)
+        # What is expected of a row that nobody can read, nobody can tell.
+        with pytest.raises(DocumentDecodeError):
+            workspace.storage.schedules.upsert(stored, expected_updated_at=stored.updated_at)
+        repaired = stored.evolve(when_cron="5 5 * * *", updated_at=at(99))
+        assert workspace.storage.schedules.upsert(repaired) == repaired
+        assert workspace.storage.schedules.get(workspace.tenant, stored.id) == repaired
+        trigger = workspace.storage.triggers.get_required(workspace.tenant, stored.id)
+        assert trigger.when_cron == "5 5 * * *"
+
+    def test_the_broken_rows_of_another_tenant_are_not_replaced(self, workspace: SchedulerWorkspace) -> None:
+        there = workspace.elsewhere
+        theirs = there.storage.schedules.upsert(there.schedule("a"))
+        worker = there.storage.workers.register(make_worker(there.tenant, there.id("w")))
+        there.probe.poison(SCHEDULES, (theirs.id,), CONTENT)
+        there.probe.poison(WORKERS, (worker.id,), CONTENT)
+        before = there.probe.read(SCHEDULES, (theirs.id,)), there.probe.read(WORKERS, (worker.id,))
+        with pytest.raises(DuplicateError):
+            workspace.storage.schedules.upsert(theirs.evolve(tenant_id=workspace.tenant))
+        with pytest.raises(DuplicateError):
+            workspace.storage.workers.register(worker.evolve(tenant_id=workspace.tenant))
+        assert not workspace.storage.schedules.soft_delete(workspace.tenant, theirs.id, "me", at(99))
+        assert (there.probe.read(SCHEDULES, (theirs.id,)), there.probe.read(WORKERS, (worker.id,))) == before
+
+    def test_a_worker_registers_again_over_its_broken_row(self, workspace: SchedulerWorkspace) -> None:
+        worker = workspace.storage.workers.register(make_worker(workspace.tenant, workspace.id("w")))
+        workspace.probe.poison(WORKERS, (worker.id,), CONTENT)
+        assert workspace.storage.workers.register(worker) == worker
+        assert workspace.storage.workers.get(worker.id) == worker
+
+    def test_a_broken_schedule_is_soft_deleted_as_it_is(self, isolated_workspace: SchedulerWorkspace) -> None:
+        here = isolated_workspace
+        schedules = here.storage.schedules
+        broken, other = schedules.upsert(here.schedule("a")), schedules.upsert(here.schedule("b"))
+        here.probe.poison(SCHEDULES, (broken.id,), CONTENT)
+        with pytest.raises(DocumentDecodeError):
+            schedules.list(here.tenant)
+        assert schedules.soft_delete(here.tenant, broken.id, "operator", at(99)) is True
+        assert schedules.soft_delete(here.tenant, broken.id, "operator", at(99)) is False
+        assert tuple(schedules.list(here.tenant)) == (other,)
+        # Its name is free again, it fires no more, and what it held is there for whoever repairs it.
+        again = schedules.upsert(here.schedule("c").evolve(name=broken.name))
+        assert {item.id for item in schedules.get_due_schedules(at(99_999))} == {other.id, again.id}
+        row = here.probe.read(SCHEDULES, (broken.id,))
+        assert row is not None
+        assert row.markers == {"deletedAt": at(99), "deletedBy": "operator"}
+        assert (row.document["enabled"], row.document["name"]) == (False, broken.name)
+        trigger = here.storage.triggers.get_required(here.tenant, broken.id)
+        assert (trigger.enabled, trigger.next_fire_at) == (False, None)
+
+    @needs("transactions")
+    def test_a_broken_schedule_is_soft_deleted_with_its_broken_trigger_in_a_unit(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        stored = workspace.storage.schedules.upsert(workspace.schedule("a"))
+        trigger = workspace.storage.triggers.get_required(workspace.tenant, stored.id)
+        workspace.probe.poison(SCHEDULES, (stored.id,), CONTENT)
+        workspace.probe.poison(TRIGGERS, (trigger.id,), CONTENT)
+        with workspace.storage.transaction(workspace.tenant) as unit:
+            assert unit.schedules.soft_delete(workspace.tenant, stored.id, "operator", at(99)) is True
+        row = workspace.probe.read(TRIGGERS, (trigger.id,))
+        assert row is not None
+        assert (row.document["enabled"], "nextFireAt" in row.document) == (False, False)
+
+    @pytest.mark.parametrize("write", ["upsert", "soft_delete", "restore", "recalculate"])
+    def test_a_broken_trigger_is_made_anew_by_every_write_of_its_schedule(
+        self, workspace: SchedulerWorkspace, write: str
+    ) -> None:
+        tenant, schedules = workspace.tenant, workspace.storage.schedules
+        stored = schedules.upsert(workspace.schedule("a"))
+        if write == "restore":
+            schedules.soft_delete(tenant, stored.id, "me", at(50))
+        trigger = workspace.storage.triggers.get_required(tenant, stored.id)
+        workspace.probe.poison(TRIGGERS, (trigger.id,), CONTENT)
+        with pytest.raises(DocumentDecodeError):
+            workspace.storage.triggers.get(tenant, stored.id)
+        if write == "upsert":
+            schedules.upsert(stored)
+        elif write == "soft_delete":
+            assert schedules.soft_delete(tenant, stored.id, "me", at(99)) is True
+        elif write == "restore":
+            assert schedules.restore(tenant, stored.id, "me", at(99), enabled=True) is True
+        else:
+            workspace.storage.triggers.recalculate(tenant, stored.id, at(99))
+        again = workspace.storage.triggers.get_required(tenant, stored.id)
+        assert (again.id, again.enabled) == (trigger.id, write != "soft_delete")
+
+    def test_a_broken_run_keeps_no_schedule_from_firing(self, workspace: SchedulerWorkspace) -> None:
+        stored = workspace.storage.schedules.upsert(workspace.schedule("a"))
+        trigger = workspace.storage.triggers.get_required(workspace.tenant, stored.id)
+        assert trigger.next_fire_at is not None
+        taken = fired_run_id(workspace.tenant, stored.id, trigger.next_fire_at)
+        workspace.storage.runs.create(workspace.run("x").evolve(id=taken))
+        workspace.probe.poison(RUNS, (taken,), CONTENT)
+        fired = workspace.storage.triggers.fire(workspace.tenant, stored.id, trigger.next_fire_at)
+        assert fired is not None
+        assert fired.created
+        assert fired.run.id != taken
+
+    def test_a_zone_that_this_host_does_not_know_stops_its_schedule_alone(
+        self, isolated_workspace: SchedulerWorkspace
+    ) -> None:
+        here = isolated_workspace
+        unknown, known = (here.storage.schedules.upsert(here.schedule(name)) for name in ("a", "b"))
+        trigger = here.storage.triggers.get_required(here.tenant, unknown.id)
+        here.probe.alter(SCHEDULES, (unknown.id,), {"timezone": "US/Pacific-New"})
+        here.probe.alter(TRIGGERS, (trigger.id,), {"timezone": "US/Pacific-New"})
+        due = here.storage.schedules.get_due_schedules(at(99_999))
+        assert due.items == (known,)
+        assert {row.tenant for row in due.undecodable} == {here.tenant}
+        assert all("timezone" in row.reason for row in due.undecodable)
+        assert here.storage.triggers.fire(here.tenant, known.id, at(99_999)) is not None
+        with pytest.raises(DocumentDecodeError, match="timezone"):
+            here.storage.triggers.fire(here.tenant, unknown.id, at(99_999))
+        repaired = unknown.evolve(timezone="America/Los_Angeles", updated_at=at(99))
+        here.storage.schedules.upsert(repaired)
+        assert here.storage.triggers.fire(here.tenant, unknown.id, at(99_999)) is not None
+
+    def test_a_parent_goes_with_its_broken_children(self, workspace: SchedulerWorkspace) -> None:
+        one_of_each = calls.store_one_of_each(workspace)
+        workspace.probe.poison(RUNS, (one_of_each.run.id,), CONTENT)
+        entry = (one_of_each.run.id, one_of_each.entry.sequence or 0)
+        workspace.probe.poison(EXECUTION_LOGS, entry, CONTENT)
+        assert workspace.storage.runs.purge_finished(at(9999), tenant_id=workspace.tenant) == 1
+        assert workspace.probe.read(EXECUTION_LOGS, entry) is None
 
     def test_a_broken_row_can_still_be_purged_or_deleted(self, workspace: SchedulerWorkspace) -> None:
         one_of_each = calls.store_one_of_each(workspace)

@@ -265,6 +265,21 @@ class PolicyClaimContract(SchedulerCases):
         for name in "def":
             assert jobs.get_required(isolated_workspace.tenant, isolated_workspace.id(name)).status is PENDING
 
+    def test_a_broken_job_stops_neither_the_leases_nor_the_completions_of_its_tenant(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        jobs, tenant = workspace.storage.policy_jobs, workspace.tenant
+        first, *others = queued(workspace, "a", "b", "c")
+        workspace.probe.poison(POLICY_JOBS, (first.id,), "s3cr3t")
+        leased = jobs.lease_many("w", at(1), tenant_id=tenant)
+        assert ids(leased) == ids(others)
+        done = [as_submitted(job, at(2)) for job in leased]
+        answers = jobs.complete_many(
+            [as_submitted(first, at(2)), *done], DISPATCHING, lease_owner="w", now=at(2)
+        )
+        assert answers == (False, True, True)
+        assert jobs.delete(tenant, first.id) is True
+
     @pytest.mark.parametrize(
         "lease", [timedelta(0), timedelta(seconds=-1), timedelta(days=3_000_000), None, 5]
     )

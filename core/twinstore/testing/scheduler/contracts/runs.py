@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -121,6 +121,13 @@ class RunRepositoryContract(SchedulerCases):
         third = second.evolve(deltas=(), reason=None)
         assert workspace.storage.runs.update(third, expected_state=RunState.QUEUED) is True
         assert workspace.storage.runs.get(workspace.tenant, first.id) == third
+
+    def test_an_expected_state_may_be_given_as_text(self, workspace: SchedulerWorkspace) -> None:
+        run = workspace.storage.runs.create(workspace.run())
+        text = cast("RunState", "planning")
+        assert workspace.storage.runs.update(moved(run, RunState.QUEUED), expected_state=text) is True
+        with pytest.raises(ValidationError, match="expected_state"):
+            workspace.storage.runs.update(run, expected_state=cast("RunState", "no state"))
 
     def test_an_expected_state_must_be_the_stored_one(self, workspace: SchedulerWorkspace) -> None:
         run = workspace.storage.runs.create(workspace.run())

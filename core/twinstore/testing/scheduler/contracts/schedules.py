@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +55,17 @@ class ScheduleRepositoryContract(SchedulerCases):
         with pytest.raises(NotFoundError) as absence:
             schedules.get_required(workspace.tenant, f" {missing} ")
         assert (absence.value.entity, absence.value.key) == ("schedules", missing)
+
+    @pytest.mark.parametrize("taken", ["name", "id of another tenant"])
+    def test_a_schedule_without_a_next_instant_is_refused_for_that_first(
+        self, workspace: SchedulerWorkspace, taken: str
+    ) -> None:
+        first = stored(workspace if taken == "name" else workspace.elsewhere)
+        late = datetime(9999, 12, 31, tzinfo=UTC)
+        key = workspace.id("late") if taken == "name" else first.id
+        endless = workspace.schedule("late", created_at=late, updated_at=late).evolve(name=first.name, id=key)
+        with pytest.raises(ValidationError, match="no next instant"):
+            workspace.storage.schedules.upsert(endless)
 
     def test_ids_are_trimmed_before_they_are_compared(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from twinstore.errors import (
-    DocumentDecodeError,
     ValidationError,
 )
-from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
+from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
-from twinstore.scheduler.triggers import trigger_id
 from twinstore.testing.base import needs
 from twinstore.testing.instants import at
+from twinstore.testing.scalars import LATEST
 from twinstore.testing.scheduler import calls
 from twinstore.testing.scheduler.builders import make_run_summary, moved
 from twinstore.testing.scheduler.cases import SchedulerCases
@@ -70,19 +69,18 @@ class SchedulerTransactionContract(SchedulerCases):
         assert len(workspace.storage.runs.list(workspace.tenant)) == 2
 
     @needs("transactions")
-    def test_a_poisoned_trigger_fails_the_write_of_its_schedule_as_a_whole(
+    def test_a_write_of_a_schedule_that_can_have_no_trigger_fails_as_a_whole(
         self, workspace: SchedulerWorkspace
     ) -> None:
         schedule = workspace.storage.schedules.upsert(workspace.schedule())
-        workspace.probe.poison(TRIGGERS, (trigger_id(workspace.tenant, schedule.id),), "s3cr3t")
-        before = workspace.probe.read(SCHEDULES, (schedule.id,))
-        for write in (
-            lambda: workspace.storage.schedules.upsert(schedule.evolve(name="other", updated_at=at(5))),
-            lambda: workspace.storage.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(5)),
-        ):
-            with pytest.raises(DocumentDecodeError):
-                write()
-        assert workspace.probe.read(SCHEDULES, (schedule.id,)) == before
+        trigger = workspace.storage.triggers.get_required(workspace.tenant, schedule.id)
+        endless = schedule.evolve(name="other", when_cron="1 1 1 1 *", updated_at=LATEST)
+        with workspace.storage.transaction(workspace.tenant) as unit:
+            with pytest.raises(ValidationError, match="no next instant"):
+                unit.schedules.upsert(endless)
+            assert unit.schedules.get(workspace.tenant, schedule.id) == schedule
+        assert workspace.storage.schedules.get(workspace.tenant, schedule.id) == schedule
+        assert workspace.storage.triggers.get(workspace.tenant, schedule.id) == trigger
 
     @needs("transactions")
     def test_a_read_only_unit_reads_and_refuses_to_write(self, workspace: SchedulerWorkspace) -> None:

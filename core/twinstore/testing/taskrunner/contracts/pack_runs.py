@@ -9,6 +9,7 @@ import pytest
 from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.errors import (
     ConflictError,
+    DocumentDecodeError,
     DuplicateError,
     InvalidTransitionError,
     TwinstoreError,
@@ -229,3 +230,16 @@ class PackRunStateContract(TaskRunnerCases):
             workspace.storage.pack_runs.list(
                 PackRunQueryOptions(updated_after=at(1), page_token=token), tenant_id=workspace.tenant
             )
+
+    def test_a_save_replaces_a_run_that_nobody_can_read(self, workspace: TaskRunnerWorkspace) -> None:
+        runs = workspace.storage.pack_runs
+        state = runs.create(workspace.run())
+        workspace.probe.poison(PACK_RUNS, (state.run_id,), "no such thing")
+        with pytest.raises(DocumentDecodeError):
+            runs.save(state, expected_updated_at=state.updated_at)
+        assert runs.save(state) == state
+        assert runs.get(state.run_id, tenant_id=workspace.tenant) == state
+        # That of another tenant stays out of sight.
+        workspace.probe.poison(PACK_RUNS, (state.run_id,), "no such thing")
+        with pytest.raises(DuplicateError):
+            runs.save(state.evolve(tenant_id=workspace.foreign))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from twinstore.testing.contracts.module import ModuleContract
+from twinstore.testing.tracking.contracts.decoding import BrokenRecordContract
 from twinstore.testing.tracking.contracts.machines import MachineRepositoryContract, SlotContract
 from twinstore.testing.tracking.contracts.sessions import SessionRepositoryContract
 from twinstore.testing.tracking.contracts.tasks import TaskRepositoryContract
@@ -16,6 +17,7 @@ class TrackingContract(
     TaskRepositoryContract,
     MachineRepositoryContract,
     SlotContract,
+    BrokenRecordContract,
     UnitContract,
     ModuleContract,
 ):
