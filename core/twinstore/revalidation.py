@@ -9,13 +9,16 @@ refused, and subclasses of text, numbers and instants become plain ones, which e
 from __future__ import annotations
 
 from functools import cache
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import pydantic
 
 from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.errors import ValidationError
 from twinstore.shapes import Kind, ValueShape, shapes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["revalidated"]
 
@@ -45,7 +48,7 @@ def revalidated(model: M, cls: type[M], name: str) -> M:
     return found
 
 
-def _values(model: CanonicalModel) -> dict[str, object]:
+def _values(model: CanonicalModel) -> Mapping[str, object]:
     """Return the values of a model by Python name, nested models too; those are not checked otherwise."""
     values = model.__dict__
     nested = _nested(type(model))

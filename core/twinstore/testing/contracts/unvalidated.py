@@ -75,7 +75,7 @@ def odd(value: object) -> object:
     """Return an equal value of other classes, at every depth; models are changed in place."""
     if isinstance(value, CanonicalModel):
         for name, item in list(value.__dict__.items()):
-            value.__dict__[name] = odd(item)
+            object.__setattr__(value, name, odd(item))
     elif isinstance(value, (tuple, list)):
         return OddList(map(odd, cast("list[object]", value)))
     elif isinstance(value, dict):
@@ -93,11 +93,16 @@ def odd_instant(value: datetime) -> datetime:
     return OddInstant.combine(there.date(), there.time(), there.tzinfo)
 
 
+def odd_member(value: Enum) -> OddText:
+    """Return the text of a member, of another class."""
+    return OddText(value.value)
+
+
 # A subclass stands before its base: a flag is an integer, and an enumeration a text.
 SCALARS: Final[tuple[tuple[type, Callable[..., object]], ...]] = (
     (bool, bool),
     (datetime, odd_instant),
-    (Enum, lambda member: OddText(member.value)),
+    (Enum, odd_member),
     (str, OddText),
     (int, OddInteger),
     (float, OddNumber),
@@ -131,7 +136,7 @@ def spoiled(model: CanonicalModel) -> Iterator[CanonicalModel]:
     for place, inner in enumerate(models_in(model)):
         for name, value in inner.__dict__.items():
             copied = deepcopy(model)
-            list(models_in(copied))[place].__dict__[name] = Odd()
+            object.__setattr__(list(models_in(copied))[place], name, Odd())
             yield copied
             if isinstance(value, dict):
                 copied = deepcopy(model)
@@ -272,5 +277,5 @@ def names_of(example: Example) -> set[str]:
 def with_further_field(model: CanonicalModel) -> CanonicalModel:
     """Return a copy of a model with a field that its class does not have."""
     copied = deepcopy(model)
-    copied.__dict__["note"] = CONTENT
+    object.__setattr__(copied, "note", CONTENT)
     return copied
