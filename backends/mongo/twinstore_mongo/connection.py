@@ -25,6 +25,7 @@ from twinstore.forks import Renewable, renew_in_child
 from twinstore_mongo.abandoned import Losses, try_end_abandoned
 from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.concurrency import calls_at_once
+from twinstore_mongo.contained import contained
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 from twinstore_mongo.shared_database import check_collections
 from twinstore_mongo.waiting import Waits, Watched
@@ -335,6 +336,7 @@ def hosts_of(client: Client, url: str | None) -> str:
     return f"{address[0]}:{address[1]}" if address else ""
 
 
+@contained
 def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -> OpenDatabase:
     """Ask the server what it is; refuse one without transactions unless that is allowed."""
     database = open_database(client, name)
