@@ -81,7 +81,9 @@ class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
     def open(
         self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
     ) -> AbstractContextManager[S_co]:
-        """Open a session: a read through it sees every earlier write through it. Not thread-safe.
+        """Open a session: a read through it sees every earlier write through it.
+
+        Threads may share it: it takes one call at a time, and is left when that has ended.
 
         Args:
             tenant_id: the one tenant of the session.
@@ -230,11 +232,13 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         row.
 
         Units do not nest. A call past the unit, on the storage itself, does not see what the unit wrote, and
-        one that writes the same row waits for the unit until the limit of a statement.
+        one that would write a row of the unit is refused, because it would wait for the unit. Threads may
+        share a unit: it takes one call at a time, and is left when that has ended.
 
         Raises:
             TenantScopeError: both of tenant and purpose are given, or neither where every row has a tenant.
             TransactionAbortedError: an error of the store was caught inside and the unit went on.
+            ConfigurationError: the storage was closed before the end of the unit, which is rolled back.
             ValidationError: this thread or task has a unit of this storage open; or inside, at a write in a
                 unit opened with ``read_only``.
             ConcurrencyError: the unit lost against another one; repeat it as a whole, or use ``transact``.

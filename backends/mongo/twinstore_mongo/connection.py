@@ -28,6 +28,7 @@ from twinstore_mongo.concurrency import calls_at_once
 from twinstore_mongo.contained import contained
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 from twinstore_mongo.shared_database import check_collections
+from twinstore_mongo.steady_pool import SteadyPool
 from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
@@ -305,6 +306,7 @@ def new_client(url: str, selection_ms: int) -> Client:
         "connectTimeoutMS": selection_ms,
         "retryWrites": True,
         "retryReads": True,
+        "_pool_class": SteadyPool,
     }
     return MongoClient(url, **{name: value for name, value in defaults.items() if name.lower() not in given})
 
