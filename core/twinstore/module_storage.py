@@ -41,9 +41,10 @@ DEFAULT_CONCURRENCY: Final = 10
 class WhileOpen:
     """Makes the calls of a part that was handed out, as long as the storage is open."""
 
-    def __init__(self, lifetime: Lifetime) -> None:
-        """Take whether the storage is open."""
+    def __init__(self, lifetime: Lifetime, notifier: Notifier | None = None) -> None:
+        """Take whether the storage is open, and who tells of the calls."""
         self._lifetime = lifetime
+        self._notifier = notifier
 
     def run(self, name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a call.
@@ -51,9 +52,10 @@ class WhileOpen:
         Raises:
             ConfigurationError: the storage is closed; the part would connect again, and nobody close that.
         """
-        del name
         self._lifetime.check()
-        return call(*args, **kwargs)
+        if self._notifier is None:
+            return call(*args, **kwargs)
+        return self._notifier.run(name, call, *args, **kwargs)
 
 
 class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
@@ -142,7 +144,6 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         # Made once: every call of a host that opens no session goes through it.
         self._unbound = self._observed_over(backend.repositories)
         self._lifetime = Lifetime(backend.driver)
-        self._while_open = WhileOpen(self._lifetime)
         self.sessions = ModuleSessions(
             backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
         )
@@ -209,8 +210,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
     @property
     def initializer(self) -> Initializer:
         """Creates and upgrades the schema."""
-        found = observed(self._open.initializer, self._while_open)
-        return found if self._notifier is None else observed(found, self._notifier)
+        return observed(self._open.initializer, WhileOpen(self._lifetime, self._notifier))
 
     @property
     def bulk(self) -> BulkPort:
@@ -219,7 +219,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         Raises:
             UnsupportedCapabilityError: the driver does without.
         """
-        return observed(self._open.bulk, self._while_open)
+        return observed(self._open.bulk, WhileOpen(self._lifetime))
 
     def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False

@@ -127,8 +127,7 @@ class MemoryDatabase:
         self._changed = Condition(self._lock)
         self._locks, self._snapshots = {}, set()
         # Another thread may have been in the middle of a commit; the copy has all of it.
-        for table, contents in self._committing.items():
-            self._contents(table).take_over(contents)
+        self._finish()
 
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> Unit:
         """Open a unit of work; end it with ``commit`` or ``rollback``.
@@ -212,6 +211,7 @@ class MemoryDatabase:
     def end(self, unit: Unit, staged: dict[str, TableContents]) -> None:
         """Apply what a unit staged, all at once, and drop its claims."""
         with self._lock:
+            self._finish()  # what the handler of a signal has interrupted
             self._snapshots.discard(unit)
             # Before anything changes: whoever reads one state goes on seeing what is replaced now.
             for table, contents in staged.items():
@@ -219,11 +219,15 @@ class MemoryDatabase:
                     self._contents(table).note_before(contents, other.before(table))
             # A process may fork between two tables; see renew().
             self._committing = staged
-            for table, contents in staged.items():
-                self._contents(table).take_over(contents)
-            self._committing = {}
+            self._finish()
             self._locks = {what: owner for what, owner in self._locks.items() if owner is not unit}
             self._changed.notify_all()
+
+    def _finish(self) -> None:
+        """Apply the rest of what is being committed; a second time changes nothing."""
+        for table, contents in self._committing.items():
+            self._contents(table).take_over(contents)
+        self._committing = {}
 
     def _contents(self, table: str) -> TableContents:
         return self._tables.setdefault(table, TableContents())
@@ -316,8 +320,9 @@ class Unit:
             self._end({})
 
     def _end(self, staged: dict[str, TableContents]) -> None:
-        self.state.closed = True
+        # In this order: a unit that was interrupted before its claims were dropped is rolled back once more.
         self.store.end(self, staged)
+        self.state.closed = True
         self._staged, self._before = {}, {}
 
     def _begun(self) -> Self:

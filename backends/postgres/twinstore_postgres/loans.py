@@ -17,7 +17,7 @@ from psycopg_pool import ConnectionPool
 from twinstore.forks import OwnProcess
 from twinstore_postgres.connecting import Connection
 
-__all__ = ["Loan", "Loans", "Pool"]
+__all__ = ["Loan", "Loans", "Pool", "taken_from"]
 
 log = logging.getLogger("twinstore.postgres")
 
@@ -108,3 +108,14 @@ class Loans:
         """
         known = pool.get_stats()
         return known["pool_size"] - known["pool_available"] - self.of(pool)
+
+
+def taken_from(pool: Pool, seconds: float) -> Connection:
+    """Return a connection of a pool, or raise what the handler of a signal raised while it was waited for."""
+    try:
+        return pool.getconn(timeout=seconds)
+    except RuntimeError as error:
+        # A wait that was interrupted has no lock to give back, and says that instead of the reason.
+        if error.__context__ is None:
+            raise
+        raise error.__context__ from None

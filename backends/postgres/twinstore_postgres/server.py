@@ -35,7 +35,7 @@ from twinstore_postgres.direct import Direct
 from twinstore_postgres.errors import NOWHERE, translate, translated
 from twinstore_postgres.exchange import OwnConnection, UnpreparedConnection
 from twinstore_postgres.host_pool import host_pool, pool_target, route_of
-from twinstore_postgres.loans import Loan, Loans, Pool
+from twinstore_postgres.loans import Loan, Loans, Pool, taken_from
 from twinstore_postgres.pooling import (
     POOL_NAME,
     Openings,
@@ -302,7 +302,7 @@ class ServerConnections(ConnectionSource, Renewable):
         if pool.max_size < self._settings.pool_max and not self._host_owned:
             self._widen(pool)
         while True:
-            loan = Loan(self._loans, pool, pool.getconn(timeout=seconds))
+            loan = Loan(self._loans, pool, taken_from(pool, seconds))
             # A pool of the host checks as the host wants.
             if self._host_owned or serves(loan.connection):
                 return loan
