@@ -21,7 +21,7 @@ ARGS ?=
 WORKERS ?= 2
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo check fix test test-long lowest mutants statements verification-report soak bench bench-modules docs clean
+.PHONY: help setup demo check fix test test-long lowest mutants statements verification-report soak bench bench-modules bench-aio docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
@@ -77,6 +77,9 @@ bench: setup ## measure copy, verify and single operations against the bare driv
 
 bench-modules: setup ## load whole modules through their services, copy and verify them (ARGS='--count 10000')
 	$(BIN)/python -m benchmarks.modules $(ARGS)
+
+bench-aio: setup ## measure asyncio: the facade beside a native path and plain threads (ARGS='--at-once 16')
+	$(BIN)/python -m benchmarks.awaited $(ARGS)
 
 docs: setup ## regenerate parts of docs/ and every schema.txt
 	$(BIN)/python -m docs.generate $(ARGS)

@@ -24,6 +24,11 @@ What runs through a transaction pooler needs a program that no wheel brings. Whe
 test is left out, and the summary of the run says so:
 
     @pytest.mark.pgbouncer       a test that starts one; see tests/pgbouncer.py
+
+So is what runs on a second PostgreSQL, older than that of the wheel:
+
+    older_postgres_server        that server, started for the tests of a file; see tests/older_postgres.py
+    @pytest.mark.older_postgres  a test that needs it
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ import hypothesis
 import pytest
 
 import twinstore
-from tests import pgbouncer
+from tests import older_postgres, pgbouncer
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
 from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
@@ -66,8 +71,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the full forms unless the run asks for them, and what needs a program that is not there."""
     if not is_long(config):
         leave_out(config, items, "long")
-    if pgbouncer.PROGRAM is None and leave_out(config, items, "pgbouncer"):
-        config.stash[LEFT_OUT] = pgbouncer.LEFT_OUT
+    missing = {
+        "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.LEFT_OUT),
+        "older_postgres": (older_postgres.PROGRAMS, older_postgres.LEFT_OUT),
+    }
+    said = [
+        words
+        for marker, (program, words) in missing.items()
+        if program is None and leave_out(config, items, marker)
+    ]
+    if said:
+        config.stash[LEFT_OUT] = "\n".join(said)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -114,7 +128,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     left_out = config.stash.get(LEFT_OUT, "")
     if left_out:
         terminalreporter.section("left out", yellow=True)
-        terminalreporter.line(left_out)
+        for line in left_out.splitlines():
+            terminalreporter.line(line)
 
 
 def is_long(config: pytest.Config) -> bool:
@@ -191,6 +206,15 @@ def mongo_server(servers: ServerUrls, run_directory: Path) -> Iterator[MongoServ
 def postgres_server(servers: ServerUrls, run_directory: Path) -> Iterator[PostgresServer]:
     """Return the PostgreSQL of this run with an open superuser connection."""
     with closing(PostgresServer(servers["postgres"], run_directory)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def older_postgres_server(run_directory: Path) -> Iterator[PostgresServer]:
+    """Run a second PostgreSQL, older than that of the wheel, for the tests of a file."""
+    directory = run_directory / f"older-{uuid4().hex[:8]}"
+    directory.mkdir(mode=0o711)
+    with older_postgres.running_older_postgres(directory) as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""What a repository needs of a driver: eleven operations on the rows of any entity.
+"""What a repository needs of a driver: twelve operations on the rows of any entity.
 
 A driver implements :class:`Access` once, for every entity of every module that is described; repositories
 are written once, in core, and hold no statement of any store. The way of a call:
@@ -6,8 +6,8 @@ are written once, in core, and hold no statement of any store. The way of a call
     repository -> GuardedAccess (scope, state of the unit, what a rule may return) -> Access of the driver
 
 ``find``, ``page``, ``insert``, ``change``, ``remove`` and ``unit`` are the driver's. ``put``, ``count``,
-``mark``, ``append`` and ``next_number`` have working defaults over them in :class:`AccessDefaults`; a driver
-overrides what it can do in one round trip.
+``keys``, ``mark``, ``append`` and ``next_number`` have working defaults over them in :class:`AccessDefaults`;
+a driver overrides what it can do in one round trip.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, Protocol, cast
 
 from typing_extensions import TypeVar, override
 
-from twinstore.canonical import CanonicalModel, undecodable
-from twinstore.passing import first_readable
-from twinstore.query import Query, holds, key_order, label_of_value
+from twinstore.canonical import CanonicalModel
+from twinstore.passing import every_row, first_keys, first_readable
+from twinstore.query import Query, holds, label_of_value
 from twinstore.retrying import repeat
 from twinstore.stepwise import Stepwise
 from twinstore.tenancy import Tenants
@@ -54,8 +54,6 @@ M = TypeVar("M", bound=CanonicalModel)
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
 
 NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
-# Rows are counted page by page; larger pages save round trips, and all rows of one are in memory.
-PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +180,13 @@ class Access(Protocol):
         """
         ...
 
+    def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:
+        """Return the keys of the first rows of a list, in its order, and load nothing else of them.
+
+        A row that cannot be read is named where the store tells its key; otherwise it is as by ``page``.
+        """
+        ...
+
     @abstractmethod
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         """Insert a row in one round trip and return it.
@@ -276,7 +281,7 @@ class Access(Protocol):
 
 
 class AccessDefaults(Access, ABC):
-    """Base of a driver's access: the five operations that the other six can do."""
+    """Base of a driver's access: the six operations that the other six can do."""
 
     @override
     def special(self, operation: str) -> Callable[..., object] | None:
@@ -304,10 +309,14 @@ class AccessDefaults(Access, ABC):
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
         counted: dict[str, int] = {}
-        for row in _every_row(self, entity, query):
+        for row in every_row(self, entity, query):
             label = label_of_value(entity.value(row.model, row.storage, by))
             counted[label] = counted.get(label, 0) + 1
         return counted
+
+    @override
+    def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:
+        return first_keys(self, entity, query)
 
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
@@ -379,22 +388,3 @@ def changed_value(stored: object, change: object, now: Moment) -> object:
 def matches(entity: Entity, query: Query, row: Row) -> bool:
     """Whether a row satisfies the conditions of a list; its scope is not looked at."""
     return all(holds(item, entity.value(row.model, row.storage, item.field)) for item in query.where)
-
-
-def _every_row(access: AccessDefaults, entity: Entity[M], query: Query) -> list[Row[M]]:
-    """Return all rows that match, page by page in the order of the key."""
-    rows: list[Row[M]] = []
-    after: tuple[str | int, ...] | None = None
-    while True:
-        # In the order of the key: a count sees no order, and this one is always total.
-        part = replace(query, order=key_order(entity), limit=PAGE, after=after)
-        found = access.page(entity, part)
-        # A row that nobody can read cannot be counted by its fields either, in whatever scope.
-        for broken in found.undecodable:
-            raise undecodable(
-                broken.reason, entity=broken.entity, key=broken.key, driver=access.binding.driver
-            )
-        rows += found
-        if found.next_page_token is None:
-            return rows
-        after = entity.key_of(found[-1].model, found[-1].storage)

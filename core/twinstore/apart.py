@@ -159,6 +159,10 @@ class ApartAccess(Access):
         return self.inner.count(entity, query, by)
 
     @override
+    def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:
+        return self.inner.keys(entity, query)
+
+    @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         if self._is_concerned:
             self._meet(names_of_row(entity, row))

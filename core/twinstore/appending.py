@@ -86,17 +86,22 @@ def last_number(unit: Access, entity: Entity[M], parent: Ref) -> int:
     """Return the highest number under a parent, 0 for none."""
     if entity.parent is None or not isinstance(parent.key, tuple):
         raise LookupError(f"{entity.name} is appended to a parent, which must be named by its key")
-    found = unit.page(
-        entity,
-        Query(
-            entity=entity.name,
-            scope=parent.scope,
-            # The key of a parent has one part; the checks of the catalog see to that.
-            where=(Equals(entity.parent.field, parent.key[-1]),),
-            order=(SortKey(sequence_field(entity), descending=True, number=True),),
-            limit=1,
-        ),
+    name = sequence_field(entity)
+    query = Query(
+        entity=entity.name,
+        scope=parent.scope,
+        # The key of a parent has one part; the checks of the catalog see to that.
+        where=(Equals(entity.parent.field, parent.key[-1]),),
+        order=(SortKey(name, descending=True, number=True),),
+        limit=1,
     )
+    if name in entity.key:
+        # The number alone: the entry that has it may be large.
+        for key in unit.keys(entity, query):
+            number = key[entity.key.index(name)]
+            return number if isinstance(number, int) else 0
+        return 0
+    found = unit.page(entity, query)
     return (sequence_of(entity, found[0]) or 0) if found else 0
 
 

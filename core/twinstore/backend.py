@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_pascal
+from typing_extensions import override
 
 from twinstore.errors import (
     ConfigurationError,
@@ -17,6 +18,7 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.forks import OwnProcess
+from twinstore.redaction import MASK, is_secret_key, mask_secret_url
 from twinstore.resources import SharedResources
 
 if TYPE_CHECKING:
@@ -68,7 +70,8 @@ class Capabilities:
         bulk: tools can copy and verify; a first driver may do without.
         bulk_target: with ``bulk``: tools can also copy into it. Without, it is a source only.
         time_precision_ms: the finest stored step of an instant, in milliseconds.
-        largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own.
+        largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own. Our
+            calls write rows of up to 16.7 MB on every driver; what others have stored may be larger.
     """
 
     backend: str
@@ -130,6 +133,14 @@ class BackendSettings(BaseModel):
         hide_input_in_errors=True,
         arbitrary_types_allowed=True,
     )
+
+    @override
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        """Show values without a secret, also where the author of a driver has taken plain text for it."""
+        for name, value in super().__repr_args__():
+            if isinstance(value, str):
+                value = MASK if is_secret_key(name or "") else mask_secret_url(value)  # noqa: PLW2901
+            yield name, value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

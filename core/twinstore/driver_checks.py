@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.backend import BackendSettings, BackendSpec, ModuleBackend
 from twinstore.errors import ConfigurationError, TwinstoreError
+from twinstore.forgetting import without_locals
 
 if TYPE_CHECKING:
     from twinstore.backend import OpenRequest
@@ -24,6 +25,7 @@ def spec_problem(spec: BackendSpec) -> str | None:
     return None
 
 
+@without_locals
 def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
     """Return what the factory of a driver makes.
 
@@ -35,7 +37,8 @@ def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
     # It already says which setting is wrong; wrapped it would say only that something is.
     except TwinstoreError:
         raise
-    except Exception as error:
+    # SystemExit too: a driver that exits must not end the host.
+    except (Exception, SystemExit) as error:
         # Its text may repeat the settings, which hold secrets; the cause has it.
         raise ConfigurationError(
             f"The factory of the driver {spec.name} failed with {type(error).__name__}; see the cause, and "

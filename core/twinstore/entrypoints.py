@@ -18,6 +18,7 @@ from typing import Final
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
+from twinstore.redaction import mask_secret_url
 
 __all__ = ["Registration", "brief", "did_you_mean", "near_matches", "registrations", "the_only"]
 
@@ -114,11 +115,12 @@ def the_only(
     if not matching:
         names = sorted({registration.name for registration in known}, key=str.casefold)
         raise failure(
-            f"Unknown {kind} {name!r}.{did_you_mean(name, names)} "
+            # A connection string that stands where a name belongs must not be repeated.
+            f"Unknown {kind} {mask_secret_url(name)!r}.{did_you_mean(name, names)} "
             f"Installed: {', '.join(names) or 'none'}. "
             "Correct the name or install the distribution that provides it.",
             kind,
-            name,
+            mask_secret_url(name),
         )
     if len(matching) > 1:
         listed = ", ".join(sorted(map(str, matching)))
@@ -141,7 +143,8 @@ def failure(message: str, kind: str, name: str) -> ConfigurationError:
 def near_matches(text: str, known: Iterable[str]) -> tuple[str, ...]:
     """Return the known names that a misspelt one may have meant, best first."""
     by_key = {name.casefold(): name for name in known}
-    return tuple(by_key[key] for key in get_close_matches(text.casefold(), by_key, n=3, cutoff=0.6))
+    # Compared by its beginning, because the price grows with the square of the length.
+    return tuple(by_key[key] for key in get_close_matches(text[:SHOWN].casefold(), by_key, n=3, cutoff=0.6))
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:

@@ -23,12 +23,17 @@
 
 A message says what was wrong and what to do. It never contains a payload or a secret.
 The driver's own exception, where there is one, is ``__cause__``.
+
+Each of them can be pickled and copied with all its attributes, so it crosses the border of a process. Its
+cause and its traceback stay behind, as those of any exception do.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from twinstore.migrations import Effect
@@ -56,6 +61,8 @@ __all__ = [
     "UnsupportedCapabilityError",
     "ValidationError",
 ]
+
+E = TypeVar("E", bound="TwinstoreError")
 
 
 class Outcome(StrEnum):
@@ -99,6 +106,22 @@ class TwinstoreError(Exception):
     def message(self) -> str:
         """The message without the class name."""
         return str(self.args[0])
+
+    @override
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what an equal error is made of; Python would call the class with the message alone."""
+        # Without __init__, whose arguments only the class itself knows, also that of somebody else.
+        return bare, (type(self), self.args), self.__getstate__()
+
+    @override
+    def __setstate__(self, state: object) -> None:
+        """Take the attributes of the error that was pickled or is copied."""
+        # A class with slots has its attributes in two parts.
+        parts = cast("tuple[object, ...]", state if isinstance(state, tuple) else (state,))
+        for part in parts:
+            for name, value in cast("dict[str, object]", part or {}).items():
+                # Past the class, which may refuse to be changed.
+                object.__setattr__(self, name, value)
 
 
 class NotFoundError(TwinstoreError):
@@ -278,3 +301,8 @@ class MigrationMissingError(MigrationError):
 def first_line(text: str | None) -> str:
     """Return the first line of a docstring, which is the default message of its class."""
     return (text or "").strip().partition("\n")[0]
+
+
+def bare(kind: type[E], args: tuple[object, ...]) -> E:
+    """Return an error with these arguments and without its attributes yet."""
+    return kind.__new__(kind, *args)

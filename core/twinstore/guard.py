@@ -31,6 +31,7 @@ from twinstore.failures import duplicate
 from twinstore.paging import Page
 from twinstore.query import Equals, assigned_marker
 from twinstore.shapes import Kind
+from twinstore.sizes import check_batch, check_size
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants, admits
 
 if TYPE_CHECKING:
@@ -88,9 +89,16 @@ class GuardedAccess(Access):
         return {} if query.matches_nothing else self.inner.count(entity, query, by)
 
     @override
+    def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:
+        self.binding.state.check()
+        check_query(entity, query)
+        return () if query.matches_nothing else self.inner.keys(entity, query)
+
+    @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         self._check_writable()
         check_row(entity, scope, row)
+        check_size(entity, row)
         try:
             return self.inner.insert(entity, scope, row)
         except WRITE_ERRORS:
@@ -101,6 +109,7 @@ class GuardedAccess(Access):
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         self._check_writable()
         check_row(entity, scope, row)
+        check_size(entity, row)
         try:
             return self.inner.put(entity, scope, row)
         except WRITE_ERRORS:
@@ -134,6 +143,7 @@ class GuardedAccess(Access):
         for row in rows:
             check_row(entity, parent.scope, row)
             check_parent(entity, parent, row)
+        check_batch(entity, rows)
         try:
             return self.inner.append(entity, parent, rows) if rows else ()
         except STORE_ERRORS:
@@ -219,13 +229,23 @@ class CheckedRule:
         """
         try:
             changed = self._rule(rows, now)
-            return tuple(
+            written = tuple(
                 None if row is None else self._checked(ref, given, row)
                 for ref, given, row in zip(self._refs, rows, changed, strict=True)
             )
+            self._check_sizes(written)
         except Exception as error:
             self.error = error
             raise
+        return written
+
+    def _check_sizes(self, written: Rows) -> None:
+        together: dict[Entity, list[Row]] = {}
+        for ref, row in zip(self._refs, written, strict=True):
+            if row is not None:
+                together.setdefault(ref.entity, []).append(row)
+        for entity, rows in together.items():
+            check_batch(entity, rows)
 
     def _checked(self, ref: Ref, given: Row | None, row: Row) -> Row | None:
         check_row(ref.entity, ref.scope, row)

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ConfigurationError
+from twinstore.forgetting import without_locals
 from twinstore.modules import built_modules, module_plugins, module_spec
 from twinstore.plugins import installed_backend_names
 
@@ -73,6 +74,7 @@ def _makers() -> Mapping[str, Callable[[], object]]:
 def opener(module: str, driver: str | None) -> Callable[..., ModuleStorage[object, object]]:
     """Return the function that opens a module on a driver, or on the one that its switch names."""
 
+    @without_locals
     def add_storage(
         config: ConfigSource = None,
         *,

@@ -13,7 +13,7 @@ from twinstore.forks import StaysInProcess
 from twinstore.observing.proxies import observed, observed_session
 from twinstore.options import ModuleOptions
 from twinstore.retrying import repeat
-from twinstore.scope import bound_scope, whole_argument
+from twinstore.scope import bound_scope, flag_argument, function_argument, whole_argument
 from twinstore.units import OpenUnits
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
     ) -> Generator[S_co]:
         """Open a session as :meth:`open` does, of whose length somebody else tells the observers."""
         self._lifetime.check()
+        flag_argument(causal_consistency, "causal_consistency")
         scope = bound_scope(tenant_id, purpose, self.notifier, without_tenant=self._without_tenant)
         with self._backend.session(scope, causal_consistency=causal_consistency) as repositories:
             yield self._make(repositories)
@@ -252,6 +253,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
     ) -> Generator[S_co]:
         """Open a unit as :meth:`transaction` does, of whose length somebody else tells the observers."""
+        flag_argument(read_only, "read_only")
         scope = bound_scope(tenant_id, purpose, self._notifier, without_tenant=self.admits_no_tenant)
         # Noted before the driver opens anything: a second unit could wait for rows of the first one for ever.
         with self.open_units.opened(), self._open.transaction(scope, read_only=read_only) as repositories:
@@ -280,6 +282,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
             ConcurrencyError: the unit lost against others at every attempt.
             ValidationError: ``attempts`` is less than 1, or units would nest.
         """
+        function_argument(fn, "fn")
 
         def once() -> T:
             with self.transaction(tenant_id, purpose=purpose) as unit:

@@ -13,8 +13,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, assert_never
 
 from twinstore.errors import ValidationError
+from twinstore.fields import INT32_MAX
 from twinstore.jsontext import format_timestamp
 from twinstore.paging import Page, SortKey, SortValue, decode_token, fingerprint, paginate
+from twinstore.telling import shown
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 
 if TYPE_CHECKING:
@@ -241,18 +243,18 @@ def _shown(condition: Condition) -> object:
 def limit_argument(limit: int, maximum: int) -> int:
     """Return the limit, reduced to its maximum; raise ``ValidationError`` below 1."""
     if type(limit) is not int or limit < 1:
-        raise ValidationError(f"Argument limit should be a whole number of at least 1, not {limit!r}.")
+        raise ValidationError(f"Argument limit should be a whole number of at least 1, not {shown(limit)}.")
     # Reduced and not refused: a page may always be shorter than asked for, since it says how to go on.
     return min(limit, maximum)
 
 
 def batch_size_argument(batch_size: int) -> int:
-    """Return the size of a batch; raise ``ValidationError`` below 1."""
+    """Return the size of a batch, reduced to 32 bits; raise ``ValidationError`` below 1."""
     if type(batch_size) is not int or batch_size < 1:
         raise ValidationError(
-            f"Argument batch_size should be a whole number of at least 1, not {batch_size!r}."
+            f"Argument batch_size should be a whole number of at least 1, not {shown(batch_size)}."
         )
-    return batch_size
+    return min(batch_size, INT32_MAX)
 
 
 def query_of_key(entity: Entity, scope: Tenants, key: Key) -> Query:

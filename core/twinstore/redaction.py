@@ -8,26 +8,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from secrets import token_bytes
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-__all__ = ["MASK", "is_secret_key", "mask_secret_url", "mentions_secret", "secrets_in"]
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+__all__ = [
+    "MASK",
+    "digest_of_secret",
+    "is_secret_key",
+    "mask_secret_url",
+    "mentions_secret",
+    "secret_places",
+    "secrets_in",
+]
 
 MASK = "***"
+# Of this process alone, so that nobody can try passwords against a digest that was logged.
+DIGEST_KEY: Final = token_bytes(32)
 
 SENSITIVE = r"(?:password|passwd|pwd|passphrase|secret|token|credential|api_?key|access_?key|private_?key)"
-SECRET_KEY = re.compile(SENSITIVE, re.IGNORECASE)
 # authMechanismProperties of a mongodb URL may hold AWS_SESSION_TOKEN:<secret>.
-ASSIGNMENT = re.compile(rf"(?:[\w-]*{SENSITIVE}[\w-]*|authmechanismproperties)\s*=\s*", re.IGNORECASE)
-# A password that should have been percent-encoded may hold any character, blanks included, so it
-# reaches from the first colon after the scheme to the last "@" of the text.
-USER_INFO = re.compile(r"://[^:]*:(?P<secret>.*)@", re.DOTALL)
+SECRET_KEY = re.compile(SENSITIVE, re.IGNORECASE)
+MECHANISM = re.compile(r"authmechanismproperties\Z", re.IGNORECASE)
+# Every text may be one of somebody else, so each search takes time in proportion to its length: no pattern
+# here begins at a place where an earlier attempt has passed, or gives back what it has taken.
+ASSIGNMENT = re.compile(r"(?<![\w-])(?P<key>[\w-]++)\s*+=\s*+")
 # Without any "@" whatever follows a colon and is not a port is taken for a password of a mangled URL.
-NO_HOST = re.compile(r"://[^:@/?#\s\[]*:(?P<secret>(?!\d+(?:[/,?#\s]|\Z))[^@\s]*)")
+NO_HOST = re.compile(r"://[^:@/?#\s\[]*+:(?P<secret>(?!\d++(?:[/,?#\s]|\Z))[^@\s]*+)")
 QUOTED = {
-    "'": re.compile(r"'(?:[^'\\]|\\.|'')*(?:'|\Z)", re.DOTALL),
-    '"': re.compile(r'"(?:[^"\\]|\\.|"")*(?:"|\Z)', re.DOTALL),
+    "'": re.compile(r"'(?:[^'\\]++|\\.|'')*+(?:'|\\?\Z)", re.DOTALL),
+    '"': re.compile(r'"(?:[^"\\]++|\\.|"")*+(?:"|\\?\Z)', re.DOTALL),
 }
-UNQUOTED = re.compile(r"(?:[^\s\\]|\\.)*\\?", re.DOTALL)
+UNQUOTED = re.compile(r"(?:[^\s\\]++|\\.)*+\\?", re.DOTALL)
 
 
 def is_secret_key(name: str) -> bool:
@@ -44,7 +60,7 @@ def mask_secret_url(text: str) -> str:
     """
     masked: list[str] = []
     position = 0
-    for start, end in _secret_spans(text):
+    for start, end in secret_places(text):
         masked.extend((text[position:start], MASK))
         position = end
     return "".join((*masked, text[position:]))
@@ -53,7 +69,7 @@ def mask_secret_url(text: str) -> str:
 def secrets_in(text: str) -> frozenset[str]:
     """Return every spelling of the secrets in a connection string: as written, unquoted, percent-decoded."""
     found: set[str] = set()
-    for start, end in _secret_spans(text):
+    for start, end in secret_places(text):
         raw = text[start:end]
         bare = re.sub(r"\\(.)", r"\1", raw.strip("'\""), flags=re.DOTALL)
         # A foreign message may repeat any of the three.
@@ -66,43 +82,92 @@ def mentions_secret(message: str, secrets: Iterable[str]) -> bool:
     return any(secret and secret in message for secret in secrets)
 
 
-def _secret_spans(text: str) -> Iterator[tuple[int, int]]:
+def digest_of_secret(secret: SecretStr | None) -> str | None:
+    """Return what tells a secret from others within this process and its children, and says nothing of it."""
+    if secret is None:
+        return None
+    text = secret.get_secret_value()
+    return blake2b(text.encode(errors="surrogatepass"), key=DIGEST_KEY, digest_size=16).hexdigest()
+
+
+def secret_places(text: str) -> Iterator[tuple[int, int]]:
     """Yield the secret parts from left to right; overlapping finds become one."""
-    spans = sorted([*_user_info_spans(text), *_assignment_spans(text)])
-    while spans:
-        start, end = spans.pop(0)
-        while spans and spans[0][0] <= end:
-            # The patterns overlap; of two finds the longer one hides more.
-            end = max(end, spans.pop(0)[1])
-        if end > start:
-            yield start, end
+    begin, reach = 0, -1
+    for start, end in sorted([*_user_info_spans(text), *_assignment_spans(text)]):
+        if start > reach:
+            if reach > begin:
+                yield begin, reach
+            begin, reach = start, end
+        # The patterns overlap; of two finds the longer one hides more.
+        reach = max(reach, end)
+    if reach > begin:
+        yield begin, reach
 
 
 def _user_info_spans(text: str) -> Iterator[tuple[int, int]]:
-    for pattern in (USER_INFO, NO_HOST):
-        for match in pattern.finditer(text):
-            yield match.span("secret")
+    # A password that should have been percent-encoded may hold any character, blanks included, so it
+    # reaches from the first colon after the first scheme to the last "@" of the text.
+    scheme, last = text.find("://"), text.rfind("@")
+    colon = text.find(":", scheme + 3) if scheme >= 0 else -1
+    if 0 <= colon < last:
+        yield colon + 1, last
+    for match in NO_HOST.finditer(text):
+        yield match.span("secret")
 
 
 def _assignment_spans(text: str) -> Iterator[tuple[int, int]]:
+    values = Values(text)
     for match in ASSIGNMENT.finditer(text):
-        yield match.end(), _value_end(text, match.start(), match.end())
+        start = _key_start(match)
+        if start is not None:
+            yield match.end(), values.end(start, match.end())
 
 
-def _value_end(text: str, key_start: int, start: int) -> int:
-    """Find where a secret value ends, taking the furthest end that any dialect would see."""
-    # In the query part of a URL neither quotes nor blanks end a value.
-    if key_start and text[key_start - 1] in "?&":
-        return _index_or_end(text, "&", start)
-    quoted = QUOTED.get(text[start : start + 1])
-    match = (quoted or UNQUOTED).match(text, start)
-    end = match.end() if match else start
-    if quoted is None and ";" in text:
-        # .NET style: blanks belong to the value, a semicolon ends it.
-        end = max(end, _index_or_end(text, ";", start))
-    return end
+def _key_start(match: re.Match[str]) -> int | None:
+    """Return where the key of an assignment begins that announces a secret, ``None`` for any other."""
+    key = match["key"]
+    if SECRET_KEY.search(key):
+        return match.start()
+    mechanism = MECHANISM.search(key)
+    return None if mechanism is None else match.start() + mechanism.start()
 
 
-def _index_or_end(text: str, character: str, start: int) -> int:
-    position = text.find(character, start)
-    return len(text) if position < 0 else position
+class Values:
+    """Finds where the secret values of a text end; they are asked for from left to right."""
+
+    def __init__(self, text: str) -> None:
+        """Take the text."""
+        self._text = text
+        self._dotnet = ";" in text
+        # Where what was last looked for begins and ends, because keys may follow each other without a blank,
+        # and each of them would look through the same rest of the text.
+        self._next: dict[str, int] = {}
+        self._bare = 0
+
+    def end(self, key_start: int, start: int) -> int:
+        """Return where the value at ``start`` ends: the furthest end that any dialect would see."""
+        text = self._text
+        # In the query part of a URL neither quotes nor blanks end a value.
+        if key_start and text[key_start - 1] in "?&":
+            return self._index_or_end("&", start)
+        quoted = QUOTED.get(text[start : start + 1])
+        match = quoted and quoted.match(text, start)
+        end = match.end() if match else self._bare_end(start)
+        if quoted is None and self._dotnet:
+            # .NET style: blanks belong to the value, a semicolon ends it.
+            end = max(end, self._index_or_end(";", start))
+        return end
+
+    def _bare_end(self, start: int) -> int:
+        if start >= self._bare:
+            match = UNQUOTED.match(self._text, start)
+            self._bare = match.end() if match else start
+        # A value begins behind "=" or a blank, which end no escape: an earlier value that goes on past this
+        # place ends where this one does.
+        return self._bare
+
+    def _index_or_end(self, character: str, start: int) -> int:
+        if self._next.get(character, -1) < start:
+            position = self._text.find(character, start)
+            self._next[character] = len(self._text) if position < 0 else position
+        return self._next[character]

@@ -7,7 +7,7 @@ arguments, asks a rule what is to be stored, and lets :class:`~twinstore.access.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
 from twinstore.access import Ref, Row
 from twinstore.backend import write_refused
@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity, Key
     from twinstore.query import Query
 
-__all__ = ["Repository"]
+__all__ = ["PURGE", "Repository"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# The operation of a driver that removes every row of a list at once, where batches would each cost a look at
+# everything. It takes the entity and the query.
+PURGE: Final = "purge"
 A = TypeVar("A", bound=CanonicalModel)
 B = TypeVar("B", bound=CanonicalModel)
 
@@ -166,6 +169,11 @@ class Repository(StaysInProcess):
     def _purge(self, entity: Entity, scope: Tenants, before: datetime, batch_size: int) -> int:
         """Remove the rows that retention judges by an instant up to ``before``, oldest first, in batches."""
         query = expired_query(entity, scope, instant_argument(before, "before"), batch_size)
+        self._check_writable()
+        return self._special(PURGE, self._purge_in_batches)(entity, query)
+
+    def _purge_in_batches(self, entity: Entity, query: Query) -> int:
+        """Remove every row that matches a list, the first ones first, so many at a time as its limit says."""
         removed = 0
         # In batches, each a transaction: one over millions of rows would block writers and fill the log.
         with self._stepwise() as steps:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.cancelling import given_up
+from twinstore.contention import TURNS
 from twinstore.errors import ConcurrencyError, ValidationError
+from twinstore.servicelog import note_lost_race
+from twinstore.telling import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["CONTENTION_SECONDS", "note_lost_race", "pauses", "repeat"]
-
-log = logging.getLogger("twinstore.retrying")
 
 T = TypeVar("T")
 
@@ -47,8 +47,10 @@ def pauses(
     Raises:
         ValidationError: fewer than one attempt.
     """
-    if attempts is not None and attempts < 1:
-        raise ValidationError(f"Argument attempts should be at least 1, not {attempts!r}.")
+    if attempts is not None and (type(attempts) is not int or attempts < 1):
+        raise ValidationError(
+            f"Argument attempts should be a whole number of at least 1, not {shown(attempts)}."
+        )
     # Counted from the first attempt, because a generator begins when it is first asked.
     end = clock() + seconds
     pause, number = FIRST_PAUSE, 1
@@ -65,20 +67,22 @@ def repeat(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """Return the result of ``action``, repeating it after ``ConcurrencyError`` as :func:`pauses` allows."""
-    for pause in pauses(attempts, seconds=seconds, clock=clock):
-        try:
-            return action()
-        except ConcurrencyError as error:
-            if given_up():  # nobody waits for the winner any more
-                raise
-            note_lost_race(error, pause)
-            sleep(pause)
-    return action()
+    """Return the result of ``action``, repeating it after ``ConcurrencyError`` as :func:`pauses` allows.
 
-
-def note_lost_race(error: ConcurrencyError, pause: float) -> None:
-    """Log that something lost against another writer and is repeated after a pause, in seconds."""
-    # Expected under contention, so that a host sees it only when it looks for it; without the key, as in
-    # every line of a log.
-    log.debug("lost against another writer on %s; repeated in %.0f ms", error.driver, 1000 * pause)
+    Threads of this process that lost against one row repeat one after the other; see
+    :mod:`twinstore.contention`.
+    """
+    end = clock() + seconds
+    with TURNS.repetition():
+        for pause in pauses(attempts, seconds=seconds, clock=clock):
+            try:
+                return action()
+            except ConcurrencyError as error:
+                if given_up():  # nobody waits for the winner any more
+                    raise
+                note_lost_race(error, pause)
+                row = (error.driver, error.module, error.entity, error.key)
+                # Whoever was first is done then, which no pause could tell better.
+                if error.entity is None or not TURNS.wait(row, end - clock()):
+                    sleep(pause)
+        return action()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -27,6 +28,7 @@ from twinstore.fields import (
 )
 from twinstore.forks import ForkSafeLock
 from twinstore.observing.notifier import PRESENT
+from twinstore.telling import shown
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -39,12 +41,16 @@ __all__ = [
     "UNBOUND",
     "Scope",
     "count_argument",
+    "flag_argument",
+    "function_argument",
     "id_argument",
     "instant_argument",
     "member_argument",
+    "members_argument",
     "object_argument",
     "optional_reference_argument",
     "optional_text_argument",
+    "options_argument",
     "system_scope_openings",
     "text_argument",
     "whole_argument",
@@ -94,8 +100,9 @@ class Scope:
             TenantScopeError: the reserved tenant, or not the tenant of this session.
         """
         # The tenant of a session was validated when it was opened; most calls name it in the same spelling.
-        same = self.tenant_id is not None and tenant_id == self.tenant_id
-        tenant = tenant_id if same else tenant_argument(tenant_id)
+        own = self.tenant_id
+        # Its own text, because what is equal to it may be of another class.
+        tenant = own if own is not None and tenant_id == own else tenant_argument(tenant_id)
         # After the id was checked: a bad id is a bad argument in any session.
         if self.purpose is not None:
             raise TenantScopeError(
@@ -178,8 +185,10 @@ def bound_scope(
     if (tenant_id is None) == (purpose is None):
         raise TenantScopeError("Open a session for one tenant, or without a tenant and with a purpose.")
     if tenant_id is None:
-        note_system_scope(purpose or "", notifier)
-        return Scope(purpose=purpose)
+        # Every letter of it stands in a log, and it is counted by: so it is text, and no lone surrogate.
+        reason = text_argument(cast("str", purpose), "purpose")
+        note_system_scope(reason, notifier)
+        return Scope(purpose=reason)
     return Scope(tenant_id=tenant_argument(tenant_id))
 
 
@@ -279,6 +288,36 @@ def member_argument(value: object, cls: type[E], name: str) -> E:
     """Return a member of an enumeration, or raise ``ValidationError`` naming the argument."""
     try:
         return cls(cast("str", value))
-    except ValueError as error:
+    # Whatever else its comparison raises: the value may be of any class.
+    except (ValueError, TypeError, RecursionError) as error:
         known = ", ".join(member.value for member in cls)
-        raise ValidationError(f"Argument {name}: {error}; the values are {known}.") from error
+        raise ValidationError(
+            f"Argument {name}: {shown(value)} is not a valid {cls.__name__}; the values are {known}."
+        ) from error
+
+
+def flag_argument(value: bool, name: str) -> bool:  # noqa: FBT001  # the argument that is looked at
+    """Return a flag, or raise ``ValidationError`` naming the argument."""
+    if value is True or value is False:
+        return value
+    raise ValidationError(f"Argument {name} should be True or False, not {shown(value)}.")
+
+
+def function_argument(value: object, name: str) -> None:
+    """Raise ``ValidationError`` naming the argument when it cannot be called."""
+    if not callable(value):
+        raise ValidationError(f"Argument {name} should be a function, not {shown(value)}.")
+
+
+def members_argument(values: object, cls: type[E], name: str) -> tuple[E, ...]:
+    """Return members of an enumeration, or raise ``ValidationError`` naming the argument."""
+    # A text is a collection too, of its letters.
+    if isinstance(values, Iterable) and not isinstance(values, (str, bytes)):
+        given = cast("Iterable[object]", values)
+        return tuple(member_argument(value, cls, name) for value in given)
+    raise ValidationError(f"Argument {name} should be a collection of {cls.__name__}, not {shown(values)}.")
+
+
+def options_argument(value: T | None, cls: type[T]) -> T:
+    """Return the options of a list, the default ones for ``None``; everything else is no options."""
+    return cls() if value is None else model_argument(value, cls, "options")

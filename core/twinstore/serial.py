@@ -79,6 +79,12 @@ class SerialAccess(Access):
             return self.inner.count(entity, query, by)
 
     @override
+    def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:
+        with self._turn:
+            self._state.check()
+            return self.inner.keys(entity, query)
+
+    @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         with self._turn:
             self._state.check()

@@ -14,6 +14,7 @@ from twinstore.clock import SystemClock
 from twinstore.config import load_settings
 from twinstore.driver_checks import opened
 from twinstore.errors import ConfigurationError, ValidationError
+from twinstore.forgetting import without_locals
 from twinstore.forks import ForkSafeLock, StaysInProcess
 from twinstore.installed import ModuleAttributes
 from twinstore.module_storage import ModuleStorage
@@ -21,6 +22,7 @@ from twinstore.modules import module_spec
 from twinstore.observing.notifier import Notifier
 from twinstore.observing.observer import Observers
 from twinstore.plugins import load_backend
+from twinstore.telling import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,6 +57,7 @@ class Storage(StaysInProcess, ModuleAttributes):
     def module(self, name: str) -> AnyStorage: ...
     @overload
     def module(self, name: str, kind: type[S]) -> S: ...
+    @without_locals
     def module(self, name: str, kind: type[AnyStorage] = ModuleStorage) -> AnyStorage:
         """Return the storage of a module, which is opened at the first call.
 
@@ -66,7 +69,7 @@ class Storage(StaysInProcess, ModuleAttributes):
             ConfigurationError: there is no such module, its switch is not set, or its driver cannot be used.
             ValidationError: the module has a storage of another class.
         """
-        key = name.casefold()
+        key = text(name, "name").casefold()
         with self._lock:  # two threads may meet here at the first use
             if key not in self._opened:
                 self._lifetime.check()
@@ -102,6 +105,7 @@ class Storage(StaysInProcess, ModuleAttributes):
         self.close()
 
 
+@without_locals
 def open_storage(
     config: ConfigSource = None,
     *,
@@ -112,8 +116,9 @@ def open_storage(
     """Return the storage that the configuration names; it does no I/O and is a context manager.
 
     Args:
-        config: a mapping, the path of a JSON, TOML or YAML file, or ``None`` for the file that
-            ``TWINSTORE_CONFIG`` names, each with the environment; or settings, which are taken as they are.
+        config: a mapping, which wins over the environment and over the file that ``TWINSTORE_CONFIG`` names;
+            the path of a JSON, TOML or YAML file, which the environment wins over; ``None`` for that file and
+            the environment alone; or settings that were loaded before, which are taken as they are.
         clock: the clock of the services; default: the system's, in UTC with whole milliseconds.
         options: options of modules by module and name, for what a host only knows at run time; they win over
             the configuration.
@@ -123,9 +128,13 @@ def open_storage(
     Raises:
         ConfigurationError: unreadable, unknown or contradictory settings.
     """
-    return Storage(load_settings(config).with_options(options or {}), clock or SystemClock(), observers)
+    settings = load_settings(config)
+    if options is not None:
+        settings = settings.with_options(options)
+    return Storage(settings, clock_of(clock), observers)
 
 
+@without_locals
 def open_module(
     module: str,
     backend: str | None = None,
@@ -153,20 +162,39 @@ def open_module(
     Raises:
         ConfigurationError: as for :meth:`Storage.module`.
     """
-    settings = load_settings(config)
+    settings, key = load_settings(config), text(module, "module").casefold()
     if role is not None:
-        settings = settings.for_role(role)
-    if options:
+        settings = settings.for_role(text(role, "role"))
+    if options is not None:
         settings = settings.with_options({module: options})
-    name = backend or settings.backend_name(module)
+    name = settings.backend_name(module) if backend is None else text(backend, "backend")
     return storage_of(
-        module.casefold(),
+        key,
         name,
         settings,
-        clock or SystemClock(),
+        clock_of(clock),
         observers=Observers(observers),
         read_only=read_only,
     )
+
+
+def text(value: object, name: str) -> str:
+    """Return a name that a host has given, which no type checker may have seen."""
+    if isinstance(value, str):
+        return value
+    raise ConfigurationError(f"Argument {name} should be a text, not {type(value).__name__}.")
+
+
+def clock_of(clock: Clock | None) -> Clock:
+    """Return the clock of the host, or that of the system."""
+    if clock is None:
+        return SystemClock()
+    if isinstance(clock, type) or not callable(getattr(clock, "now", None)):
+        raise ConfigurationError(
+            f"Argument clock should be an object with a method now(), such as SystemClock(), "
+            f"not {shown(clock)}."
+        )
+    return clock
 
 
 def storage_of(

@@ -26,6 +26,7 @@ from tests.backfill.toolkit import (
     rows_of,
     write_config,
 )
+from tests.shipped import LEDGER_FILES
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_backfill.outcome import Exit
@@ -248,7 +249,7 @@ class TestCommands:
         plan = run("plan", "--format", "json")
         assert (plan.code, plan.json["rows"]) == (0, 2 * DOCUMENTS_PER_TENANT)
         # The copy makes the schema of its ledger.
-        assert plan.json["pending_migrations"] == ["001_create_ledger.sql"]
+        assert plan.json["pending_migrations"] == list(LEDGER_FILES)
         dry = run("copy")
         assert dry.code == 0
         assert "nothing was written" in dry.out

@@ -22,5 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and item.cls is not None:
             is_left = getattr(item.module, "is_left_to_the_full_form", None)
-            if is_left is not None and is_left(item.cls, item.originalname):
+            case = item.callspec.id if hasattr(item, "callspec") else ""
+            if is_left is not None and is_left(item.cls, item.originalname, case):
                 item.add_marker(pytest.mark.long)

@@ -51,8 +51,9 @@ ANSWERS: Final = (
 )
 
 
-def is_left_to_the_full_form(kit: type[object], test: str) -> bool:
+def is_left_to_the_full_form(kit: type[object], test: str, case: str) -> bool:
     """Whether a test of a kit asks for answers alone, or uses connections as that of the scheduler does."""
+    del case
     if issubclass(kit, ModuleContract) and not issubclass(kit, SchedulerContract):
         return True
     return any(test in vars(contract) for contract in ANSWERS)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ended",
+    "connected_to",
     "ended_together",
     "frozen",
     "mongo_of_its_own",
@@ -128,6 +129,7 @@ def settings_of(server: PostgresServer | MongoServer, **changes: object) -> Sett
     persistence = settings["Persistence"]
     assert isinstance(persistence, dict)
     persistence[section] |= changes
+    persistence["Tracking"] = section
     return kept(settings)
 
 
@@ -156,3 +158,9 @@ def most_connections(server: PostgresServer, role: str) -> Iterator[list[int]]:
         finally:
             counting = False
             counted.result(HANGING_SECONDS)
+
+
+def connected_to(server: PostgresServer | MongoServer) -> int:
+    """Return how many connections this process has to a server; those that it has closed linger there."""
+    found = psutil.Process().net_connections("tcp4")
+    return sum(one.status == "ESTABLISHED" and one.raddr[1:] == (server.port,) for one in found)

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+import twinstore_embedded
+from tests.databases import MongoDatabase
 from tests.faults.held_rows import MongoRows, PostgresRows, eventually
-from twinstore import aio
+from tests.servers import mongo_config
+from twinstore import aio, open_storage
 from twinstore.errors import TwinstoreError
 from twinstore.scheduler import RunState
 from twinstore.testing.scheduler.builders import make_run, moved
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
+    from pathlib import Path
 
     from tests.databases import PostgresServer
     from tests.faults.held_rows import HeldRows
@@ -36,8 +40,18 @@ def complete(work: Coroutine[object, object, None]) -> None:
 
 
 def threads() -> int:
-    """Return how many threads of the facade there are."""
+    """Return how many threads of the facade there are, and of the pool below it."""
     return sum(thread.name.startswith("twinstore") for thread in threading.enumerate())
+
+
+@pytest.fixture
+def users_of_mongo(tmp_path: Path) -> Iterator[MongoDatabase]:
+    """A database of a MongoDB whose user may read and write in it, and do nothing else."""
+    server = twinstore_embedded.start_mongo(tmp_path, users=True)
+    with open_storage(mongo_config(server.url, "mine")) as owner:
+        owner.scheduler.initializer.ensure_migrations()
+    yield MongoDatabase(server.user_url("mine", "service", "readWrite"), "mine")
+    twinstore_embedded.stop(tmp_path)
 
 
 @pytest.fixture(params=["mongo", "postgres"])
@@ -61,18 +75,10 @@ def test_calls_on_a_locked_row_that_are_given_up_free_threads_and_server_at_once
         async with aio.open_storage(rows.settings(PoolMax=10)) as opened:
             await with_runs(opened)
             with rows.held("held"):
-                begin = time.monotonic()
-                outcomes = await asyncio.gather(
-                    *(asyncio.wait_for(write_held(opened), GIVEN_UP) for _ in range(CALLS)),
-                    return_exceptions=True,
-                )
-                assert time.monotonic() - begin < GIVEN_UP + SOON
-                assert {type(outcome) for outcome in outcomes} == {TimeoutError}
-                begin = time.monotonic()
-                assert await opened.scheduler.runs.get(TENANT, "free") is not None
-                assert time.monotonic() - begin < SOON
+                await give_up_writes(opened)
                 assert await asyncio.to_thread(eventually, lambda: rows.at_work() == 0)
-                assert rows.open_transactions() <= 1  # the one that holds the row has no name of ours
+                # The one that holds the row has no name of ours.
+                assert rows.open_transactions() == 0
             found = await opened.scheduler.runs.get_required(TENANT, "held")
             assert found == make_run(TENANT, "held")
             # And the way is free again: nothing of what was given up is in it.
@@ -80,6 +86,61 @@ def test_calls_on_a_locked_row_that_are_given_up_free_threads_and_server_at_once
             assert (await opened.scheduler.runs.get_required(TENANT, "held")).state is RunState.QUEUED
 
     complete(work())
+
+
+async def give_up_writes(opened: AsyncStorage) -> None:
+    """Give up more writes of a locked row than there are threads; somebody else's call does not notice."""
+    begin = time.monotonic()
+    outcomes = await asyncio.gather(
+        *(asyncio.wait_for(write_held(opened), GIVEN_UP) for _ in range(CALLS)), return_exceptions=True
+    )
+    assert time.monotonic() - begin < GIVEN_UP + SOON
+    assert {type(outcome) for outcome in outcomes} == {TimeoutError}
+    begin = time.monotonic()
+    assert await opened.scheduler.runs.get(TENANT, "free") is not None
+    assert time.monotonic() - begin < SOON
+
+
+def test_a_user_of_mongodb_who_may_only_read_and_write_cancels_his_own_calls(
+    users_of_mongo: MongoDatabase,
+) -> None:
+    async def work() -> None:
+        rows = MongoRows(users_of_mongo)
+        async with aio.open_storage(rows.settings(), concurrency=2) as opened:
+            await with_runs(opened)
+            with rows.held("held"):
+                await give_up_writes(opened)
+
+    complete(work())
+
+
+def test_a_call_is_answered_beside_forty_units_on_ten_connections(postgres_server: PostgresServer) -> None:
+    async def work(rows: PostgresRows) -> None:
+        async with aio.open_storage(rows.settings(PoolMax=10)) as opened:
+            await with_runs(opened)
+            leave, inside = asyncio.Event(), asyncio.Semaphore(0)
+
+            async def stay(number: int) -> None:
+                async with opened.scheduler.transaction(TENANT) as unit:
+                    await unit.runs.create(make_run(TENANT, f"run-{number}"))
+                    # A call past the unit needs a connection beside the one of the unit.
+                    assert await opened.scheduler.runs.get(TENANT, "free") is not None
+                    inside.release()
+                    await leave.wait()
+
+            staying = [asyncio.create_task(stay(number)) for number in range(40)]
+            for _ in range(8):
+                await inside.acquire()
+            begin = time.monotonic()
+            assert await opened.scheduler.runs.get(TENANT, "free") is not None
+            assert time.monotonic() - begin < SOON
+            assert rows.connections() <= 10
+            assert [thread.name for thread in threading.enumerate()].count("twinstore") <= 10
+            leave.set()
+            await asyncio.gather(*staying)
+
+    with postgres_server.migrated_database() as database:
+        complete(work(PostgresRows(database)))
 
 
 def test_a_unit_given_up_while_it_waits_for_a_row_is_rolled_back_before_the_task_goes_on(
@@ -99,7 +160,7 @@ def test_a_unit_given_up_while_it_waits_for_a_row_is_rolled_back_before_the_task
                 with pytest.raises((TimeoutError, TwinstoreError)):
                     await asyncio.wait_for(unit(opened), GIVEN_UP)
                 assert time.monotonic() - begin < GIVEN_UP + SOON
-                assert rows.open_transactions() <= 0
+                assert rows.open_transactions() == 0
                 assert (await opened.scheduler.runs.get_required(TENANT, "free")).state is RunState.PLANNING
 
     complete(work())

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
+from pydantic import SecretStr
 from pymongo import MongoClient
 
 from twinstore_mongo.lease import MigrationLease
@@ -52,7 +53,7 @@ def test_a_rollback_on_a_lost_connection_is_told(
 ) -> None:
     with (
         caplog.at_level(logging.DEBUG, "twinstore.postgres"),
-        closing(Target(postgres_database.app_url, frozenset()).connect()) as connection,
+        closing(Target(SecretStr(postgres_database.app_url), SecretStr("")).connect()) as connection,
         pytest.raises(LookupError, match="of the caller"),
     ):
         fail_after_the_loss_of(connection, postgres_database)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +12,13 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-import psutil
 import psycopg
 import pytest
+from psycopg_pool import ConnectionPool
 
 import twinstore
 from tests.faults.silence import (
+    connected_to,
     ended_together,
     frozen,
     most_connections,
@@ -24,8 +26,9 @@ from tests.faults.silence import (
     settings_of,
     timed,
 )
-from twinstore.errors import UnavailableError
+from twinstore.errors import ConfigurationError, DuplicateError, UnavailableError
 from twinstore.testing.scheduler.builders import make_run
+from twinstore.tracking.catalog import SESSIONS
 from twinstore_embedded import Shutdown
 from twinstore_postgres import deadlines
 
@@ -161,11 +164,36 @@ def test_waiting_callers_open_no_connection_beside_the_pool(
     server: PostgresServer, *, long_form: bool
 ) -> None:
     most, callers = (5, 400) if long_form else (2, 60)
-    with most_connections(server, ROLE) as highest, open_at(server, PoolMax=most) as storage:
+    # All are served in the end, however busy the machine is: here it is only counted.
+    patient = {"PoolMax": most, "PoolTimeoutMs": round(JOIN_SECONDS * 1000)}
+    with most_connections(server, ROLE) as highest, open_at(server, **patient) as storage:
         ended = ended_together({str(number): lambda: hold(storage) for number in range(callers)})
-        ready = ended_together({str(number): storage.check_ready for number in range(callers)})
+        ready = ended_together({str(number): storage.check_ready for number in range(2 * most)})
     assert [str(one) for one in (*ended.values(), *ready.values()) if one.error is not None] == []
     assert highest[0] == most
+
+
+def test_bulk_work_needs_no_connection_of_the_pool_and_looks_at_its_role_itself(
+    server: PostgresServer,
+) -> None:
+    """Also in a module that is used for the first time while the whole pool is lent."""
+    table = b"tracking.sessions"
+    with (
+        psycopg.connect(server.superuser_url(database="twinstore"), autocommit=True) as admin,
+        twinstore.open_storage(settings_of(server, PoolMax=1, PoolTimeoutMs=500)) as opened,
+    ):
+        opened.tracking.initializer.ensure_migrations()
+        with opened.scheduler.sessions.open(TENANT) as session:
+            session.runs.get(TENANT, "nobody")
+            assert opened.tracking.bulk.counts(SESSIONS) == {}
+        admin.execute(b"ALTER TABLE " + table + b" OWNER TO twinstore_app")
+        try:
+            with twinstore.open_storage(settings_of(server)) as other:
+                other.scheduler.runs.get(TENANT, "nobody")
+                with pytest.raises(ConfigurationError, match="owns the tables of schema tracking"):
+                    other.tracking.bulk.counts(SESSIONS)
+        finally:
+            admin.execute(b"ALTER TABLE " + table + b" OWNER TO twinstore_owner")
 
 
 def test_waiting_for_locks_opens_no_connection_beyond_their_limit(server: PostgresServer) -> None:
@@ -183,12 +211,6 @@ def test_waiting_for_locks_opens_no_connection_beyond_their_limit(server: Postgr
     assert max(open_now) <= 3
 
 
-def connected_to(server: PostgresServer) -> int:
-    """Return how many connections this process has to a server; those that it has closed linger there."""
-    found = psutil.Process().net_connections("tcp4")
-    return sum(one.status == "ESTABLISHED" and one.raddr[1:] == (server.port,) for one in found)
-
-
 def test_the_reason_of_a_lost_connection_is_one_sentence(server: PostgresServer) -> None:
     """And not what the client library guesses about it."""
 
@@ -204,3 +226,36 @@ def test_the_reason_of_a_lost_connection_is_one_sentence(server: PostgresServer)
     with open_at(server) as storage, pytest.raises(UnavailableError) as caught:
         lose()
     assert re.search("probably|\n", caught.value.message) is None
+
+
+def test_refusals_and_lost_connections_are_no_warnings_in_the_logs_of_others(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever called is told; a line for each attempt, with the text of the server, tells nothing more."""
+    with caplog.at_level(logging.INFO), open_at(server, PoolMax=POOL) as storage:
+        storage.runs.create(make_run(TENANT, "twice"))
+        with pytest.raises(DuplicateError):
+            storage.runs.create(make_run(TENANT, "twice"))
+        with storage.bulk.view():
+            pass
+        server.halt(Shutdown.FAST)
+        lost = [timed(lambda: storage.runs.get(TENANT, "nobody")) for _ in range(3)]
+        server.resume(durable=False)
+        storage.runs.get(TENANT, "nobody")
+    assert all(isinstance(one.error, UnavailableError) for one in lost)
+    foreign = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [f"{record.name}: {record.getMessage()}" for record in foreign] == []
+
+
+def test_refusals_over_a_pool_of_the_host_are_no_warnings_either(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), ConnectionPool(server.app_url(), open=True) as pool:
+        settings = settings_of(server, Pool=pool)
+        with twinstore.open_storage(settings) as opened:
+            runs = opened.scheduler.runs
+            runs.create(make_run(TENANT, "twice over a pool"))
+            with pytest.raises(DuplicateError):
+                runs.create(make_run(TENANT, "twice over a pool"))
+    foreign = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [f"{record.name}: {record.getMessage()}" for record in foreign] == []

@@ -20,6 +20,7 @@ import twinstore
 from tests.contract.deployments.wire import line_to
 from tests.faults.silence import (
     Ended,
+    connected_to,
     ended_together,
     frozen,
     mongo_of_its_own,
@@ -31,6 +32,7 @@ from twinstore.bulk import KeyRange
 from twinstore.errors import LeaseLostError, Outcome, TimeoutExceededError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_postgres import backend as backend_module
 from twinstore_postgres import deadlines
 
 if TYPE_CHECKING:
@@ -313,6 +315,47 @@ def test_a_probe_is_answered_within_its_second(server: PostgresServer | MongoSer
     assert all(outcome_of(one) is Outcome.NOT_APPLIED for one in probes)
     # Half a second for a busy machine.
     assert max(one.seconds for one in probes) < PROBE_MS / 1000 + 0.5
+
+
+def test_whether_a_silent_server_is_ready_is_told_in_seconds(
+    server: PostgresServer | MongoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after the limit of a call, which is half a minute."""
+    monkeypatch.setattr(backend_module, "READY_SECONDS", SELECTION_MS / 1000)
+    with open_at(server) as storage:
+        storage.check_ready()
+        with frozen(server):
+            ended = timed(storage.check_ready)
+    assert outcome_of(ended) is Outcome.NOT_APPLIED
+    assert ended.seconds < SELECTION_MS / 1000 + SLACK_SECONDS
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["used", "cold"])
+def test_a_probe_of_a_server_that_is_gone_is_answered_too(mongo: MongoServer, *, used: bool) -> None:
+    with line_to(("127.0.0.1", mongo.port)) as line:
+        url = f"mongodb://127.0.0.1:{line.port}/?directConnection=true"
+        with open_at(mongo, ConnectionString=url) as storage:
+            if used:
+                storage.check_ready()
+            line.cut()
+            ended = timed(lambda: storage.check_ready(timeout_ms=PROBE_MS))
+    assert outcome_of(ended) is Outcome.NOT_APPLIED
+    assert ended.seconds < PROBE_MS / 1000 + 0.5
+
+
+def test_waiting_callers_open_no_connection_beside_the_pool_of_mongodb(mongo: MongoServer) -> None:
+    open_now: list[int] = []
+
+    def call() -> None:
+        with storage.transaction(TENANT) as unit:
+            unit.runs.get(TENANT, "nobody")
+            open_now.append(connected_to(mongo))
+
+    with open_at(mongo, ConnectionString=f"{mongo.url}&maxPoolSize=2") as storage:
+        ended = ended_together({str(number): call for number in range(20)})
+    assert [str(one) for one in ended.values() if one.error is not None] == []
+    # Two of each client look after the state of the server.
+    assert max(open_now) <= 2 + 2
 
 
 def test_a_probe_is_answered_while_the_pool_is_exhausted(postgres: PostgresServer) -> None:

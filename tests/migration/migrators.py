@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from tests.databases import MongoServer, PostgresServer
     from tests.servers import Settings
 
-__all__ = ["DRIVERS", "Report", "at_once", "begin", "empty_database", "killed", "ledger_of", "start"]
+__all__ = [
+    "DRIVERS",
+    "Report",
+    "at_once",
+    "begin",
+    "empty_database",
+    "expire_lease",
+    "killed",
+    "ledger_of",
+    "start",
+]
 
 ROOT: Final = Path(__file__).parents[2]
 DRIVERS: Final = ("mongo", "postgres")
@@ -73,13 +83,17 @@ def at_once(settings: Settings, count: int) -> list[Report]:
     return reports
 
 
-def killed(settings: Settings, word: str, number: int, **plan: object) -> None:
-    """Let a process run until it is killed before it sends a word for the given time."""
+def killed(settings: Settings, word: str, number: int, *, expire: bool = True, **plan: object) -> None:
+    """Let a process run until it is killed before it sends a word for the given time.
+
+    With ``expire`` nobody has to wait for its lease.
+    """
     process = start(settings, kill_before=[word, number], **plan)
     begin(process)
     output, _ = process.communicate(timeout=60)
     assert (process.returncode, output) == (-signal.SIGKILL, "")
-    expire_lease(settings)
+    if expire:
+        expire_lease(settings)
 
 
 def expire_lease(settings: Settings) -> None:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from pymongo import MongoClient
 from pymongo.errors import WriteError
 
 import twinstore
+from tests.migration.migrators import expire_lease, killed
 from tests.shipped import MONGO_STEPS as STEPS
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError, ValidationError
 from twinstore.migrations import Consent, EffectKind, MigrationState
@@ -155,6 +157,68 @@ def test_a_lease_whose_owner_died_expires_by_the_clock_of_the_server(database: D
         dead.renew()
         with pytest.raises(MigrationError, match="lost"):
             dead.check()
+
+
+def test_a_migration_that_was_killed_holds_up_the_next_for_ten_seconds_at_most(
+    empty_mongo_database: MongoDatabase,
+    database: Database[Document],
+    long_form: bool,  # noqa: FBT001  # a fixture
+) -> None:
+    settings = empty_mongo_database.config
+    killed(settings, "create graph_jobs", 1, expire=False)
+    left = database["_migrations"].find_one({"_id": "_migration_lock"})
+    assert left is not None
+    now = database.command("hello")["localTime"].replace(tzinfo=UTC)
+    assert timedelta(0) < left["expiresAt"] - now <= 10 * SECOND
+    if not long_form:
+        expire_lease(settings)
+    started = time.monotonic()
+    with opened(empty_mongo_database) as storage:
+        assert storage.initializer.ensure_migrations().applied[-1] == STEPS[-1]
+    assert time.monotonic() - started < 15
+
+
+def test_a_lease_is_kept_for_as_long_as_its_holder_works(database: Database[Document]) -> None:
+    ledger = database["_migrations"]
+    with holding(ledger, duration=SECOND, patience=SECOND) as lease:
+        rival = MigrationLease(ledger, SECOND, "rival")
+        seen: set[object] = set()
+        while len(seen) < 10:  # two lives of the lease, which is renewed five times in each
+            assert not rival.try_acquire()
+            found = ledger.find_one({"_id": "_migration_lock"})
+            assert found is not None
+            seen.add(found["expiresAt"])
+        lease.check()
+
+
+def test_a_holder_that_was_stopped_goes_on_to_no_other_step(database: Database[Document]) -> None:
+    """Its thread that renews was stopped too, so only the clock can tell."""
+    ledger = database["_migrations"]
+    ledger.insert_one({"_id": "_migration_lock", "fence": 0})
+    asleep = [0.0]
+    lease = MigrationLease(ledger, 10 * SECOND, "me", clock=lambda: time.monotonic() + asleep[0])
+    assert lease.try_acquire()
+    lease.check()
+    asleep[0] = 10.0
+    with pytest.raises(MigrationError, match="lost"):
+        lease.check()
+    lease.renew()  # nobody else has taken it meanwhile
+    lease.check()
+
+
+def test_one_renewal_that_fails_is_no_loss_of_the_lease(database: Database[Document]) -> None:
+    ledger = database["_migrations"]
+    ledger.insert_one({"_id": "_migration_lock", "fence": 0})
+    ahead = [0.0]
+    lease = MigrationLease(ledger, 10 * SECOND, "me", clock=lambda: time.monotonic() + ahead[0])
+    assert lease.try_acquire()
+    with MongoClient[Document]("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=1") as nowhere:
+        lease.collection = nowhere["nowhere"]["_migrations"]
+        lease.renew()
+        lease.check()
+        ahead[0] = 10.0
+        with pytest.raises(MigrationError, match="lost"):
+            lease.check()
 
 
 def test_a_changed_step_stops_everything(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pymongo import MongoClient
@@ -16,6 +16,7 @@ from tests.library.module import BOOKS
 from twinstore.catalog import Module
 from twinstore.errors import ConfigurationError
 from twinstore.options import ModuleOptions
+from twinstore.storage import open_module
 from twinstore_mongo.migrator import MongoInitializer
 from twinstore_mongo.steps import parse_step
 
@@ -89,3 +90,47 @@ def test_modules_with_collections_of_their_own_share_a_database(
     assert books.ensure_migrations().applied == ("001_create",)
     assert books.ensure_migrations().applied == ()
     scheduler.check_ready()
+
+
+@pytest.mark.parametrize("first", ["scheduler", "taskrunner"])
+def test_a_collection_that_a_setting_names_belongs_to_one_module_whichever_is_opened_first(
+    first: str, empty_mongo_database: MongoDatabase
+) -> None:
+    with twinstore.open_storage(named_like_runs(empty_mongo_database)) as storage:
+        second = "taskrunner" if first == "scheduler" else "scheduler"
+        storage.module(first)
+        with pytest.raises(ConfigurationError, match=f"The module {second} would write into runs, which the"):
+            storage.module(second)
+
+
+@pytest.mark.parametrize("first", ["scheduler", "taskrunner"])
+def test_it_is_not_migrated_into_either_by_whoever_comes_second(
+    first: str, empty_mongo_database: MongoDatabase
+) -> None:
+    settings = named_like_runs(empty_mongo_database)
+    second = "taskrunner" if first == "scheduler" else "scheduler"
+    with open_module(first, config=settings) as storage:
+        storage.initializer.ensure_migrations()
+    # A storage of its own, as another process would have: only the database knows of the first one.
+    with (
+        open_module(second, config=settings) as storage,
+        pytest.raises(ConfigurationError, match=f"which the module {first} has in"),
+    ):
+        storage.initializer.ensure_migrations()
+
+
+@pytest.mark.parametrize("name", ["twinstore_jobs", "backfill_ranges"])
+def test_a_collection_of_the_ledger_is_nobody_elses(name: str, empty_mongo_database: MongoDatabase) -> None:
+    settings = named_like_runs(empty_mongo_database, name)
+    with (
+        twinstore.open_storage(settings) as storage,
+        pytest.raises(ConfigurationError, match=f"would write into {name}, which the ledger of copies has"),
+    ):
+        storage.module("taskrunner")
+
+
+def named_like_runs(database: MongoDatabase, name: str = "runs") -> dict[str, object]:
+    """Return settings in which the task runner keeps its runs in a collection of that name."""
+    persistence = cast("dict[str, object]", database.config["Persistence"])
+    storage = {"Mode": "Mongo", "Mongo": {"RunsCollection": name}}
+    return {"Persistence": {**persistence, "TaskRunner": "Mongo"}, "TaskRunner": {"Storage": storage}}

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.shipped import LEDGER_FILES
 from tests.shipped import POSTGRES_FILES as FILES
 from twinstore import add_scheduler_postgres_storage
 from twinstore.errors import ConsentRequiredError, MigrationError
@@ -395,5 +396,5 @@ class TestLedgerOfCopies:
     def test_it_hides_nothing_so_it_needs_no_consent(self, ledger: Initializer) -> None:
         assert ledger.effects() == ()
         consent = Consent(EffectKind.RLS, "jobs", 3)
-        assert ledger.ensure_migrations(accept={consent}).applied == ("001_create_ledger.sql",)
+        assert ledger.ensure_migrations(accept={consent}).applied == LEDGER_FILES
         assert (ledger.effects(), ledger.verify()) == ((), ())

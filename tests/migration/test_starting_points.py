@@ -17,9 +17,12 @@ from tests.migration.migrators import DRIVERS, at_once, empty_database, killed, 
 from tests.servers import mongo_config
 from tests.shipped import MONGO_STEPS, POSTGRES_FILES
 from twinstore.errors import ConfigurationError, MigrationChecksumError, MigrationError
+from twinstore.migrations import MigrationState
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
-from twinstore_postgres import migrator
+from twinstore_backfill.outcome import Exit
+from twinstore_mongo import connection
+from twinstore_postgres import connecting, migrator
 from twinstore_postgres.migrator import Migration, shipped_migrations
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerStorage
 
 Document = dict[str, Any]
+ACTS: Final = ("ensure_migrations", "effects", "status", "verify")
 SHIPPED: Final = {"mongo": list(MONGO_STEPS), "postgres": list(POSTGRES_FILES)}
 LATER: Final = {"mongo": "012_create_execution_logs", "postgres": "012_create_execution_logs.sql"}
 PROCESSES: Final = 8
@@ -128,6 +132,43 @@ def test_a_changed_checksum_is_named_with_both_and_nothing_is_changed(
                 act()
         assert f"Migration {changed} is changed. To mend: restore" in " ".join(storage.initializer.verify())
     assert ledger_of(settings) == before
+
+
+TOO_OLD: Final = {
+    "mongo": (connection, "OLDEST_SERVER", (99, 0), "needs 99.0 or newer"),
+    "postgres": (connecting, "OLDEST_VERSION", 990_000, "is too old"),
+}
+
+
+def test_a_server_that_is_too_old_is_refused_before_anything_is_changed(
+    settings: Settings,
+    driver: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """The server is a real one; what changes is which one is old enough."""
+    module, name, value, said = TOO_OLD[driver]
+    config = write_config(tmp_path / "settings.json", settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, value)
+        with twinstore.add_scheduler_storage(settings) as storage:
+            initializer = storage.initializer
+            ledger = storage.bulk.ledger_initializer
+            for act in (
+                *(getattr(it, name) for it in (initializer, ledger) for name in ACTS),
+                storage.check_ready,
+            ):
+                with pytest.raises(ConfigurationError, match=said):
+                    act()
+        for command in ("plan", "run"):
+            answer = invoke(capsys, "--config", config, "migrate", command, "--module", "scheduler")
+            assert answer.code == Exit.PREFLIGHT_REFUSED
+            assert said in answer.err
+    with twinstore.add_scheduler_storage(settings) as storage:
+        for states in (storage.initializer.status(), storage.bulk.ledger_initializer.status()):
+            assert {item.state for item in states} == {MigrationState.PENDING}
+    assert migrate(settings) == tuple(SHIPPED[driver])
 
 
 RECORDED: Final = 'INSERT INTO "scheduler".schema_migrations'

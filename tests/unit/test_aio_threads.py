@@ -201,6 +201,11 @@ def test_a_line_that_stands_still_refuses_and_one_that_moves_does_not(
             assert refused
             assert all(f"All {UNITS} places" in message for message in refused)
 
+            # In a small pool units may have all places, and then a call stands still with them.
+            async with storage(1) as small, small.scheduler.transaction("t"):
+                with pytest.raises(UnavailableError, match="All 1 places"):
+                    await small.scheduler.runs.get("t", "absent")
+
             async def hurry() -> None:
                 async with opened.scheduler.transaction("t"):
                     await asyncio.sleep(0.02)

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
+from benchmarks.awaited.__main__ import main as awaited
+from benchmarks.awaited.calls import CALLS
 from benchmarks.groups import GROUPS
 
 SMALL = ("--documents", "120", "--operations", "20", "--runs", "1", "--workers", "1", "--seconds", "0.01")
@@ -79,3 +81,13 @@ def test_versions_and_machine_are_recorded(results: dict[str, Any]) -> None:
     assert {"cpu", "cores", "python", "mongodb", "postgresql", "pymongo", "psycopg"} <= set(
         results["machine"]
     )
+
+
+@pytest.mark.long
+def test_asyncio_is_measured_every_way_on_both_stores(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    awaited(["--rounds", "1", "--seconds", "0.02", "--at-once", "4", "--directory", str(place)])
+    shown = capsys.readouterr().out
+    assert all(shown.count(f"│ {call} ") == 2 for call in CALLS)
+    assert shown.count("twinstore.aio") == shown.count("native / aio") == 2

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, SecretStr, model_validator
 
 from twinstore.backend import BackendSettings, BackendSpec, ModuleBackend, OpenRequest
-from twinstore.config import Settings, load_settings
+from twinstore.config import ConfigSource, Settings, files, load_settings
 from twinstore.errors import ConfigurationError
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore.taskrunner.options import TaskRunnerOptions
@@ -637,3 +637,67 @@ def test_no_password_survives_in_any_rendering(text: str) -> None:
 def test_the_representation_names_the_switches_only() -> None:
     assert repr(load(FULL)) == "Settings(Scheduler=Postgres, Tracking=Mongo, TaskRunner=Filesystem)"
     assert repr(load()) == "Settings(Scheduler=unset, Tracking=unset, TaskRunner=unset)"
+
+
+def test_what_opens_a_storage_reads_what_its_docstring_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, given = tmp_path / "named.json", tmp_path / "given.json"
+    named.write_text('{"Persistence": {"Scheduler": "Memory", "Memory": {"Store": "named"}}}')
+    given.write_text('{"Persistence": {"Scheduler": "Memory", "Memory": {"Store": "given"}}}')
+    monkeypatch.setenv("TWINSTORE_CONFIG", str(named))
+
+    def store(config: ConfigSource) -> object:
+        return load_settings(config).backend_section("scheduler", "Memory")["Store"]
+
+    loaded = load_settings(given)
+    assert [store(None), store(given), store({}), store(loaded)] == ["named", "given", "named", "given"]
+    monkeypatch.setenv("Persistence__Memory__Store", "environment")
+    assert [store(None), store(given), store({}), store(loaded)] == [*["environment"] * 3, "given"]
+    assert store({"Persistence": {"Memory": {"Store": "mapping"}}}) == "mapping"
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+MERGED = "a0: &a0 {k0: 1}\n" + "".join(
+    f"a{n}: &a{n} {{k{n}: 1, <<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{BOMB}Persistence:\n  Mongo:\n    Database: *a8\n",
+        f"{BOMB}Persistence:\n  Scheduler: *a8\n",
+        BOMB,
+        f"{MERGED}Persistence:\n  Mongo: *a8\n",
+        "a: &a [*a]\n",
+        "Persistence: &a\n  Mongo: *a\n",
+    ],
+    ids=["a value", "the switch", "elsewhere", "merged", "inside itself", "a section inside itself"],
+)
+def test_aliases_that_stand_for_gigabytes_are_refused_at_once(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    with pytest.raises(
+        ConfigurationError, match=r"settings\.yaml: its YAML aliases stand for more than 100,000"
+    ):
+        load_settings(path, environ={})
+
+
+def test_ordinary_aliases_and_long_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(
+        "x: &common {PoolMax: 7}\nPersistence:\n  Postgres:\n    <<: *common\n    PoolMin: 2\n"
+        + "".join(f"host{n}: *common\n" for n in range(1_000))
+    )
+    section = load_settings(path, environ={}).backend_section("scheduler", "Postgres")
+    assert section == {"PoolMax": 7, "PoolMin": 2}
+    monkeypatch.setattr(files, "MOST_NODES", 100)
+    # Without aliases the length of the file is the limit.
+    path.write_text("host: [" + ", ".join(["1"] * 101) + "]\n")
+    load_settings(path, environ={})
+    path.write_text("host: [&one 1, " + ", ".join(["*one"] * 101) + "]\n")
+    with pytest.raises(ConfigurationError, match="more than 100 values"):
+        load_settings(path, environ={})

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 import twinstore_embedded
+from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError, TimeoutExceededError, UnavailableError
 from twinstore_embedded import owners, ports, processes
 from twinstore_embedded.appsettings import write_appsettings
@@ -157,6 +158,34 @@ def test_settings_keep_what_else_is_in_the_file(tmp_path: Path) -> None:
             },
         },
     }
+
+
+def test_settings_keep_what_the_user_has_set_for_a_driver(tmp_path: Path) -> None:
+    path = tmp_path / "appsettings.json"
+    path.write_bytes(
+        b'{"persistence": {"postgres": {"PoolMax": 33, "connectionString": "old"},'
+        b' "MONGO": {"Validators": false}}}'
+    )
+    for _ in range(2):
+        write_appsettings(tmp_path, MongoServer(tmp_path, 27017, 1, replica_set=True), postgres(tmp_path))
+    section = orjson.loads(path.read_bytes())["persistence"]
+    # Each key as the user has spelled it: settings ignore case, and refuse a key that is there twice.
+    assert section["postgres"] == {
+        "PoolMax": 33,
+        "connectionString": "postgresql://twinstore_app:s3cret@127.0.0.1:5432/twinstore",
+        "OwnerConnectionString": "postgresql://twinstore_owner:s3cret@127.0.0.1:5432/twinstore",
+    }
+    assert section["MONGO"]["Validators"] is False
+    assert "Postgres" not in section
+    assert load_settings(path, environ={}).backend_section("scheduler", "Postgres")["PoolMax"] == 33
+
+
+def test_a_section_of_a_driver_that_is_no_object_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "appsettings.json"
+    path.write_bytes(b'{"Persistence": {"Postgres": 5}}')
+    with pytest.raises(ConfigurationError, match=str(path)):
+        write_appsettings(tmp_path, None, postgres(tmp_path))
+    assert path.read_bytes() == b'{"Persistence": {"Postgres": 5}}'
 
 
 def test_postgres_alone_becomes_the_store(tmp_path: Path) -> None:

@@ -132,6 +132,16 @@ def test_a_missing_table_names_the_command_that_creates_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("error", "remedy"),
+    [(pg.IdleSessionTimeout("x"), "lease"), (pg.IdleInTransactionSessionTimeout("x"), "end it sooner")],
+)
+def test_a_connection_that_was_idle_is_not_told_to_be_quicker(error: psycopg.Error, remedy: str) -> None:
+    message = translate(error).message
+    assert remedy in message
+    assert "StatementTimeoutMs" not in message
+
+
+@pytest.mark.parametrize(
     ("constraint", "part"),
     [
         ("schedules_pkey", "id 'k'"),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 import psycopg
 import pydantic
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 from pydantic.alias_generators import to_pascal
 
@@ -168,16 +167,16 @@ def test_own_options_of_a_connection_string_are_kept() -> None:
     target = target_of(
         SecretStr("host=h options='-c work_mem=8MB'"), PostgresSettings(statement_timeout_ms=7), purpose="x"
     )
-    assert "work_mem=8MB" in target.conninfo
-    assert "statement_timeout=7" in target.conninfo
-    assert "TimeZone=UTC" in target.conninfo
+    assert "work_mem=8MB" in target.conninfo.get_secret_value()
+    assert "statement_timeout=7" in target.conninfo.get_secret_value()
+    assert "TimeZone=UTC" in target.conninfo.get_secret_value()
 
 
 def test_to_a_transaction_pooler_no_option_is_sent() -> None:
     settings = PostgresSettings(transaction_pooler=True)
     target = target_of(SecretStr(URL), settings, purpose="x", route=Route.POOLER)
     # Empty and not absent: libpq would take what PGOPTIONS says.
-    assert conninfo_to_dict(target.conninfo)["options"] == ""
+    assert target.parts["options"] == ""
 
 
 @pytest.mark.parametrize(
@@ -197,7 +196,7 @@ def test_what_goes_past_the_pool_takes_the_nearest_address(given: dict[str, obje
     own = given.pop("own", None)
     settings = PostgresSettings.model_validate(given)
     target = direct_target(LOCKS, settings, None if own is None else SecretStr(str(own)))
-    assert conninfo_to_dict(target.conninfo)["host"] == wanted
+    assert target.parts["host"] == wanted
 
 
 def test_modules_with_different_ways_to_the_server_share_no_pool() -> None:
@@ -226,3 +225,25 @@ def test_the_setting_is_taken_for_one_module_alone(key: str) -> None:
     assert isinstance(settings, PostgresSettings)
     secret = getattr(settings, key)
     assert (secret.get_secret_value(), settings.transaction_pooler) == ("host=own", True)
+
+
+def test_a_peer_that_is_gone_is_noticed_unless_the_connection_string_says_otherwise() -> None:
+    ours = target_of(SecretStr("host=h"), PostgresSettings(), purpose="x").conninfo
+    assert {
+        "keepalives_idle=30",
+        "keepalives_interval=10",
+        "keepalives_count=3",
+        "tcp_user_timeout=30000",
+    } <= {*ours.get_secret_value().split()}
+    given = "host=h keepalives_idle=7 tcp_user_timeout=0 connect_timeout=3"
+    theirs = target_of(SecretStr(given), PostgresSettings(), purpose="x").conninfo.get_secret_value().split()
+    assert {"keepalives_idle=7", "tcp_user_timeout=0", "connect_timeout=3", "keepalives_count=3"} <= {*theirs}
+
+
+def test_a_round_trip_lasts_a_little_longer_than_a_statement_or_for_ever() -> None:
+    def limit(timeout: int) -> float | None:
+        settings = PostgresSettings(statement_timeout_ms=timeout)
+        return target_of(SecretStr("host=h"), settings, purpose="x").limit
+
+    assert limit(2000) == 7
+    assert limit(0) is None

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from time import process_time
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinstore.redaction import is_secret_key, mask_secret_url, mentions_secret, secrets_in
+from tests.unit.redaction_before import masked_before
+from twinstore.redaction import is_secret_key, mask_secret_url, mentions_secret, secret_places, secrets_in
 
 PASSWORDS = st.text(
     st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1, max_size=12
@@ -104,6 +106,93 @@ def test_a_key_that_announces_a_secret_is_recognised(name: str) -> None:
 @pytest.mark.parametrize("name", ["PoolMax", "Database", "RunRetentionDays", "ConnectionString"])
 def test_an_ordinary_key_is_not(name: str) -> None:
     assert not is_secret_key(name)
+
+
+# What the rules look at, so that short texts of it meet all of them, also half and inside each other.
+PIECES = st.sampled_from(
+    [
+        *("password", "token", "api_key", "x-secret-y", "authMechanismProperties", "user", "h"),
+        *(
+            "://",
+            ":",
+            "@",
+            "=",
+            " = ",
+            "?",
+            "&",
+            ";",
+            "/",
+            "'",
+            '"',
+            "''",
+            '""',
+            "\\",
+            "\\'",
+            " ",
+            "\n",
+            "[",
+            "#",
+        ),
+        *("5432", "s3cret", "\u0131", "K"),
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(PIECES, max_size=24).map("".join))
+def test_nothing_is_masked_less_than_by_the_patterns_alone(text: str) -> None:
+    masked = {place for start, end in secret_places(text) for place in range(start, end)}
+    assert masked_before(text) <= masked
+
+
+# Each was quadratic or worse: keys without an end, keys inside values, values of every kind without an end.
+GROWING = {
+    "one word": "a",
+    "a word that announces a secret": "password",
+    "words with dashes": "secret-",
+    "assignments in each other": "secret=",
+    "assignments with blanks": "secret = ",
+    "quotes in each other": "secret='",
+    "both quotes": "secret='x\"token=\"y'",
+    "doubled quotes": "secret='x''",
+    "escapes": "secret=\\",
+    "a query": "?secret=",
+    "semicolons": "secret=x;",
+    "schemes": "://a:",
+    "schemes and users": "://a:b@",
+    "ports": "://:1",
+    "digits": "1",
+    "colons": ":",
+    "blanks": " ",
+    "mechanisms": "authMechanismProperties",
+}
+
+
+@pytest.mark.parametrize("tail", ["", ";@", "'\\"])
+@pytest.mark.parametrize("piece", GROWING.values(), ids=GROWING)
+def test_the_price_grows_with_the_length_alone(piece: str, tail: str) -> None:
+    short, long = ((piece * (size // len(piece) + 1))[:size] + tail for size in (5_000, 100_000))
+    least = 0.001  # below that the clock says little
+    before = max(spent_on(short), least)
+    # Twenty times the length; quadratic would be four hundred times the price.
+    assert spent_on(long) < 100 * before
+
+
+def test_a_megabyte_takes_a_moment() -> None:
+    for name in ("a word that announces a secret", "assignments in each other", "escapes"):
+        piece = GROWING[name]
+        assert spent_on(piece * (1_000_000 // len(piece)), times=1) < 5
+
+
+def spent_on(text: str, times: int = 3) -> float:
+    """Return the seconds of this process that it takes to mask a text, the shortest of some attempts."""
+    found: list[float] = []
+    for _ in range(times):
+        start = process_time()
+        mask_secret_url(text)
+        secrets_in(text)
+        found.append(process_time() - start)
+    return min(found)
 
 
 def assert_gone(text: str, password: str) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
@@ -15,7 +16,9 @@ from twinstore.documents import DocumentAccess, DocumentRow, sort_key
 from twinstore.documents.steps import OneUnit
 from twinstore.forks import ending
 from twinstore.query import label_of_value
+from twinstore.repository import PURGE
 from twinstore_filesystem.errors import DRIVER
+from twinstore_filesystem.purging import purge
 from twinstore_filesystem.rows import decoded_row
 from twinstore_filesystem.unit import FileUnit
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from twinstore.query import Query
     from twinstore.scope import Scope
     from twinstore.tenancy import Tenants
+    from twinstore_filesystem.unit import Files
 
 __all__ = ["FilesystemAccess"]
 
@@ -40,16 +44,18 @@ M = TypeVar("M", bound=CanonicalModel)
 class FilesystemAccess(DocumentAccess):
     """Implements :class:`~twinstore.access.Access`; a call that writes one file is all or nothing."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # what a backend hands to its access
         self,
         steps: Steps,
         scope: Scope,
         entities: Sequence[Entity],
         begin: Callable[[], DocumentUnit],
         capabilities: Capabilities,
+        files: Files,
     ) -> None:
-        """Take the way to the files, what opens a unit, and what the driver can do."""
+        """Take the way to the files, what opens a unit, what the driver can do, and the files."""
         super().__init__(steps, scope, entities, begin, DRIVER)
+        self._files = files
         self._capabilities = capabilities
 
     @override
@@ -68,6 +74,13 @@ class FilesystemAccess(DocumentAccess):
         every = replace(query, after=None)
         return self._steps.take(lambda unit: counted(unit, entity, every, by))
 
+    @override
+    def special(self, operation: str) -> Callable[..., object] | None:
+        # Within a unit its files are locked and partly staged, so that there it goes the general way.
+        if operation != PURGE or self._steps.in_unit:
+            return None
+        return partial(purge, self._files, self._steps, self._entities)
+
     @contextmanager
     @override
     def unit(self, scope: Tenants, *, atomic: bool = True) -> Generator[Access]:
@@ -79,7 +92,9 @@ class FilesystemAccess(DocumentAccess):
         unit = self._begin()
         with ending(unit.rollback):
             steps = OneUnit(unit)
-            yield FilesystemAccess(steps, self._scope, self._entities, self._begin, self._capabilities)
+            yield FilesystemAccess(
+                steps, self._scope, self._entities, self._begin, self._capabilities, self._files
+            )
             unit.commit()
 
     @override

@@ -124,7 +124,7 @@ class FilesystemBackend(AccessBackend[R], ModuleBackend[R]):
     def access_by(self, steps: Steps, scope: Scope) -> FilesystemAccess:
         """Return an access that takes its steps in some units."""
         entities = self._module.catalog.entities
-        return FilesystemAccess(steps, scope, entities, self.begin, self.capabilities)
+        return FilesystemAccess(steps, scope, entities, self.begin, self.capabilities, self._files)
 
 
 def open_backend(request: OpenRequest) -> FilesystemBackend[object]:

@@ -14,7 +14,7 @@ from typing_extensions import override
 from twinstore.canonical import undecodable
 from twinstore.catalog import TenancyKind
 from twinstore.documents import DocumentRow, DocumentUnit
-from twinstore.documents.selection import first_rows, follows, is_true
+from twinstore.documents.selection import first_keys, first_rows, follows, is_true
 from twinstore.errors import DocumentDecodeError, Outcome, TwinstoreError, UnavailableError
 from twinstore.query import After, Equals, pinned_key
 from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, admits
@@ -93,6 +93,13 @@ class FileUnit(DocumentUnit):
         if self._is_in_order(entity, query):
             return [row for row, _ in zip(rows, range(query.limit + 1), strict=False)]
         return first_rows(rows, query.order, query.limit + 1)
+
+    @override
+    def keys(self, entity: Entity, query: Query) -> list[Key]:
+        rows = self.matching(entity, query)
+        if self._is_in_order(entity, query):
+            return [row.key for row, _ in zip(rows, range(query.limit), strict=False)]
+        return first_keys(rows, query.order, query.limit)
 
     @override
     def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[DocumentRow]:

@@ -28,7 +28,7 @@ from twinstore_mongo.counters import next_number
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.marking import can_set, mark
 from twinstore_mongo.parents import check_parent
-from twinstore_mongo.reading import count, many, one, page
+from twinstore_mongo.reading import count, keys, many, one, page
 from twinstore_mongo.removing import remove
 from twinstore_mongo.writes import overwrite
 
@@ -91,6 +91,11 @@ class MongoAccess(AccessDefaults, Access):
     @contained
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
         return count(self.context, entity, query, by)
+
+    @override
+    @contained
+    def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:
+        return keys(self.context, entity, query)
 
     @override
     @contained

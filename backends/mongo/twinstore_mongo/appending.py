@@ -20,20 +20,18 @@ from twinstore.retrying import repeat
 from twinstore_mongo.changing import apply
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import filter_of, merged, owned_by
-from twinstore_mongo.derive import VERSION
+from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.single_change import find_and_change
 from twinstore_mongo.writes import insert_several
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from twinstore.access import Ref
     from twinstore.catalog import Entity
     from twinstore_mongo.access import MongoAccess
     from twinstore_mongo.context import RepositoryContext
 
-    Hold = Callable[[RepositoryContext, Ref], Row[Any] | None]
+    Hold = Callable[[RepositoryContext, Ref], bool]
 
 __all__ = ["append"]
 
@@ -70,7 +68,7 @@ def attempt(
     here to the commit. Everything is decided before anything is inserted, so that a refusal leaves the
     transaction of a caller as it was.
     """
-    if hold(access.context, parent) is None:
+    if not hold(access.context, parent):
         raise not_found(parent.entity, key_text_of(parent), DRIVER)
     keys = keys_of(entity, rows)
     found = access.find(entity, parent.scope, keys) if keys else ()
@@ -82,14 +80,16 @@ def attempt(
     return appended
 
 
-def rewritten(context: RepositoryContext, parent: Ref) -> Row[Any] | None:
-    """Read the parent and write it as it is; return it."""
+def rewritten(context: RepositoryContext, parent: Ref) -> bool:
+    """Read the parent and write it as it is; return whether it is there."""
     (held,) = apply(context, [parent], lambda found, _: found)
-    return held
+    return held is not None
 
 
-def counted(context: RepositoryContext, parent: Ref) -> Row[Any] | None:
-    """Count a change of the parent, and return it: one round trip instead of two.
+def counted(context: RepositoryContext, parent: Ref) -> bool:
+    """Count a change of the parent, and return whether it is there: one round trip instead of two.
+
+    Of the parent only the key comes back: it may be large, and nothing of it matters to its log.
 
     Raises:
         UntouchableError: it was written by somebody else, in a form that the validator refuses.
@@ -99,11 +99,10 @@ def counted(context: RepositoryContext, parent: Ref) -> Row[Any] | None:
     with context.writing(parent.entity, parent.key):
         collection = context.untyped(parent.entity)
         try:
-            document = find_and_change(
-                collection, condition, {"$inc": {VERSION: Int64(1)}}, session=context.session
-            )
+            change = {"$inc": {VERSION: Int64(1)}}
+            found = find_and_change(collection, condition, change, session=context.session, fields=(ID,))
         except OperationFailure as error:
             if error.code == DOCUMENT_VALIDATION_FAILURE:
                 raise UntouchableError from error
             raise
-    return None if document is None else codec.decode(document)
+    return found is not None

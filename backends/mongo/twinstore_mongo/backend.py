@@ -40,6 +40,7 @@ __all__ = ["MongoBackend", "open_backend"]
 R = TypeVar("R")
 
 LEAST_SECONDS: Final = 0.001
+READY_MS: Final = 5000
 
 
 class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
@@ -153,7 +154,9 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
             ) from error
 
     def _look(self, store: OpenDatabase) -> None:
-        with translating(store.where.reading), store.limited():
+        # A server that is silent is told as soon as one that cannot be found.
+        seconds = (store.where.timeout_ms or READY_MS) / 1000
+        with translating(store.where.reading), pymongo.timeout(seconds), store.limited():
             store.client.server_info()
         self._initializer.check_applied()
 

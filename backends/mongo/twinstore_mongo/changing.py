@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from twinstore.access import Row
+from twinstore.access import Row, UniqueKey
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import ConcurrencyError, DuplicateError
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
 from twinstore_mongo.parents import check_parent
-from twinstore_mongo.reading import one
+from twinstore_mongo.reading import one, several
 from twinstore_mongo.writes import insert, rival, swap
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def apply(context: RepositoryContext, refs: Sequence[Ref], rule: Rule) -> Rows:
     Raises:
         ConcurrencyError: another writer was faster.
     """
-    found = [one(context, ref.entity, ref.scope, ref.key) for ref in refs]
+    found = documents_of(context, refs)
     before: Rows = tuple(
         None if document is None else codec_of(ref.entity).decode(document)
         for ref, document in zip(refs, found, strict=True)
@@ -77,6 +77,22 @@ def apply(context: RepositoryContext, refs: Sequence[Ref], rule: Rule) -> Rows:
         if new is not None:
             write(context, ref, document, old, new, held)
     return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
+
+
+def documents_of(context: RepositoryContext, refs: Sequence[Ref]) -> list[Document | None]:
+    """Return the document of each ref; those of one entity come in one round trip."""
+    if len(refs) == 1:
+        return [one(context, refs[0].entity, refs[0].scope, refs[0].key)]
+    alike: dict[tuple[Entity, Tenants, str], list[int]] = {}
+    for place, ref in enumerate(refs):
+        kind = ref.key.index.name if isinstance(ref.key, UniqueKey) else ""
+        alike.setdefault((ref.entity, ref.scope, kind), []).append(place)
+    found: list[Document | None] = [None] * len(refs)
+    for (entity, scope, _), places in alike.items():
+        documents = several(context, entity, scope, [refs[place].key for place in places])
+        for place, document in zip(places, documents, strict=True):
+            found[place] = document
+    return found
 
 
 def depth_of(item: tuple[Ref, *tuple[object, ...]]) -> int:

@@ -21,14 +21,18 @@ from typing_extensions import override
 from twinstore.attempts import SharedAttempt
 from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
+from twinstore.forgetting import without_locals
 from twinstore.forks import Renewable, renew_in_child
+from twinstore.redaction import digest_of_secret
+from twinstore.servicelog import note_connected
 from twinstore_mongo.abandoned import Losses, try_end_abandoned
+from twinstore_mongo.clients import CALL_TIMEOUT_MS, checked_client, hosts_of, new_client, url_of
 from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.concurrency import calls_at_once
 from twinstore_mongo.contained import contained
+from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
-from twinstore_mongo.shared_database import check_collections
-from twinstore_mongo.steady_pool import SteadyPool
+from twinstore_mongo.shared_database import check_collections, check_module
 from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
@@ -59,8 +63,6 @@ Client: TypeAlias = "MongoClient[Document]"
 # A type of its own, because the two kinds of collections look alike and give other instants.
 Untyped = NewType("Untyped", "Collection[Document]")
 
-# As long as a statement may take on PostgreSQL by default, so that the switch changes no limit.
-CALL_TIMEOUT_MS: Final = 30_000
 # Building an index takes as long as it takes; a day would be a sign of trouble.
 INDEX_SECONDS: Final = 86_400
 UNLIMITED: Final = nullcontext()
@@ -209,7 +211,16 @@ class Connection(Renewable):
                     f"{entity.name} below Collections from the settings of MongoDB.",
                     driver=DRIVER,
                 )
-        check_collections({entity.name: self.collection_name(entity) for entity in entities})
+        names = {entity.name: self.collection_name(entity) for entity in entities}
+        check_collections(names)
+        if entities:
+            check_module(names, entities[0].module, self._open_modules())
+
+    def _open_modules(self) -> dict[str, frozenset[str]]:
+        """Return the collections of the modules that this storage has open in the database, by module."""
+        server = digest_of_secret(self._settings.connection_string) or id(self._settings.client)
+        place = (DRIVER, "collections", server, self._settings.database)
+        return self._resources.share(place, dict[str, frozenset[str]], lambda _: None, renews_itself=True)
 
     def collection_name(self, entity: Entity) -> str:
         """Return the name of the collection of an entity; the settings may replace what has a setting."""
@@ -220,7 +231,7 @@ class Connection(Renewable):
     @property
     def concurrency(self) -> int:
         """How many calls the client can serve at the same time; it is not opened for that."""
-        return calls_at_once(self._settings.client, self._url)
+        return calls_at_once(self._settings.client, url_of(self._settings))
 
     @property
     def validators(self) -> bool:
@@ -239,6 +250,7 @@ class Connection(Renewable):
         """Forget the store; the client belongs to the shared resources or to the caller."""
         self._store = None
 
+    @without_locals
     def _open(self) -> OpenDatabase:
         where = Where(timeout_ms=self._settings.server_selection_timeout_ms)
         try:
@@ -246,11 +258,14 @@ class Connection(Renewable):
             client = self._client()
             # What the connection string says wins over the settings.
             waited = round(1000 * client.options.server_selection_timeout)
-            where = replace(where, hosts=hosts_of(client, self._url), timeout_ms=waited)
+            where = replace(where, hosts=hosts_of(client, self._settings), timeout_ms=waited)
             return probed(client, name, where, allow_standalone=self._settings.allow_standalone)
         except CLIENT_ERRORS as error:
             if not isinstance(error, InvalidURI):
                 raise translate(error, where) from error
+        except OSError as error:
+            # The client reads the files of TLS when it is made; what it does on the network it raises itself.
+            raise unreadable_file(error, where) from error
         except ValueError:
             # The port, or an option of the connection string, is none.
             pass
@@ -258,13 +273,9 @@ class Connection(Renewable):
         withheld = InvalidURI("withheld, because it may quote a part of the password")
         raise translate(withheld, where) from withheld
 
-    @property
-    def _url(self) -> str | None:
-        secret = self._settings.connection_string
-        return None if secret is None else secret.get_secret_value()
-
     def _database_name(self) -> str:
-        name = self._settings.database or (self._url and parse_uri(self._url)["database"])
+        secret = self._settings.connection_string
+        name = self._settings.database or (secret and parse_uri(secret.get_secret_value())["database"])
         if not name:
             raise ConfigurationError(
                 "No MongoDB database is named; set Persistence:Mongo:Database, or put its name behind the "
@@ -276,39 +287,12 @@ class Connection(Renewable):
     def _client(self) -> Client:
         if self._settings.client is not None:
             return checked_client(self._settings.client)
-        url, selection = self._url or "", self._settings.server_selection_timeout_ms
-        return self._resources.share(
-            (DRIVER, url, selection), lambda: new_client(url, selection), MongoClient.close
+        key = (
+            DRIVER,
+            digest_of_secret(self._settings.connection_string),
+            self._settings.server_selection_timeout_ms,
         )
-
-
-def checked_client(client: object) -> Client:
-    """Return a client of the caller.
-
-    Raises:
-        ConfigurationError: it is another object, such as the client of pymongo for asyncio.
-    """
-    if isinstance(client, MongoClient):
-        return client
-    kind = type(client)
-    raise ConfigurationError(
-        f"Client is a {kind.__module__}.{kind.__qualname__}; pass a pymongo.MongoClient.", driver=DRIVER
-    )
-
-
-def new_client(url: str, selection_ms: int) -> Client:
-    """Return a client whose every call is bounded in time; what the connection string says wins."""
-    given = {name.lower() for name in parse_uri(url)["options"]}
-    defaults: dict[str, Any] = {
-        "appname": "twinstore",
-        "timeoutMS": CALL_TIMEOUT_MS,
-        "serverSelectionTimeoutMS": selection_ms,
-        "connectTimeoutMS": selection_ms,
-        "retryWrites": True,
-        "retryReads": True,
-        "_pool_class": SteadyPool,
-    }
-    return MongoClient(url, **{name: value for name, value in defaults.items() if name.lower() not in given})
+        return self._resources.share(key, partial(new_client, self._settings), MongoClient.close)
 
 
 def untyped(collection: Collection[Document]) -> Untyped:
@@ -326,16 +310,6 @@ def open_database(client: Client, name: str) -> Database[Document]:
         write_concern=MAJORITY_WRITE,
         read_concern=MAJORITY_READ,
     )
-
-
-def hosts_of(client: Client, url: str | None) -> str:
-    """Return ``host:port`` of every seed, without user and password."""
-    if url is not None:
-        return ",".join(
-            host if port is None else f"{host}:{port}" for host, port in parse_uri(url)["nodelist"]
-        )
-    address = client.address
-    return f"{address[0]}:{address[1]}" if address else ""
 
 
 @contained
@@ -367,6 +341,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
         largest_document_bytes=hello["maxBsonObjectSize"],
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )
+    note_connected(DRIVER, capabilities.server_version, name, where.hosts)
     return opened(client, database, capabilities, where)
 
 

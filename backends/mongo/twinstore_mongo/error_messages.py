@@ -34,6 +34,26 @@ STANDALONE_REMEDY: Final = (
     "Start mongod with --replSet NAME and run rs.initiate() once, or set AllowStandalone to do without "
     "transactions and sessions."
 )
+# Of a server that is away, or comes and goes.
+AWAY: Final = ("refused", "timed out", "reset by peer", "Name or service not known", "connection closed")
+# The first match decides: each failed check of a certificate says the last one too.
+TLS_PROBLEMS: Final = {
+    "Hostname mismatch": (
+        "its certificate is for another host; connect by a name that stands in the certificate."
+    ),
+    "IP address mismatch": (
+        "its certificate is for another address; connect by a name that stands in the certificate."
+    ),
+    "certificate has expired": "its certificate has expired; renew it on the server.",
+    "certificate is not yet valid": "its certificate is not valid yet; look at the clocks of both hosts.",
+    "certificate verify failed": (
+        "its certificate is signed by nobody who is trusted here; give the authority as tlsCAFile in the "
+        "connection string."
+    ),
+    "WRONG_VERSION_NUMBER": (
+        "it does not speak TLS; take tls=true out of the connection string, or switch TLS on there."
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +118,8 @@ def unavailable(error: Exception, where: Where) -> TwinstoreError:
 
 def unreachable(error: Exception, where: Where) -> TwinstoreError:
     """No suitable server was found, so nothing was sent."""
-    del error
+    if (problem := untrusted(str(error))) is not None:
+        return ConfigurationError(f"{where.server} cannot be used: {problem}", **where.location)
     within = f" within {where.timeout_ms} ms" if where.timeout_ms else ""
     return TimeoutExceededError(
         f"No usable server of {where.server} answered{within}; check that it runs and has a primary, and "
@@ -106,6 +127,16 @@ def unreachable(error: Exception, where: Where) -> TwinstoreError:
         outcome=Outcome.NOT_APPLIED,
         **where.location,
     )
+
+
+def untrusted(text: str) -> str | None:
+    """Return why TLS fails with every server that was found, ``None`` where waiting may help.
+
+    The client tells a certificate from a server that is away in its text alone.
+    """
+    if any(words in text for words in AWAY):
+        return None
+    return next((problem for words, problem in TLS_PROBLEMS.items() if words in text), None)
 
 
 def pool_exhausted(error: Exception, where: Where) -> TwinstoreError:
@@ -190,6 +221,17 @@ def too_large(error: Exception, where: Where) -> TwinstoreError:
     )
 
 
+def too_much(error: Exception, where: Where) -> TwinstoreError:
+    """A transaction has written more than the server can take back."""
+    del error
+    return ValidationError(
+        f"One unit of work has written more than {where.server} takes in a transaction, at {where.subject}; "
+        "nothing was written. Write less in one unit, or give the server more cache "
+        "(storage.wiredTiger.engineConfig.cacheSizeGB).",
+        **where.location,
+    )
+
+
 def unencodable(error: Exception, where: Where) -> TwinstoreError:
     """A value has no BSON form."""
     return ValidationError(
@@ -213,6 +255,25 @@ def bad_uri(error: Exception, where: Where) -> TwinstoreError:
         "The MongoDB connection string is malformed; write mongodb://user@host:27017/database, with a colon "
         "and the password behind the user, and percent-encode special characters of both. "
         "Its port is a number, and its options are those of MongoDB.",
+        **where.location,
+    )
+
+
+def unreadable_file(error: OSError, where: Where) -> TwinstoreError:
+    """A file of TLS that the connection string names is not there, or may not be read."""
+    return ConfigurationError(
+        f"A file that the MongoDB connection string names cannot be read ({error.filename or 'unnamed'}: "
+        f"{error.strerror or type(error).__name__}); correct tlsCAFile, tlsCertificateKeyFile or tlsCRLFile.",
+        **where.location,
+    )
+
+
+def unstorable(error: Exception, where: Where) -> TwinstoreError:
+    """The server stores no such name or value."""
+    details: Mapping[str, Any] = getattr(error, "details", None) or {}
+    name = details.get("codeName") or f"code {getattr(error, 'code', None)}"
+    return ValidationError(
+        f"{where.subject} holds a name or a value that {where.server} does not store ({name}); change it.",
         **where.location,
     )
 

@@ -13,6 +13,7 @@ from gridfs import errors as gridfs_errors
 from pymongo import errors
 
 from twinstore.errors import ConcurrencyError, DuplicateError, TwinstoreError, UnavailableError
+from twinstore.servicelog import note_lost
 from twinstore_mongo import error_messages
 from twinstore_mongo.error_messages import DRIVER, ID_INDEX, STANDALONE_REMEDY, Where, violated_index
 
@@ -49,7 +50,8 @@ def translate(error: Exception, where: Where) -> TwinstoreError:
         return error_messages.concurrency(error, where)
     for kind in type(error).__mro__:
         if kind in MAPPING:
-            return MAPPING[kind](error, where)
+            away = isinstance(error, errors.ServerSelectionTimeoutError)
+            return note_lost(MAPPING[kind](error, where), no_server=away)
     return error_messages.unexpected(error, where)
 
 
@@ -70,8 +72,13 @@ CODES: Final[dict[int, Translation]] = {
     18: error_messages.rejected_login,  # AuthenticationFailed
     20: error_messages.no_transactions,  # IllegalOperation: transaction numbers need a replica set
     24: error_messages.concurrency,  # LockTimeout
+    22: error_messages.unstorable,  # InvalidBSON
     43: error_messages.unavailable,  # CursorNotFound: forgotten by the server, for instance after a failover
     50: error_messages.timed_out,  # MaxTimeMSExpired
+    52: error_messages.unstorable,  # DollarPrefixedFieldName
+    55: error_messages.unstorable,  # InvalidDBRef
+    56: error_messages.unstorable,  # EmptyFieldName
+    57: error_messages.unstorable,  # DottedFieldName
     64: error_messages.unacknowledged,  # WriteConcernTimeout: members lag behind
     79: error_messages.bad_settings,  # UnknownReplWriteConcern
     89: error_messages.timed_out,  # NetworkTimeout
@@ -85,9 +92,10 @@ CODES: Final[dict[int, Translation]] = {
     239: error_messages.lost_history,  # SnapshotTooOld
     246: error_messages.concurrency,  # SnapshotUnavailable
     251: error_messages.concurrency,  # NoSuchTransaction
-    257: error_messages.too_large,  # TransactionTooLarge
+    257: error_messages.too_much,  # TransactionTooLarge
     262: error_messages.timed_out,  # ExceededTimeLimit
     290: error_messages.concurrency,  # TransactionExceededLifetimeLimitSeconds
+    388: error_messages.too_much,  # TransactionTooLargeForCache
     8000: error_messages.rejected_login,  # AtlasError
     9001: error_messages.unavailable,  # SocketException
     10107: error_messages.refused_write,  # NotWritablePrimary

@@ -20,7 +20,7 @@ from twinstore_mongo.errors import DRIVER, loggable
 from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import timedelta
 
     from pymongo.collection import Collection
@@ -34,20 +34,29 @@ log = logging.getLogger("twinstore.mongo")
 LOCK_ID: Final = "_migration_lock"
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
+# A renewal may come late by four fifths of the lease: under load, or while a primary is elected.
+RENEWALS: Final = 5
 
 
 @dataclass(slots=True)
 class MigrationLease:
-    """The lease document: owner, fence and expiry. ``lost`` is set when a renewal failed."""
+    """The lease document: owner, fence and expiry.
+
+    ``lost`` is set when the server has given it to somebody else, or could have; ``until`` is the instant of
+    ``clock`` to which it certainly lasts.
+    """
 
     collection: Collection[Document]
     duration: timedelta
     holder: str
     fence: int = 0
     lost: bool = False
+    until: float = 0.0
+    clock: Callable[[], float] = time.monotonic
 
     def try_acquire(self) -> bool:
         """Take the lease if nobody holds it."""
+        asked = self.clock()
         free = {"$expr": {"$lte": [{"$ifNull": ["$expiresAt", "$$NOW"]}, "$$NOW"]}}
         taken = {
             # Without $literal, a name of a host that begins with a dollar sign would be read as a field.
@@ -58,17 +67,22 @@ class MigrationLease:
         }
         document = find_and_change(untyped(self.collection), {"_id": LOCK_ID, **free}, [{"$set": taken}])
         self.fence = document["fence"] if document else 0
+        self.until = asked + self.duration.total_seconds()
         return document is not None
 
     def renew(self) -> None:
         """Extend the lease, or note that it is lost."""
+        # The server counts from when it is asked, so from here it lasts at least as long.
+        asked = self.clock()
         pipeline = [{"$set": {"expiresAt": expiry(self.duration)}}]
         try:
             self.lost = self.collection.update_one(self._mine, pipeline).matched_count == 0
         except PyMongoError as error:
-            # In the thread that renews there is nobody to raise it to; the migration stops at its next step.
+            # In the thread that renews there is nobody to raise it to. The next renewal may succeed; where
+            # none does in time, the migration stops at its next step.
             log.warning("The migration lease could not be renewed (%s).", loggable(error))
-            self.lost = True
+        else:
+            self.until = asked + self.duration.total_seconds()
 
     def release(self) -> None:
         """Let the next one in; does nothing when the lease is lost already."""
@@ -79,8 +93,11 @@ class MigrationLease:
             log.debug("The migration lease could not be released (%s); it runs out.", loggable(error))
 
     def check(self) -> None:
-        """Raise ``MigrationError`` when another process may be migrating by now."""
-        if self.lost:
+        """Raise ``MigrationError`` when another process may be migrating by now.
+
+        Also in a process that was stopped for longer than the lease, and has renewed nothing since.
+        """
+        if self.lost or self.clock() >= self.until:
             raise MigrationError(
                 "The migration lease was lost to another process or to a lost connection; "
                 "run the migration again.",
@@ -102,7 +119,7 @@ def expiry(duration: timedelta) -> dict[str, Any]:
 def holding(
     collection: Collection[Document], *, duration: timedelta, patience: timedelta
 ) -> Iterator[MigrationLease]:
-    """Hold the lease for the length of the block, renewing it at a third of its duration.
+    """Hold the lease for the length of the block, renewing it several times in its duration.
 
     Raises:
         MigrationError: another process held it for longer than ``patience``.
@@ -141,6 +158,5 @@ def wait_for(lease: MigrationLease, patience: timedelta) -> None:
 
 def keep_alive(lease: MigrationLease, done: Event) -> None:
     """Renew the lease until the work is done or the lease is lost."""
-    # At a third, so that a renewal may come late by twice that.
-    while not lease.lost and not done.wait(lease.duration.total_seconds() / 3):
+    while not lease.lost and not done.wait(lease.duration.total_seconds() / RENEWALS):
         lease.renew()

@@ -23,13 +23,14 @@ from twinstore.migrations import (
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations, revert_files, revert_of
+from twinstore.servicelog import migrating, note_ready
 from twinstore_mongo.counters import numbering_differences
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
 from twinstore_mongo.reverting import Revert, Reverter
 from twinstore_mongo.schema import Schema
-from twinstore_mongo.shared_database import check_other_modules
+from twinstore_mongo.shared_database import check_other_modules, note_collections
 from twinstore_mongo.special import carry_overs_of
 from twinstore_mongo.steps import RELEASE, AppliedStep, Step, load_steps, whole_collections
 from twinstore_mongo.validators import validator_of
@@ -51,8 +52,9 @@ __all__ = ["LEDGER", "MongoInitializer", "initializer_class"]
 LEDGER: Final = "_migrations"
 # The folder of the migrations of a module that are for this kind of store.
 MIGRATIONS: Final = "mongo"
-# For so long the others wait when a process dies while it is migrating.
-LEASE: Final = timedelta(seconds=30)
+# For so long the others wait when a process dies while it is migrating. A live one renews it meanwhile,
+# however long a step of it takes.
+LEASE: Final = timedelta(seconds=10)
 # Building indexes may take minutes, and a start-up rather waits for them than fails.
 PATIENCE: Final = timedelta(minutes=10)
 
@@ -102,6 +104,7 @@ class MongoInitializer(Initializer, RevertsMigrations):
         return self.catalog.name
 
     @override
+    @migrating
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
@@ -184,6 +187,8 @@ class MongoInitializer(Initializer, RevertsMigrations):
                 module=self.module,
                 driver=DRIVER,
             )
+        level = max((step.name for step in plan.steps), default="none")
+        note_ready(self.module, DRIVER, store.capabilities.server_version, level)
 
     @property
     def _remedy(self) -> str:
@@ -215,6 +220,8 @@ class MongoInitializer(Initializer, RevertsMigrations):
         pending.
         """
         plan = self._plan(store, release=release)
+        if not plan.pending:  # a setting may name another collection than before
+            check_other_modules(store.collection(LEDGER), self.module, plan.steps)
         missing = without_consent(plan.schema.effects(), accept)
         schema = replace(plan.schema, plain=bool(missing))
         seconds = {step.name: self._create(schema, lease, step) for step in plan.pending}
@@ -225,6 +232,7 @@ class MongoInitializer(Initializer, RevertsMigrations):
             raise consent_required(missing, done, module=self.module, driver=DRIVER)
         changes += repaired(schema, lease, guarded=True)
         applied = [step.name for step in plan.pending if self._finish(store, lease, step, seconds[step.name])]
+        note_collections(store.collection(LEDGER), self.module, plan.steps)
         return report(self.module, applied, changes, plan)
 
     def _create(self, schema: Schema, lease: MigrationLease, step: Step) -> float:
@@ -267,7 +275,7 @@ class MongoInitializer(Initializer, RevertsMigrations):
         validators = self._validators() if self.validators else {}
         pending = tuple(step for step in wanted if step.name not in rows)
         if check and pending:
-            check_other_modules(store.collection(LEDGER), self.module, {item.name for item in collections})
+            check_other_modules(store.collection(LEDGER), self.module, wanted)
         return MigrationPlan(tuple(wanted), pending, Schema(store, collections, validators, self.options))
 
     def _reverter(self, store: OpenDatabase, migration: str) -> Reverter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from twinstore.access import Row, UniqueKey
 from twinstore.canonical import CanonicalModel
@@ -15,7 +15,7 @@ from twinstore.shapes import Kind
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import any_of, compiled, filter_of, merged, owned_by
 from twinstore_mongo.index_order_scan import along_index
-from twinstore_mongo.key_order import SIMPLE
+from twinstore_mongo.key_order import SIMPLE, plain_part
 from twinstore_mongo.parents import is_hidden, without_orphans
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document
     from twinstore_mongo.context import RepositoryContext
 
-__all__ = ["count", "many", "one", "page", "rows"]
+__all__ = ["count", "keys", "many", "one", "page", "rows", "several"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -48,6 +48,17 @@ def many(
     context: RepositoryContext, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
 ) -> tuple[Row[M] | None, ...]:
     """Return the rows of some keys, in their order."""
+    decode = codec_of(entity).decode
+    found = several(context, entity, scope, keys)
+    return tuple(None if document is None else decode(document) for document in found)
+
+
+def several(
+    context: RepositoryContext, entity: Entity, scope: Tenants, keys: Sequence[Key | UniqueKey]
+) -> list[Document | None]:
+    """Return the documents of some keys of one kind, in their order."""
+    if len(keys) == 1:
+        return [one(context, entity, scope, keys[0])]
     codec = codec_of(entity)
     condition = merged((any_of(codec, keys), owned_by(codec, scope)))
     with context.reading(entity):
@@ -59,8 +70,7 @@ def many(
         tuple(document.get(name) for name in names): document
         for document in without_orphans(context, entity, scope, found)
     }
-    wanted = [by_key.get(key.values if isinstance(key, UniqueKey) else key) for key in keys]
-    return tuple(None if document is None else codec.decode(document) for document in wanted)
+    return [by_key.get(key.values if isinstance(key, UniqueKey) else key) for key in keys]
 
 
 def page(context: RepositoryContext, entity: Entity[M], query: Query) -> Page[Row[M]]:
@@ -95,6 +105,15 @@ def rows(
             return along_index(find, condition, reading, wanted)
         cursor = find(condition)
         return list((cursor.sort(reading.order) if reading.order else cursor).limit(wanted))
+
+
+def keys(context: RepositoryContext, entity: Entity, query: Query) -> tuple[Key, ...]:
+    """Return the keys of the first documents of a list, those too that cannot be read."""
+    names = codec_of(entity).key
+    found = rows(context, entity, query, query.limit, fields=names)
+    told = (tuple(plain_part(row.get(name)) for name in names) for row in found)
+    # Safe, because what is admitted is one.
+    return tuple(cast("Key", key) for key in told if entity.admits_key(key))
 
 
 def count(context: RepositoryContext, entity: Entity, query: Query, by: str) -> dict[str, int]:

@@ -33,6 +33,7 @@ def find_and_change(
     sort: Sequence[tuple[str, int]] | None = None,
     upsert: bool = False,
     session: ClientSession | None = None,
+    fields: Sequence[str] | None = None,
 ) -> Document | None:
     """Change the first document that satisfies a condition; return it as it is then, ``None`` without one.
 
@@ -43,9 +44,16 @@ def find_and_change(
         sort: which one is the first.
         upsert: insert one where there is none.
         session: of the transaction that this belongs to.
+        fields: what the answer has of the document; all of it where none are named.
     """
     found: Document | None = collection.find_one_and_update(
-        condition, change, sort=sort, upsert=upsert, return_document=ReturnDocument.AFTER, session=session
+        condition,
+        change,
+        projection=None if fields is None else dict.fromkeys(fields, 1),
+        sort=sort,
+        upsert=upsert,
+        return_document=ReturnDocument.AFTER,
+        session=session,
     )
     # Both ways without loss: what the client reads without our types it writes as it was.
     return None if found is None else bson.decode(bson.encode(found), DECODING)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from bson.int64 import Int64
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
+from twinstore.access import UniqueKey
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate, lost_race
 from twinstore_mongo.codec import codec_of, next_version
@@ -18,8 +19,8 @@ from twinstore_mongo.reading import one
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.access import Row, UniqueKey
-    from twinstore.catalog import Entity, Key
+    from twinstore.access import Row
+    from twinstore.catalog import Entity, Index, Key
     from twinstore.errors import DuplicateError, TwinstoreError
     from twinstore.tenancy import Tenants
     from twinstore_mongo.codec import Codec
@@ -119,10 +120,27 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
             else:
                 collection.replace_one(condition, document, upsert=True, session=context.session)
         except DuplicateKeyError as error:
-            index = violated_index(error)
-            refusal = duplicate_of(codec, row, index)
-            of_value = index in codec.uniques
-            raise (refusal if of_value else rival(context, entity, scope, key, refusal)) from error
+            index = codec.uniques.get(violated_index(error) or "")
+            refusal = duplicate_of(codec, row, violated_index(error))
+            if index is None or is_own_value(context, row, entity, scope, index):
+                raise rival(context, entity, scope, key, refusal) from error
+            raise refusal from error
+
+
+def is_own_value(
+    context: RepositoryContext, row: Row[M], entity: Entity[M], scope: Tenants, index: Index
+) -> bool:
+    """Whether the row that has a unique value of this one is the row of its key.
+
+    Then a rival inserted it a moment ago, and the server met the index of the value before that of the key.
+    """
+    values = tuple(entity.value(row.model, row.storage, name) for name in index.names)
+    parts = tuple(value for value in values if isinstance(value, (str, int)))
+    if context.in_transaction or len(parts) < len(values):
+        return False
+    found = one(context, entity, scope, UniqueKey(index, parts))
+    own = filter_of(codec_of(entity), entity.key_of(row.model, row.storage))
+    return found is not None and own.items() <= found.items()
 
 
 def replacement(document: Document, *, versioned: bool) -> list[Document]:

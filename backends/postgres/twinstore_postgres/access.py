@@ -21,7 +21,7 @@ from twinstore.tenancy import ALL_TENANTS
 from twinstore_postgres import statements
 from twinstore_postgres.appending import append
 from twinstore_postgres.changing import change, mark
-from twinstore_postgres.compile import compile_count, compile_query, compile_removal
+from twinstore_postgres.compile import compile_count, compile_keys, compile_query, compile_removal
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.owners import owner_values, scope_kind, setting, view
@@ -89,6 +89,13 @@ class PostgresAccess(AccessDefaults, Access):
         step = compile_count(query, table, by)
         found = self.execution.read(setting(query.scope), Subject(entity), step)
         return {label_of_value(table.wire_value(by, value)): number for value, number in found.rows}
+
+    @override
+    def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:
+        table = table_of(entity)
+        found = self.execution.read(setting(query.scope), Subject(entity), compile_keys(query, table))
+        keys = map(table.key_from, found.rows)
+        return tuple(key for key in keys if entity.admits_key(key))
 
     @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:

@@ -11,7 +11,6 @@ from twinstore.appending import Log, key_text_of, keys_of, sequence_field
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import not_found
 from twinstore_postgres import statements
-from twinstore_postgres.changing import lock_step
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import NOWHERE, Subject
 from twinstore_postgres.owners import owner_values, scope_kind, setting
@@ -48,8 +47,13 @@ def attempt(
     _, key = above.locate(parent.key)
     with execution.unit(setting(parent.scope), Subject(parent.entity, key)) as steps:
         last = (statements.last_number(table, sequence_field(entity)), key)
+        # Its key alone: the parent may be large, and nothing else of it matters to its log.
+        lock = (
+            statements.lock_row_key(above, scope_kind(parent.scope)),
+            (*key, *owner_values(above, parent.scope)),
+        )
         # One round trip, in this order: at READ COMMITTED the number is read after the lock is granted.
-        held, number, stored = steps.run(lock_step(parent), last, stored_step(entity, parent.scope, rows))
+        held, number, stored = steps.run(lock, last, stored_step(entity, parent.scope, rows))
         if held.first is None:
             raise not_found(parent.entity, key_text_of(parent), DRIVER)
         log = Log(entity, DRIVER, map(table.row, stored.rows), lambda: number.rows[0][0])

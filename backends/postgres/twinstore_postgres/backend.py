@@ -70,8 +70,8 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
             ServerConnections.close,
             renews_itself=True,
         )
-        self._server.guard(module.name)
-        self._dedicated = DedicatedConnections(settings, self._server, module.name)
+        self._server.guard(module)
+        self._dedicated = DedicatedConnections(settings, self._server, module)
         self._specials = specials_of(module.name) if request.special else {}
         self._initializer = initializer_class(module)(settings, self._server)
         ledger = LedgerInitializer(settings, self._server)
@@ -154,7 +154,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         if not isinstance(handle, psycopg.Connection):
             raise wrong_handle(handle, "a psycopg.Connection", DRIVER)
         execution = JoinedExecution(
-            handle, scope, UnitState(), self._joined, schema=self._module.name, safe=self._allow_unsafe
+            handle, scope, UnitState(), self._joined, module=self._module, safe=self._allow_unsafe
         )
         return self._access(execution)
 
@@ -170,14 +170,12 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         self._look(seconds, monotonic() + seconds)
 
     def _look(self, seconds: float, end: float | None) -> None:
-        """Look at server, role and schema: ``seconds`` for a connection, until ``end`` for all of it."""
-        with (
-            self._server.connection(seconds) as connection,
-            until(connection, end),
-            translated(outcome=Outcome.NOT_APPLIED),
-            self._server.transport.settled(connection),
-        ):
-            self._initializer.check_applied(connection)
+        """Look at server, role and schema: ``seconds`` for a first answer, until ``end`` for all."""
+        with self._server.connection(seconds) as connection, translated(outcome=Outcome.NOT_APPLIED):
+            with until(connection, monotonic() + seconds if end is None else end):
+                connection.execute("SELECT 1", prepare=False)
+            with until(connection, end), self._server.transport.settled(connection):
+                self._initializer.check_applied(connection)
 
     @override
     def close(self) -> None:

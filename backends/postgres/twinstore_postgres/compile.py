@@ -28,6 +28,7 @@ __all__ = [
     "Compiled",
     "compile_claim",
     "compile_count",
+    "compile_keys",
     "compile_query",
     "compile_removal",
     "literal_condition",
@@ -43,6 +44,7 @@ COMPARISONS: Final[dict[object, sql.SQL]] = {
 UNARY: Final[dict[object, sql.SQL]] = {IsNull: sql.SQL("{} IS NULL"), IsPresent: sql.SQL("{} IS NOT NULL")}
 
 PAGE: Final = "SELECT {columns} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s"
+KEYS: Final = "SELECT {key} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s"
 # Rows that another one is marking are passed over; those that changed meanwhile are judged again.
 CLAIM: Final = f"{PAGE} FOR UPDATE SKIP LOCKED"
 # Each branch comes in the order of an index; the last sort is over one page of each.
@@ -68,6 +70,11 @@ def compile_query(query: Query, table: Table) -> Step:
     if branches:
         return _branched(branches, table, query, query.limit + 1)
     return _statement(PAGE, query, table), [*_parameters(query, table), query.limit + 1]
+
+
+def compile_keys(query: Query, table: Table) -> Step:
+    """Return the statement that reads the keys of the first rows of a list."""
+    return _statement(KEYS, query, table), [*_parameters(query, table), query.limit]
 
 
 def compile_claim(query: Query, table: Table) -> Step:

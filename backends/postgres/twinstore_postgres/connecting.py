@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg import conninfo
+from pydantic import SecretStr
 from typing_extensions import override
 
 from twinstore.errors import (
@@ -21,11 +22,13 @@ from twinstore.errors import (
     TwinstoreError,
     UnavailableError,
 )
+from twinstore.forgetting import without_locals
 from twinstore.forks import OwnProcess, Renewable, renew_in_child
-from twinstore.redaction import mentions_secret
+from twinstore.redaction import mentions_secret, secrets_in
+from twinstore.servicelog import note_lost
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.deadlines import PatientConnection, TimedConnection
-from twinstore_postgres.refusals import code_of_refusal
+from twinstore_postgres.refusals import REFUSALS, code_of_refusal, hide_password
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -59,18 +62,6 @@ SELECT state IS DISTINCT FROM 'idle' AND state IS DISTINCT FROM 'idle in transac
        AND wait_event_type IS DISTINCT FROM 'Client'
   FROM pg_stat_activity WHERE pid = %s
 """
-# The server's answers to a connection that can only be repaired by changing the settings.
-REFUSALS: Final = {
-    "password authentication failed": "Correct the password in the connection string.",
-    "no password supplied": "Add the password to the connection string.",
-    "authentication failed": "Correct the user and password in the connection string.",
-    "no pg_hba.conf entry": "Allow this host, user and database in pg_hba.conf.",
-    "is not permitted to log in": "Give the role the right to log in: ALTER ROLE ... LOGIN.",
-    'role "': "Create the role, or correct the user in the connection string.",
-    'database "': "Create the database, or correct its name in the connection string.",
-    "invalid connection option": "Correct the connection string.",
-    "unrecognized configuration parameter": "Correct the options in the connection string.",
-}
 # The server takes every parameter that libpq knows, so a pooler has said this.
 REFUSED_PARAMETER: Final = "unsupported startup parameter"
 # Some of these also match 'role "' or 'database "', but are transient.
@@ -147,24 +138,36 @@ class Target:
 
     Attributes:
         conninfo: the connection string of libpq, complete.
-        secrets: the texts in it that no message may show.
+        given: the one of the settings, whose secrets may be spelled otherwise.
         route: what stands between.
         limit: the seconds of a round trip on its connections; ``None``: no limit.
     """
 
-    conninfo: str
-    secrets: frozenset[str]
+    conninfo: SecretStr
+    given: SecretStr
     route: Route = Route.ANY
     limit: float | None = None
 
     @property
+    def parts(self) -> dict[str, str | int | None]:
+        """The connection string by keyword, secrets included."""
+        return conninfo.conninfo_to_dict(self.conninfo.get_secret_value())
+
+    @property
+    def database(self) -> str:
+        """The name of the database."""
+        parts = self.parts
+        return str(parts.get("dbname") or parts.get("user") or "")
+
+    @property
     def place(self) -> str:
         """Host and database, without anything secret."""
-        parts = conninfo.conninfo_to_dict(self.conninfo)
+        parts = self.parts
         host = parts.get("host") or parts.get("hostaddr") or "local socket"
         port = f":{parts['port']}" if "port" in parts else ""
-        return f"{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
+        return f"{host}{port}/{self.database}"
 
+    @without_locals
     def connect(self, *, qualified: bool = False, patient: bool = False) -> Connection:
         """Open a connection.
 
@@ -180,7 +183,7 @@ class Target:
         try:
             # Statements come again and again, so each is prepared at its first use, not at the fifth.
             connection = kind.connect(
-                self._without_path.conninfo if qualified else self.conninfo,
+                (self._without_path if qualified else self).conninfo.get_secret_value(),
                 autocommit=True,
                 prepare_threshold=None if self.route is Route.POOLER else 0,
                 limit=self.limit,
@@ -220,7 +223,8 @@ class Target:
         Behind a transaction pooler the process that serves a connection is not known.
         """
         try:
-            with TimedConnection.connect(self.conninfo, autocommit=True, limit=ASK_SECONDS) as other:
+            text = self.conninfo.get_secret_value()
+            with TimedConnection.connect(text, autocommit=True, limit=ASK_SECONDS) as other:
                 found = other.execute(AT_WORK, (process,), prepare=False).fetchone()
         except psycopg.Error as error:
             # A server that has no free slot has said so.
@@ -239,15 +243,19 @@ class Target:
 
     def with_settings(self, **settings: object) -> Target:
         """Return the target of connections with more settings of the server, which win over those before."""
-        options = conninfo.conninfo_to_dict(self.conninfo)["options"]
         more = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        return replace(self, conninfo=conninfo.make_conninfo(self.conninfo, options=f"{options} {more}"))
+        options = f"{self.parts['options']} {more}"
+        return replace(
+            self,
+            conninfo=SecretStr(conninfo.make_conninfo(self.conninfo.get_secret_value(), options=options)),
+        )
 
     def explain(self, error: psycopg.Error) -> TwinstoreError:
         """Return why no connection could be opened."""
         # Of libpq, which repeats the connection string in parts, hence the look for the password.
         text = " ".join(str(error).split())
-        shown = type(error).__name__ if mentions_secret(text, self.secrets) else text
+        secrets = secrets_in(self.conninfo.get_secret_value()) | secrets_in(self.given.get_secret_value())
+        shown = type(error).__name__ if mentions_secret(text, secrets) else text
         message = f"PostgreSQL at {self.place} cannot be used: {shown.rstrip('.?!')}."
         full = is_full(error)
         known = {REFUSED_PARAMETER: self.route.value, **REFUSALS}
@@ -255,9 +263,10 @@ class Target:
         away = full or any(words in text for words in NOT_NOW)
         if remedy is None and not away and _sent_password(error):
             # In the words of another language, or of another release.
-            code = code_of_refusal(self.conninfo, ASK_SECONDS)
+            code = code_of_refusal(self.conninfo.get_secret_value(), ASK_SECONDS)
             full = code is not None and code.startswith(NO_RESOURCES)
             remedy = REFUSALS["authentication failed"] if code is None else remedy_of(code)
+        hide_password(error)
         if remedy is not None or isinstance(error, psycopg.ProgrammingError):
             return ConfigurationError(
                 f"{message} {remedy or 'Correct the connection string.'}", driver=DRIVER
@@ -265,11 +274,8 @@ class Target:
         kind = (
             TimeoutExceededError if isinstance(error, psycopg.errors.ConnectionTimeout) else UnavailableError
         )
-        return kind(
-            f"{message} {'Try again later.' if full else 'Check that the server runs and can be reached.'}",
-            outcome=Outcome.NOT_APPLIED,
-            driver=DRIVER,
-        )
+        advice = "Try again later." if full else "Check that the server runs and can be reached."
+        return note_lost(kind(f"{message} {advice}", outcome=Outcome.NOT_APPLIED, driver=DRIVER))
 
 
 class Sockets(Renewable):
@@ -306,7 +312,8 @@ def check_version(connection: Connection) -> int:
     version = connection.info.server_version
     if version < OLDEST_VERSION:
         raise ConfigurationError(
-            f"PostgreSQL {version // 10000} is too old; use version 14 or newer.", driver=DRIVER
+            f"PostgreSQL {version // 10_000} is too old; use version {OLDEST_VERSION // 10_000} or newer.",
+            driver=DRIVER,
         )
     return version
 

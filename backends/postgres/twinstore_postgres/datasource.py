@@ -80,7 +80,7 @@ class PostgresDataSource:
         spec = load_backend(DRIVER, module=self.module.name)
         settings = load_settings(config).backend_settings(self.module.name, spec)
         self._server = HostConnections(cast("PostgresSettings", settings))
-        self._server.guard(self.module.name)
+        self._server.guard(self.module)
 
     @contextmanager
     def open_connection(self, tenant_id: str) -> Iterator[Connection]:

@@ -25,6 +25,7 @@ from twinstore_postgres.targets import LOCKS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection, Target
     from twinstore_postgres.errors import Subject
@@ -37,14 +38,16 @@ __all__ = ["DedicatedConnection", "DedicatedConnections"]
 class DedicatedConnections(Renewable):
     """Opens such connections, and closes with the storage those that are still open."""
 
-    def __init__(self, settings: PostgresSettings, server: ServerConnections, schema: str) -> None:
-        """Take the settings, the server of the pool, and the schema whose tables the role might own.
+    def __init__(
+        self, settings: PostgresSettings, server: ServerConnections, module: ModuleSpec[object]
+    ) -> None:
+        """Take the settings, the server of the pool, and the module whose tables the role might own.
 
         Raises:
             ConfigurationError: a connection string that cannot be read.
         """
         self._target = server.direct.target_for(LOCKS, settings.lock_connection_string)
-        self._schema = schema
+        self._module = module
         self._safe = settings.allow_unsafe_role
         self._most = settings.lock_connections_max
         self._closed = False
@@ -110,7 +113,7 @@ class DedicatedConnections(Renewable):
             with translated(outcome=Outcome.NOT_APPLIED):
                 check_version(connection)
                 target.check_options(connection)
-                self._safe = check_role(connection, self._schema)
+                self._safe = check_role(connection, self._module).exist
         except BaseException:
             connection.close()
             raise

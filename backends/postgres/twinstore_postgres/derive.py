@@ -263,6 +263,11 @@ class Table(Generic[M]):
         """Takes the key out of a row."""
         return self.taker(self.entity.key)
 
+    def key_from(self, values: Values) -> Values:
+        """Return the key of which the columns were read alone."""
+        named = zip(self.key, values, strict=True)
+        return tuple(digits_of(value) if column.digits else value for column, value in named)
+
     def wire_value(self, field: str, value: object) -> object:
         """Return the value of a column as the wire form has it; an unknown number of an enumeration stays."""
         numbers = self.column(field).numbers

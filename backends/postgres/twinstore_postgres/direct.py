@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection, Target
     from twinstore_postgres.settings import PostgresSettings
     from twinstore_postgres.targets import Use
@@ -43,9 +44,10 @@ class Direct:
         given = not settings.transaction_pooler or settings.direct_connection_string is not None
         return (self._bulk() if given else self._pooled).place
 
-    def guard(self, schema: str) -> None:
-        """Check before the next use that row-level security of a schema binds the role."""
-        self._guard.add(schema)
+    def guard(self, module: ModuleSpec[object]) -> None:
+        """Check before the next use that row-level security of a module is in force and binds the role."""
+        # Also where it is the role of the pool: what the pool has checked may have been another module.
+        self._guard.add(module)
 
     def target_for(self, use: Use, own: SecretStr | None, *, read_only: bool = False) -> Callable[[], Target]:
         """Return what tells where to connect for what a transaction pooler cannot carry.

@@ -32,6 +32,7 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.failures import duplicate, duplicate_id, not_found
+from twinstore.servicelog import note_lost
 from twinstore_postgres.columns import index_name
 from twinstore_postgres.deadlines import NoAnswer
 from twinstore_postgres.settings import DRIVER
@@ -204,12 +205,18 @@ REMEDIES: Final[dict[Kind, str]] = {
     TransactionAbortedError: "The unit of work cannot be used any more; repeat it as a whole.",
 }
 
-# What only happens where a pooler gives one connection of the server to several clients.
-SHARED_STATES: Final = frozenset({"26000", "42P05"})
 NAME_POOLER: Final = (
     "A transaction pooler has given the connection of the server to several clients; set "
     "Persistence:Postgres:TransactionPooler to true, and DirectConnectionString to the server itself."
 )
+# Of SQLSTATEs that say more than their class.
+STATE_REMEDIES: Final[dict[str, str]] = {
+    "26000": NAME_POOLER,
+    "42P05": NAME_POOLER,
+    "25P03": "It was idle for longer than the server allows; end it sooner.",
+    # The driver sets such a limit where a connection stands for a lock.
+    "57P05": "Its holder was silent for longer than its lease, so the lock is lost; acquire it again.",
+}
 
 # What a pooler says, under the one code that it has, to a call for which it had no connection of the server.
 POOLER: Final = "08P01"
@@ -236,14 +243,11 @@ def kind_of(error: BaseException) -> Kind | None:
 def loggable(error: BaseException) -> str:
     """Return what a log may show of an exception: its class and the SQLSTATE; its text repeats values."""
     state = getattr(error, "sqlstate", None)
-    return type(error).__name__ if state is None else f"{type(error).__name__} {state}"
+    return type(error).__name__ + ("" if state is None else f" {state}")
 
 
 class translated:  # noqa: N801  # reads as what is done to the errors of its block
-    """Turns exceptions of psycopg into those of this library.
-
-    A class, because every call passes here and a generator would cost it three times as much.
-    """
+    """Turns exceptions of psycopg into those of this library; a class, because every call passes here."""
 
     __slots__ = ("_outcome", "_subject")
 
@@ -291,7 +295,7 @@ def translate(
     message = f"{where}{_what(error)} {remedy}".rstrip()
     details = {"module": _module(subject), "entity": _entity(subject), "key": subject.key, "driver": DRIVER}
     if issubclass(kind, UnavailableError):
-        return kind(message, outcome=_outcome(error, outcome), **details)
+        return note_lost(kind(message, outcome=_outcome(error, outcome), **details))
     return kind(message, **details)
 
 
@@ -299,7 +303,7 @@ def _remedy(error: BaseException, kind: Kind) -> str:
     """Return what to do about an error."""
     if isinstance(error, NoAnswer):
         return "Check that the server runs and can be reached."
-    return NAME_POOLER if getattr(error, "sqlstate", None) in SHARED_STATES else REMEDIES.get(kind, "")
+    return STATE_REMEDIES.get(getattr(error, "sqlstate", None) or "", REMEDIES.get(kind, ""))
 
 
 def _duplicate(error: BaseException, subject: Subject) -> TwinstoreError:

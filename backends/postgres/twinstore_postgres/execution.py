@@ -28,6 +28,7 @@ from twinstore_postgres.transactions import SET_TENANT, PooledTransaction, Trans
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
     from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection, ConnectionSource
@@ -231,14 +232,14 @@ class JoinedExecution(Execution):
         state: UnitState,
         transport: Transport,
         *,
-        schema: str,
+        module: ModuleSpec[object],
         safe: bool,
     ) -> None:
         """Take the connection of the caller; its role is checked at the first call unless it is ``safe``."""
         super().__init__(Binding(DRIVER, scope, state))
         self._connection = connection
         self._transport = transport
-        self._schema = schema
+        self._module = module
         self._safe = safe
 
     @property
@@ -269,4 +270,6 @@ class JoinedExecution(Execution):
         # Only here a role can be met that the pool has not checked: that of the caller's connection.
         if not self._safe:
             with translated(outcome=Outcome.NOT_APPLIED):
-                self._safe = check_role(self._connection, self._schema)
+                found = check_role(self._connection, self._module)
+            found.refuse_bare()
+            self._safe = found.exist

@@ -9,6 +9,7 @@ from psycopg_pool import ConnectionPool
 from pydantic import SecretStr
 
 from twinstore.errors import ConfigurationError
+from twinstore.forgetting import without_locals
 from twinstore_postgres.connecting import Route, Target
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.targets import target_of
@@ -39,6 +40,7 @@ CONNECTION_KEYWORDS: Final = frozenset(
 )
 
 
+@without_locals
 def pool_target(pool: Pool, settings: PostgresSettings) -> Target:
     """Return where the pool of the host connects to, for connections beside it."""
     given, more = pool.conninfo, pool.kwargs

@@ -6,10 +6,11 @@ from contextlib import closing
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import psycopg
 from typing_extensions import override
 
 from twinstore.drivernames import bound_names
-from twinstore.errors import MigrationError
+from twinstore.errors import ConfigurationError, MigrationError
 from twinstore.migrations import (
     Initializer,
     MigrationReport,
@@ -19,12 +20,14 @@ from twinstore.migrations import (
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations
+from twinstore.servicelog import migrating, note_ready
 from twinstore_postgres import migrator, reverting
+from twinstore_postgres.connecting import check_version
 from twinstore_postgres.datasource import source_class
 from twinstore_postgres.errors import reading, translated
 from twinstore_postgres.failures import naming_rights
 from twinstore_postgres.numbering import numbering_differences
-from twinstore_postgres.schema import schema_differences, shape_differences, snapshot_of
+from twinstore_postgres.schema import schema_differences, snapshot_of, undone
 from twinstore_postgres.script import script
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.takeover import check_takeover, hidden_rows, taken_over
@@ -59,6 +62,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         self._server = server
 
     @override
+    @migrating
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
@@ -155,11 +159,12 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
     def check_applied(self, connection: Connection) -> None:
         """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.
 
-        A table without its row-level security, column or key is undone work; what is missing otherwise, such
-        as an index for speed, only ``verify`` tells.
+        A table without its row-level security, policy, column or key is undone work, and so is a right of the
+        role or a policy that no migration gave; what differs otherwise, such as an index for speed, only
+        ``verify`` tells.
         """
         with reading():
-            applied = migrator.applied_migrations(connection, self.module)
+            applied = self._readable_ledger(connection)
         migrator.check_history(self.module, applied)
         pending = [
             item.name
@@ -174,7 +179,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
                 driver=DRIVER,
             )
         with reading():
-            differences = shape_differences(connection, self.module)
+            differences = undone(connection, self.module, bound=self._server.bound)
         if differences:
             more = len(differences) - SHOWN
             listed = " ".join(differences[:SHOWN])
@@ -185,6 +190,24 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
                 module=self.module.name,
                 driver=DRIVER,
             )
+        version = connection.info.server_version
+        note_ready(
+            self.module.name, DRIVER, f"{version // 10000}.{version % 10000}", max(applied, default="none")
+        )
+
+    def _readable_ledger(self, connection: Connection) -> dict[str, Applied]:
+        try:
+            return migrator.applied_migrations(connection, self.module)
+        except psycopg.errors.InsufficientPrivilege as error:
+            name = self.module.name
+            raise MigrationError(
+                f"The role of ConnectionString may not read {name}.schema_migrations: the migrations of "
+                f"schema {name} were interrupted before they granted it, or they name another role "
+                f"(ApplicationRole). Run: twinstore migrate run --module {name}; if nothing is pending, "
+                f"`twinstore migrate verify --module {name}` shows the grants that are missing.",
+                module=name,
+                driver=DRIVER,
+            ) from error
 
     def _pending(
         self, connection: Connection, known: dict[str, Applied], *, release: bool
@@ -200,7 +223,14 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
         # Only the owner of the schemas may change them, and requests are answered by another role.
         own = self._settings.owner_connection_string
-        return self._server.direct.target_for(MIGRATIONS, own)().connect(qualified=qualified, patient=True)
+        target = self._server.direct.target_for(MIGRATIONS, own)()
+        connection = target.connect(qualified=qualified, patient=True)
+        try:
+            check_version(connection)
+        except ConfigurationError:
+            connection.close()
+            raise
+        return connection
 
     def _check_role(self, connection: Connection) -> None:
         role = self._settings.application_role

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from typing_extensions import override
 
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConfigurationError, Outcome, TimeoutExceededError, UnavailableError
 from twinstore.forks import keep
 from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.errors import loggable
@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from twinstore_postgres.loans import Pool
     from twinstore_postgres.server import ServerConnections
 
-__all__ = ["POOL_NAME", "Openings", "PooledConnection", "abandon", "pool_of_the_parent", "serves"]
+__all__ = [
+    "POOL_NAME",
+    "Openings",
+    "PooledConnection",
+    "abandon",
+    "all_in_use",
+    "keep_messages",
+    "pool_of_the_parent",
+    "serves",
+    "silence_of",
+]
 
 log = logging.getLogger("twinstore.postgres")
 
@@ -173,6 +183,26 @@ def pool_of_the_parent() -> ConfigurationError:
         "The pool of this storage was opened before the process was forked, so its connections belong to "
         "the parent process; open a pool and a storage in this process, for instance in the hook that your "
         "server runs after it forks a worker.",
+        driver=DRIVER,
+    )
+
+
+def all_in_use(most: int, seconds: float) -> UnavailableError:
+    """Return the error of a call for which no connection came free."""
+    return UnavailableError(
+        f"All {most} connections of the pool (PoolMax) stayed in use for {seconds:g} s; raise "
+        "PoolMax or PoolTimeoutMs, or end sessions and transactions sooner.",
+        outcome=Outcome.NOT_APPLIED,
+        driver=DRIVER,
+    )
+
+
+def silence_of(place: str, seconds: float) -> TimeoutExceededError:
+    """Return the error of a server that did not answer."""
+    return TimeoutExceededError(
+        f"PostgreSQL at {place} did not answer within {seconds:g} s. Check that the server "
+        "runs and can be reached.",
+        outcome=Outcome.NOT_APPLIED,
         driver=DRIVER,
     )
 

@@ -10,6 +10,7 @@ import os
 import re
 import select
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import psycopg
@@ -18,8 +19,31 @@ from psycopg import pq
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
-__all__ = ["code_of_refusal"]
+__all__ = ["REFUSALS", "code_of_refusal", "hide_password"]
 
+# The server's answers to a connection that can only be repaired by changing the settings.
+REFUSALS: Final = {
+    "password authentication failed": "Correct the password in the connection string.",
+    "no password supplied": "Add the password to the connection string.",
+    "authentication failed": "Correct the user and password in the connection string.",
+    "no pg_hba.conf entry": "Allow this host, user and database in pg_hba.conf.",
+    "is not permitted to log in": "Give the role the right to log in: ALTER ROLE ... LOGIN.",
+    'role "': "Create the role, or correct the user in the connection string.",
+    'database "': "Create the database, or correct its name in the connection string.",
+    "invalid connection option": "Correct the connection string.",
+    "unrecognized configuration parameter": "Correct the options in the connection string.",
+    "certificate verify failed": (
+        "Give the authority that signed the certificate of the server as sslrootcert, or renew a "
+        "certificate that has expired."
+    ),
+    "does not match host name": "Connect by a name that stands in the certificate of the server.",
+    "root certificate file": "Correct sslrootcert in the connection string.",
+    "could not get home directory to locate root certificate": "Give sslrootcert in the connection string.",
+    "certificate file": "Correct sslcert in the connection string.",
+    "private key file": "Correct sslkey in the connection string.",
+    "server does not support SSL": "Switch TLS on at the server, or correct sslmode.",
+    "requires a valid client certificate": "Give sslcert and sslkey in the connection string.",
+}
 # A line of what the client library writes of the messages it gets.
 REFUSAL: Final = re.compile(rb'\tErrorResponse\t.*? C "(?P<code>[0-9A-Z]{5})"')
 NOT_REFUSED: Final = "00000"
@@ -56,3 +80,15 @@ def _connect(connection: PGconn, end: float) -> None:
         waiting.register(connection.socket, wanted)
         if not waiting.poll(max(0.0, end - time.monotonic()) * 1000):
             return
+
+
+def hide_password(error: psycopg.Error) -> None:
+    """Take the password out of what psycopg keeps of a connection that could not be opened.
+
+    It is the cause of our error, and shows all it has in its representation.
+    """
+    kept = error.pgconn
+    for name, nothing in {"password": b"", "info": []}.items():
+        # What is still a connection can be read only, and shows nothing.
+        with suppress(AttributeError, psycopg.Error):
+            setattr(kept, name, nothing)

@@ -7,12 +7,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import psycopg
-from psycopg.rows import scalar_row
+from psycopg.rows import scalar_row, tuple_row
 
 from twinstore.errors import MigrationError
 from twinstore.migrations import SchemaSnapshot
 from twinstore_postgres.deviations import deviations
 from twinstore_postgres.migrator import STORE
+from twinstore_postgres.protection import protection_differences
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ __all__ = [
     "describe_schema",
     "missing_parts",
     "schema_differences",
-    "shape_differences",
     "shape_of",
     "snapshot_of",
+    "undone",
     "wanted_schema",
 ]
 
@@ -49,6 +50,10 @@ POLICY: Final = re.compile(r"(?P<policy>policy (?P<table>[^.]+)\..+?: .*?) USING
 
 # Shown without its schema where the settings of a role or database let the connection look into that.
 SEQUENCE: Final = re.compile(r"nextval\('([^'.]+)'")
+
+CURRENT_ROLE: Final = "SELECT current_user::text"
+# Kinds of parts that are compared with more care than the others.
+PROTECTION: Final = ("table ", "policy ")
 
 TABLES: Final = b"""
 SELECT format('table %%s: row-level security %%s%%s', c.relname,
@@ -197,11 +202,24 @@ def _parts(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield match["table"], line
 
 
-def shape_differences(connection: Connection, module: ModuleSpec[object]) -> tuple[str, ...]:
-    """Return one sentence for each part of the wanted shape that is missing; what is more does not matter."""
-    real = shape_of(describe_schema(connection, module.name))
-    wanted = shape_of(wanted_schema(module))
-    return tuple(line for table in sorted(wanted) for line in missing_parts(table, wanted[table], real))
+def undone(connection: Connection, module: ModuleSpec[object], *, bound: bool) -> tuple[str, ...]:
+    """Return one sentence for each part of the wanted schema that a service relies on and that is not so.
+
+    First what protects tenants, then columns and keys, of which more than wanted does not matter.
+
+    Args:
+        connection: as the role that answers requests.
+        module: the module.
+        bound: whether row-level security has to bind the role, which should then have no right too many.
+    """
+    ((role,),) = psycopg.Cursor(connection, row_factory=tuple_row).execute(CURRENT_ROLE).fetchall()
+    lines, shipped = describe_schema(connection, module.name, role), wanted_schema(module)
+    unprotected = protection_differences(lines, shipped, module.name, role, rights=bound)
+    real, wanted = shape_of(lines), shape_of(shipped)
+    lacking = (
+        part for table in sorted(set(wanted) & set(real)) for part in sorted(wanted[table] - real[table])
+    )
+    return (*unprotected, *(f"Missing: {part}." for part in lacking if not part.startswith(PROTECTION)))
 
 
 def missing_parts(table: str, wanted: AbstractSet[str], real: Mapping[str, AbstractSet[str]]) -> list[str]:

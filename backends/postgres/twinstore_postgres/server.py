@@ -18,11 +18,11 @@ from twinstore.attempts import SharedAttempt
 from twinstore.errors import (
     ConfigurationError,
     Outcome,
-    TimeoutExceededError,
     TwinstoreError,
     UnavailableError,
 )
 from twinstore.forks import ForkSafeLock, Renewable, keep, renew_in_child
+from twinstore.servicelog import note_back, note_connected
 from twinstore_postgres.connecting import (
     Connection,
     ConnectionSource,
@@ -41,9 +41,11 @@ from twinstore_postgres.pooling import (
     Openings,
     PooledConnection,
     abandon,
+    all_in_use,
     keep_messages,
     pool_of_the_parent,
     serves,
+    silence_of,
 )
 from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.settings import DRIVER
@@ -53,6 +55,7 @@ from twinstore_postgres.transports import transport_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.settings import PostgresSettings
     from twinstore_postgres.transports import Transport
 
@@ -143,11 +146,16 @@ class ServerConnections(ConnectionSource, Renewable):
         self._open()
         return self._version
 
-    def guard(self, schema: str) -> None:
-        """Check before the next use that row-level security of a schema binds the role."""
-        if not self._safe:
-            self._guard.add(schema)
-            self.direct.guard(schema)
+    @property
+    def bound(self) -> bool:
+        """Whether row-level security has to bind the role; it need not for a source, or on request."""
+        return not self._safe
+
+    def guard(self, module: ModuleSpec[object]) -> None:
+        """Check before the next use that row-level security of a module is in force and binds the role."""
+        if self.bound:
+            self._guard.add(module)
+            self.direct.guard(module)
 
     @override
     def connection(self, seconds: float | None = None) -> PooledConnection:
@@ -200,7 +208,7 @@ class ServerConnections(ConnectionSource, Renewable):
         try:
             return self._opening.run(self._checked_pool, seconds)
         except TimeoutError:
-            raise self._silent(seconds or 0.0) from None
+            raise silence_of(self.target.place, seconds or 0.0) from None
 
     def _checked_pool(self) -> Pool:
         """Return the pool after a look at server and role; the first time it is opened after that."""
@@ -235,11 +243,13 @@ class ServerConnections(ConnectionSource, Renewable):
         version = check_version(connection)
         self._guard.check(connection)
         self._version = version
+        release = f"{version // 10000}.{version % 10000}"
+        note_connected(DRIVER, release, self.target.database, self.target.place)
 
     def _new_pool(self, most: int) -> Pool:
         keep_messages()
         pool: Pool = ConnectionPool(
-            self.target.conninfo,
+            self.target.conninfo.get_secret_value(),
             connection_class=self._unprepared_kind if self.pooled else self._kind,
             kwargs={
                 "autocommit": True,
@@ -261,6 +271,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def _configure(self, connection: Connection) -> None:
         """Set up a new connection of the pool."""
         adopt(connection)
+        note_back(DRIVER, lambda: self.target.place)
 
     @property
     def _cleaner(self) -> Callable[[Connection], None] | None:
@@ -282,10 +293,15 @@ class ServerConnections(ConnectionSource, Renewable):
         Args:
             seconds: how long to wait for it, the first look at the server included.
         """
+        # Not in _open: whoever asks for the version may be about to migrate, and what goes beside the pool
+        # works for all tenants.
         if seconds is None:
-            return self._take(self._open(), self._seconds)
+            pool = self._open()
+            self._guard.refuse_bare()
+            return self._take(pool, self._seconds)
         begun = monotonic()
         pool = self._open(seconds)
+        self._guard.refuse_bare()
         return self._take(pool, max(0.0, seconds - (monotonic() - begun)))
 
     def _take(self, pool: Pool, seconds: float) -> Loan:
@@ -362,6 +378,7 @@ class ServerConnections(ConnectionSource, Renewable):
         """Return the pool that took the place of a closed one."""
         successor = self._pool
         if successor is None or successor is pool:
+            self._refuse_closed()
             raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
         return successor
 
@@ -379,18 +396,5 @@ class ServerConnections(ConnectionSource, Renewable):
 
     def _none_free(self, pool: Pool, seconds: float) -> UnavailableError:
         if len(self._loans) < pool.max_size and not self._host_owned:
-            return self._silent(seconds)
-        return UnavailableError(
-            f"All {pool.max_size} connections of the pool (PoolMax) stayed in use for {seconds:g} s; raise "
-            "PoolMax or PoolTimeoutMs, or end sessions and transactions sooner.",
-            outcome=Outcome.NOT_APPLIED,
-            driver=DRIVER,
-        )
-
-    def _silent(self, seconds: float) -> TimeoutExceededError:
-        return TimeoutExceededError(
-            f"PostgreSQL at {self.target.place} did not answer within {seconds:g} s. Check that the server "
-            "runs and can be reached.",
-            outcome=Outcome.NOT_APPLIED,
-            driver=DRIVER,
-        )
+            return silence_of(self.target.place, seconds)
+        return all_in_use(pool.max_size, seconds)

@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from twinstore.backend import BackendSettings
+from twinstore.redaction import digest_of_secret
 
 __all__ = ["DRIVER", "PostgresSettings"]
 
@@ -57,9 +58,9 @@ class PostgresSettings(BackendSettings):
     @property
     def fingerprint(self) -> tuple[object, ...]:
         """What two modules must have in common to share one pool."""
-        secrets = self.connection_string, self.direct_connection_string
         return (
-            *(None if secret is None else secret.get_secret_value() for secret in secrets),
+            digest_of_secret(self.connection_string),
+            digest_of_secret(self.direct_connection_string),
             id(self.pool),
             self.pool_min,
             self.pool_max,

@@ -32,6 +32,7 @@ __all__ = [
     "last_number",
     "lock",
     "lock_and_tell",
+    "lock_row_key",
     "next_number",
     "put",
     "raise_counter",
@@ -48,6 +49,8 @@ LOCK_AND_TELL: Final = (
     "WITH held AS MATERIALIZED (SELECT {columns} FROM {table} WHERE {found} FOR UPDATE) "
     "SELECT {columns}, clock_timestamp() FROM held"
 )
+LOCK_KEY: Final = "SELECT {key} FROM {table} WHERE {found} FOR UPDATE"
+FIND_KEY: Final = "SELECT {key} FROM {table} WHERE {found}"
 INSERT: Final = "INSERT INTO {table} ({columns}) VALUES ({values})"
 INSERT_UNLESS_STORED: Final = (
     "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO NOTHING"
@@ -116,6 +119,13 @@ def lock_and_tell(table: Table, kind: ScopeKind, unique: str | None = None, *, b
     """Return the statement that does the same and reads the clock then; the time stands after the columns."""
     template = FIND_AND_TELL if table.entity.append_only else LOCK_AND_TELL
     return table.statement(template, found=_found_below(table, kind, unique, below=below))
+
+
+@cache
+def lock_row_key(table: Table, kind: ScopeKind) -> bytes:
+    """Return the statement that locks one row and reads its key alone."""
+    template = FIND_KEY if table.entity.append_only else LOCK_KEY
+    return table.statement(template, found=_found(table, kind, None))
 
 
 @cache

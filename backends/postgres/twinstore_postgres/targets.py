@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import conninfo
+from pydantic import SecretStr
 
 from twinstore.errors import ConfigurationError
-from twinstore.redaction import secrets_in
+from twinstore.forgetting import without_locals
 from twinstore_postgres.connecting import MARK, Route, Target
 from twinstore_postgres.deadlines import round_trip_seconds
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
-
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["BULK", "FORMS", "LOCKS", "MIGRATIONS", "direct_target", "target_of"]
@@ -113,11 +112,12 @@ def direct_target(
 
 def address(target: Target) -> tuple[str, ...]:
     """Return host and port of a target."""
-    parts = conninfo.conninfo_to_dict(target.conninfo)
+    parts = target.parts
     host = parts.get("hostaddr") or parts.get("host") or ""
     return str(host), str(parts.get("port") or DEFAULT_PORT)
 
 
+@without_locals
 def target_of(
     secret: SecretStr | None,
     settings: PostgresSettings,
@@ -154,6 +154,12 @@ def target_of(
             f"{purpose} names a host with an '@'; write an '@' inside user or password as %40.",
             driver=DRIVER,
         )
+    if not all(port.isdecimal() for port in filter(None, parts.get("port", "").split(","))):
+        # Without a host, libpq takes the user for one and the password for the port, which messages show.
+        raise ConfigurationError(
+            f"{purpose} names a port that is no number; use postgresql://user:password@host:port/database.",
+            driver=DRIVER,
+        )
     own = parts.pop("options", "")
     if route is Route.POOLER:
         if own:
@@ -164,7 +170,7 @@ def target_of(
         # Of two values of a setting the last one counts, so the user's stand before ours.
         options = f"{own} {_options(settings.statement_timeout_ms, read_only=read_only)}".strip()
     limit = round_trip_seconds(settings.statement_timeout_ms)
-    return Target(_complete(parts, options), secrets_in(text), route, limit)
+    return Target(SecretStr(_complete(parts, options)), secret, route, limit)
 
 
 def options_refused(purpose: str) -> ConfigurationError:

@@ -45,10 +45,22 @@ class Job(Generic[T]):
         lease: the thread it must be made by; ``None`` for any.
         begun: a thread has taken it.
         number: its place in the line.
+        since: when it began to wait there, by the monotonic clock.
         wanted: it ends something, so it is neither dropped nor cancelled nor refused.
     """
 
-    __slots__ = ("_call", "_context", "_loop", "begun", "future", "lease", "number", "running", "wanted")
+    __slots__ = (
+        "_call",
+        "_context",
+        "_loop",
+        "begun",
+        "future",
+        "lease",
+        "number",
+        "running",
+        "since",
+        "wanted",
+    )
 
     def __init__(self, call: Callable[[], T], *, wanted: bool = False) -> None:
         """Take the call; ``wanted``: it is made in any case, whoever waits for it."""
@@ -60,6 +72,7 @@ class Job(Generic[T]):
         self.lease: Lease | None = None
         self.begun = False
         self.number = 0
+        self.since = 0.0
         self.wanted = wanted
         # Also where nothing may be cancelled: the context may be that of another call.
         self._context.run(RUNNING.set, None if wanted else self.running)
@@ -80,6 +93,11 @@ class Job(Generic[T]):
         else:
             running.end()
             self._tell(self._answer, answer)
+
+    def refuse(self, error: Exception) -> None:
+        """Hand an error over instead of making the call, in any thread."""
+        self.running.given_up = True
+        self._tell(self._fail, error)
 
     def _tell(self, tell: Callable[..., None], what: object) -> None:
         try:

@@ -10,6 +10,7 @@ from twinstore.aio.installed import AsyncModuleAttributes, facade_of
 from twinstore.aio.module_parts import AsyncInitializer, AsyncModuleSessions, in_one_thread, observing
 from twinstore.aio.threads import SharedThreads
 from twinstore.errors import ConcurrencyError, ValidationError
+from twinstore.forgetting import without_locals
 from twinstore.retrying import note_lost_race, pauses
 from twinstore.storage import open_storage as open_sync_storage
 
@@ -230,6 +231,7 @@ class AsyncStorage(AsyncModuleAttributes):
         await self.close()
 
 
+@without_locals
 def open_storage(
     config: ConfigSource = None,
     *,
@@ -247,7 +249,7 @@ def open_storage(
         observers: as for :func:`twinstore.open_storage`; they are told in the threads that make the calls.
         concurrency: how many calls, sessions and units of work may be at work at the same time, each of them
             in a thread; ``None``: as many as the driver can serve (``PoolMax`` on PostgreSQL). Sessions
-            and units get at most four fifths of them, so that calls go on. Those who wait take no thread.
+            and units get four fifths of five or more, so that calls go on. Those who wait take no thread.
 
     Raises:
         ConfigurationError: as :func:`twinstore.open_storage`.

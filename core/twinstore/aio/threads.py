@@ -36,12 +36,14 @@ __all__ = ["ATTEMPTS", "CallThreads", "SharedThreads", "UnitThread"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# One place in so many, and at least one where there are two, is for calls that stand alone.
+# One place in so many is for calls that stand alone. A service with fewer may want all of them for units.
 CALLS_SHARE: Final = 5
 # How many handles, such as locks, may be waited for at the same time, each in a thread.
 ATTEMPTS: Final = 32
-# As long as a call may take by default: when no session and no unit has ended meanwhile, none will.
-STALL_SECONDS: Final = 30.0
+# As long as the synchronous library waits for a connection: when no session and no unit has ended meanwhile,
+# none may end at all, because each of them waits for another one.
+STALL_SECONDS: Final = 10.0
+LOOKS: Final = 4
 
 
 class CallThreads(ABC):
@@ -137,7 +139,7 @@ class SharedThreads(CallThreads, Renewable):
         if concurrency < 1:
             raise ValidationError(f"Argument concurrency should be at least 1, not {concurrency!r}.")
         self._total = concurrency
-        self.most_held = max(1, concurrency - max(1, concurrency // CALLS_SHARE))
+        self.most_held = concurrency - concurrency // CALLS_SHARE
         self._name = name
         self._closed = False
         self._canceller = Canceller()
@@ -156,6 +158,7 @@ class SharedThreads(CallThreads, Renewable):
         self._taken = self._held = 0
         self._moved = time.monotonic()
         self._numbers = count()
+        self._watching: asyncio.AbstractEventLoop | None = None
         self.generation = object()
 
     @property
@@ -179,10 +182,10 @@ class SharedThreads(CallThreads, Renewable):
         """
         self._submit(cast("Job[object]", job))
 
-    def submit_opening(self, job: Job[T], lease: Lease) -> bool:
-        """Have a block entered in a thread that is then kept; return whether it has to wait."""
+    def submit_opening(self, job: Job[T], lease: Lease) -> None:
+        """Have a block entered in a thread that is then kept."""
         job.lease = lease
-        return self._submit(cast("Job[object]", job))
+        self._submit(cast("Job[object]", job))
 
     def submit_to(self, lease: UnitThread, job: Job[T]) -> None:
         """Have a job made by a thread that is kept, or by any once it is not kept any more."""
@@ -201,10 +204,6 @@ class SharedThreads(CallThreads, Renewable):
         if job.begun:
             self._canceller.end(job.running)
 
-    def stands_still_since(self, instant: float) -> bool:
-        """Whether all places for sessions and units were kept since an instant of the monotonic clock."""
-        return self._held == self.most_held and self._moved <= instant
-
     def close(self) -> None:
         """Accept no further calls; those that were made end by themselves, and open units may go on."""
         # Without waiting: a call may wait for a lock of the server, and the event loop would stand still with
@@ -217,20 +216,20 @@ class SharedThreads(CallThreads, Renewable):
         if self._attempts is not None:
             self._attempts.close()
 
-    def _submit(self, job: Job[object]) -> bool:
+    def _submit(self, job: Job[object]) -> None:
         with self._lock:
             if self._closed and not job.wanted:
                 raise ConfigurationError("This storage is closed; open a new one.")
             if self._taken == self._total or (job.lease is not None and self._held == self.most_held):
-                job.number = next(self._numbers)
+                job.number, job.since = next(self._numbers), time.monotonic()
                 (self._calls if job.lease is None else self._openings).append(job)
-                return True
+                self._watch()
+                return
             worker = self._idle.pop() if self._idle else Worker(self._name, self._after, self._retire)
             # After that: where no thread can be started, no place is taken.
             self._taken += 1
             self._assign(job, worker)
             worker.put(job)
-            return False
 
     def _assign(self, job: Job[object], worker: Worker) -> None:
         if job.lease is not None:
@@ -273,6 +272,34 @@ class SharedThreads(CallThreads, Renewable):
         if call is None or opening.number < call.number:
             return self._openings.popleft()
         return self._calls.popleft()
+
+    def _watch(self) -> None:
+        """Have the line looked at as long as there is one."""
+        if self._watching is None or self._watching.is_closed():
+            self._watching = asyncio.get_running_loop()
+            self._watching.call_later(STALL_SECONDS / LOOKS, self._look)
+
+    def _look(self) -> None:
+        """Refuse those who have waited for long in a line that stands still: the first may wait for them."""
+        with self._lock:
+            self._watching = None
+            long_ago = time.monotonic() - STALL_SECONDS
+            refused: list[Job[object]] = []
+            if self._moved <= long_ago and self._held == self.most_held:
+                refused += taken_out(self._openings, long_ago)
+                # No call ends either, where all places are kept.
+                refused += taken_out(self._calls, long_ago) if self._held == self._total else []
+            if self._calls or self._openings:
+                self._watch()
+        for job in refused:
+            job.refuse(
+                UnavailableError(
+                    f"All {self.most_held} places for sessions and units of work stayed in use for "
+                    f"{STALL_SECONDS:.0f} s; end them sooner, open none inside another one, or raise "
+                    "concurrency and PoolMax.",
+                    outcome=Outcome.NOT_APPLIED,
+                )
+            )
 
     def _retire(self, worker: Worker) -> bool:
         with self._lock:
@@ -318,30 +345,8 @@ class UnitThread(CallThreads, Lease):
         """
         entering.lease = self
         job = Job(entering.enter)
-        if self._shared.submit_opening(job, self):
-            self._watch(job, time.monotonic())
+        self._shared.submit_opening(job, self)
         return await self._entered(job, entering)
-
-    def _watch(self, job: Job[T], since: float) -> None:
-        """Refuse a job that waits in a line that stands still: the first ones may be waiting for it."""
-
-        def look() -> None:
-            if job.begun or job.future.done():
-                return
-            if not self._shared.stands_still_since(since):
-                self._watch(job, time.monotonic())
-                return
-            job.running.given_up = True
-            job.future.set_exception(
-                UnavailableError(
-                    f"All {self._shared.most_held} places for sessions and units of work stayed in "
-                    f"use for {STALL_SECONDS:.0f} s; end them sooner, open none inside another one, or raise "
-                    "concurrency and PoolMax.",
-                    outcome=Outcome.NOT_APPLIED,
-                )
-            )
-
-        asyncio.get_running_loop().call_later(STALL_SECONDS, look)
 
 
 def wanted(line: deque[Job[object]]) -> Job[object] | None:
@@ -351,6 +356,14 @@ def wanted(line: deque[Job[object]]) -> Job[object] | None:
             return line[0]
         line.popleft()
     return None
+
+
+def taken_out(line: deque[Job[object]], since: float) -> list[Job[object]]:
+    """Take those out of a line who wait since an instant or longer."""
+    found: list[Job[object]] = []
+    while line and line[0].since <= since:
+        found.append(line.popleft())
+    return found
 
 
 def looked_at(future: asyncio.Future[bool]) -> None:

@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 from twinstore.backend import BackendSettings, BackendSpec
 from twinstore.config.entries import ConfigPath, Entries, SettingsEntry, env_spelling, fold, nest
 from twinstore.entrypoints import did_you_mean
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConfigurationError, TwinstoreError
+from twinstore.forgetting import without_locals
 from twinstore.redaction import is_secret_key, mask_secret_url, mentions_secret, secrets_in
 
 __all__ = ["build_settings"]
@@ -19,6 +20,7 @@ __all__ = ["build_settings"]
 WITHHELD = "the driver refuses its value (its message is withheld because it repeats a secret)"
 
 
+@without_locals
 def build_settings(spec: BackendSpec, entries: Entries, section: ConfigPath) -> BackendSettings:
     """Validate the entries below a driver's section through the driver's model.
 
@@ -39,6 +41,16 @@ def build_settings(spec: BackendSpec, entries: Entries, section: ConfigPath) -> 
             # Without input and context, which hold the value that was refused.
             for detail in error.errors(include_url=False, include_context=False, include_input=False)
         ]
+    except TwinstoreError:
+        raise
+    # A validator of somebody else may raise anything, and what it says may repeat what it was given.
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # told in the message
+        problem = (
+            f"The settings of the driver {spec.name} ({':'.join(section)}) were refused with "
+            f"{type(error).__name__}, whose text is withheld because it may repeat a secret; correct them, "
+            "or ask the author of the driver, whose validators must raise ValueError."
+        )
+        problems = [problem]
     # Outside the handler: pydantic's error holds the input, and a context would show it in a traceback.
     raise ConfigurationError(" ".join(problems), driver=spec.name)
 
@@ -54,7 +66,7 @@ def proper_path(model: type[BaseModel], path: ConfigPath, entry: SettingsEntry) 
     name = names.get(path[0])
     if name is None:
         allowed = sorted({alias for alias, _ in names.values()})
-        parent = ":".join(entry.path[: len(entry.path) - len(path)])
+        parent = mask_secret_url(":".join(entry.path[: len(entry.path) - len(path)]))
         raise ConfigurationError(
             f"Unknown setting {entry.key} in {entry.source}.{did_you_mean(given[0], allowed)} "
             f"Allowed below {parent}: {', '.join(allowed) or 'nothing'}."

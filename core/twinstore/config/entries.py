@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Final, cast
 
 from pydantic import SecretStr
 
 from twinstore.errors import ConfigurationError
 from twinstore.options import ConfigPath
+from twinstore.redaction import mask_secret_url
 
 __all__ = [
     "ConfigPath",
@@ -23,6 +24,11 @@ __all__ = [
     "refuse_overlap",
     "walk",
 ]
+
+MOST_CHARACTERS: Final = 60
+# Deeper than any setting, and less deep than Python recurses: a mapping may stand inside itself.
+DEEPEST: Final = 50
+DEEPEST_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,8 @@ class SettingsEntry:
 
     @property
     def key(self) -> str:
-        """The key for messages."""
-        return ":".join(self.given or self.path)
+        """The key for messages; one that was written as a connection string is shown without its secret."""
+        return mask_secret_url(":".join(self.given or self.path))
 
     @property
     def text(self) -> str:
@@ -69,21 +75,36 @@ def env_spelling(path: Iterable[str]) -> str:
 def walk(mapping: Mapping[str, object], source: str, tops: frozenset[str]) -> Iterator[SettingsEntry]:
     """Yield the values of a nested mapping below the given top sections; null counts as not given."""
     for key, value in mapping.items():
-        path = tuple(key.split(":"))
+        # A host that no type checker has seen may give any mapping.
+        name: object = key
+        if not isinstance(name, str):
+            raise not_text(name, source)
+        path = tuple(name.split(":"))
         if path[0].casefold() in tops:
             yield from _below(path, value, source)
 
 
 def _below(path: ConfigPath, value: object, source: str) -> Iterator[SettingsEntry]:
+    if len(path) > DEEPEST:
+        shown = mask_secret_url(":".join(path[:DEEPEST_SHOWN]))
+        raise ConfigurationError(
+            f"{shown} in {source} is nested deeper than {DEEPEST} sections; no setting stands there."
+        )
     if isinstance(value, Mapping):
         for key, inner in cast("Mapping[object, object]", value).items():
             if not isinstance(key, str):
-                raise ConfigurationError(
-                    f"{':'.join(path)} in {source} has the key {key!r}; keys must be text."
-                )
+                raise not_text(key, source, path)
             yield from _below((*path, *key.split(":")), inner, source)
     elif value is not None:
         yield SettingsEntry(path, value, source)
+
+
+def not_text(key: object, source: str, path: ConfigPath = ()) -> ConfigurationError:
+    """Return the error of a key that is no text, below another one or at the top."""
+    where = mask_secret_url(f"{':'.join(path)} in {source}" if path else source)
+    return ConfigurationError(
+        f"{where} has the key {mask_secret_url(repr(key)[:MOST_CHARACTERS])}; keys must be text."
+    )
 
 
 def collect(entries: Iterable[SettingsEntry]) -> dict[ConfigPath, SettingsEntry]:

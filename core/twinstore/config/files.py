@@ -20,15 +20,20 @@ from pydantic_settings import (
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
+from twinstore.redaction import mask_secret_url
 
 __all__ = ["read_file"]
 
 # Windows editors put a byte order mark in front of appsettings.json.
 ENCODING: Final = "utf-8-sig"
+# What aliases may stand for; without them the length of the file is the limit.
+MOST_NODES: Final = 100_000
+# In a message; systems admit less.
+LONGEST_PATH: Final = 4096
 
 
-class RepeatedKeyError(ValueError):
-    """A key occurs twice in one object."""
+class RefusedFileError(ValueError):
+    """A file that is well-formed is refused; the message names a key, never a value."""
 
 
 class JsonFile(JsonConfigSettingsSource):
@@ -40,7 +45,22 @@ class JsonFile(JsonConfigSettingsSource):
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a mapping that repeats a key, of which plain YAML loaders silently keep the last."""
+    """Refuses a mapping that repeats a key, of which plain YAML loaders silently keep the last.
+
+    And aliases that stand for more than a settings file ever holds: a few lines of them can mean gigabytes.
+    """
+
+    @override
+    def get_single_node(self) -> yaml.Node | None:
+        """Return the file as nodes after looking at what its aliases stand for."""
+        node: yaml.Node | None = super().get_single_node()
+        nodes: dict[int, int] = {}
+        size = 0 if node is None else expanded_size(node, nodes)
+        if len(nodes) < size > MOST_NODES:
+            raise RefusedFileError(
+                f"its YAML aliases stand for more than {MOST_NODES:,} values; write out what they mean"
+            )
+        return node
 
     @override
     def construct_mapping(
@@ -50,6 +70,26 @@ class UniqueKeyLoader(yaml.SafeLoader):
         _unique((str(key.value), None) for key, _ in node.value)
         built: dict[Hashable, object] = super().construct_mapping(node, deep)
         return built
+
+
+def expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return of how many nodes one consists where each alias is written out.
+
+    Args:
+        node: where to begin.
+        known: by identity, the sizes that are known; a node is looked at once, however often it is named.
+    """
+    if id(node) in known:
+        return known[id(node)]
+    # A node inside itself has no end.
+    known[id(node)] = MOST_NODES + 1
+    below: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        below = [part for pair in node.value for part in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        below = node.value
+    known[id(node)] = 1 + sum(expanded_size(part, known) for part in below)
+    return known[id(node)]
 
 
 class YamlFile(YamlConfigSettingsSource):
@@ -84,18 +124,18 @@ def read_file(path: Path, origin: str) -> Mapping[str, object]:
         raise ConfigurationError(
             f"Settings file {path} ({origin}) has an unknown format; use one of {', '.join(READERS)}."
         )
-    if not path.is_file():
-        raise ConfigurationError(
-            f"Settings file {path} ({origin}) does not exist; correct the path or create it."
-        )
     try:
+        if not path.is_file():
+            raise ConfigurationError(
+                f"Settings file {path} ({origin}) does not exist; correct the path or create it."
+            )
         return reader(path)
-    # Before ValueError, whose subclass it is: this message names a key, never a value.
-    except RepeatedKeyError as error:
-        raise ConfigurationError(f"Settings file {path}: {error}. Keep one of them.") from None
+    # Before ValueError, whose subclass it is.
+    except RefusedFileError as error:
+        raise ConfigurationError(f"Settings file {path}: {error}.") from None
     except OSError as error:
         raise ConfigurationError(
-            f"Settings file {path} ({origin}) cannot be read: {error.strerror}."
+            f"Settings file {str(path)[:LONGEST_PATH]} ({origin}) cannot be read: {error.strerror}."
         ) from error
     except (ValueError, TypeError, yaml.YAMLError, RecursionError) as error:
         # "from None": the error of the parser quotes the file.
@@ -109,7 +149,9 @@ def _unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
         first = spellings.setdefault(key.casefold(), key)
         if key in found or first != key:
             also = "" if first == key else f" (also spelled {first!r}; keys ignore case)"
-            raise RepeatedKeyError(f"key {key!r} occurs twice in one object{also}")
+            raise RefusedFileError(
+                mask_secret_url(f"key {key!r} occurs twice in one object{also}. Keep one of them")
+            )
         found[key] = value
     return found
 

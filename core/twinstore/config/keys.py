@@ -12,6 +12,7 @@ from twinstore.errors import ConfigurationError
 from twinstore.modules import broken_modules, module_plugins
 from twinstore.options import ModuleSettings
 from twinstore.plugins import installed_backend_names
+from twinstore.redaction import mask_secret_url
 
 __all__ = [
     "allowed_drivers",
@@ -98,7 +99,7 @@ def module_keys(module: str) -> ModuleSettings:
         return settings
     if (broken := broken_modules().get(module.casefold())) is not None:
         raise broken
-    raise ConfigurationError(f"Unknown module {module!r}; known: {', '.join(known)}.")
+    raise ConfigurationError(f"Unknown module {mask_secret_url(module)!r}; known: {', '.join(known)}.")
 
 
 def allowed_drivers(keys: ModuleSettings) -> tuple[str, ...]:
@@ -121,7 +122,7 @@ def canonical_driver(entry: SettingsEntry, keys: ModuleSettings) -> str:
                 return name
     hint = did_you_mean(str(entry.value), allowed)
     raise ConfigurationError(
-        f"{entry.key} = {str(entry.value)[:60]!r} ({entry.source}) does not name a driver.{hint} "
+        f"{entry.key} = {mask_secret_url(entry.text)[:60]!r} ({entry.source}) does not name a driver.{hint} "
         f"Allowed: {', '.join(allowed)}."
     )
 
@@ -174,7 +175,7 @@ def _unknown(
     if depth and (broken := broken_modules().get(entry.path[depth].casefold())) is not None:
         return broken
     allowed = (*section.values, *section.sections, *(drivers if section.drivers else ()))
-    parent = ":".join(entry.path[:depth])
+    parent = mask_secret_url(":".join(entry.path[:depth]))
     return ConfigurationError(
         f"Unknown setting {entry.key} in {entry.source}.{did_you_mean(entry.path[depth], allowed)} "
         f"Allowed below {parent}: {', '.join(allowed)}."
@@ -182,6 +183,6 @@ def _unknown(
 
 
 def _misplaced(entry: SettingsEntry, depth: int, *, is_value: bool) -> ConfigurationError:
-    key = ":".join(entry.path[: depth + 1])
+    key = mask_secret_url(":".join(entry.path[: depth + 1]))
     problem = "is a single value, but has settings below it" if is_value else "is a section, but has a value"
     return ConfigurationError(f"{key} in {entry.source} {problem}.")

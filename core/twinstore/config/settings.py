@@ -27,6 +27,7 @@ from twinstore.config.entries import (
 from twinstore.config.keys import allowed_drivers, canonical_driver, module_keys, modules
 from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
+from twinstore.forgetting import without_locals
 from twinstore.modules import built_modules
 from twinstore.options import ModuleOptions, ModuleSettings
 from twinstore.redaction import MASK, is_secret_key, mask_secret_url
@@ -74,6 +75,7 @@ class Settings:
         entries = self._driver_entries(module_keys(module), backend)
         return nest((entry.path[-len(path) :], entry.value) for path, entry in entries.items())
 
+    @without_locals
     def backend_settings(self, module: str, spec: BackendSpec) -> BackendSettings:
         """Return the section of a driver as an instance of its settings model.
 
@@ -112,6 +114,7 @@ class Settings:
         entry = _concerned(found[location[0]], location)
         raise ConfigurationError(f"{entry.key} = {_shown(entry)!r} ({entry.source}) is not valid: {message}.")
 
+    @without_locals
     def with_options(self, given: Mapping[str, Mapping[str, object]]) -> Settings:
         """Return the settings with options of modules given from Python, which win over all other sources.
 
@@ -122,10 +125,13 @@ class Settings:
         Raises:
             ConfigurationError: there is no such module or option, or a value is refused.
         """
+        modules_given = _named(given, "options")
         entries = [
             entry
-            for module, options in given.items()
-            for entry in _given_options(module, module_keys(module), options)
+            for module, options in modules_given.items()
+            for entry in _given_options(
+                module, module_keys(module), _named(options, f"options of {module!r}")
+            )
         ]
         return Settings(MappingProxyType(merge([self.entries, collect(entries)]))) if entries else self
 
@@ -134,6 +140,7 @@ class Settings:
         known = modules()
         return tuple(name for name in built_modules() if self._driver(known[name]) is not None)
 
+    @without_locals
     def for_role(self, role: str) -> Settings:
         """Return the settings as a process of this role sees them.
 
@@ -145,7 +152,7 @@ class Settings:
         """
         known = sorted({name for keys in modules().values() for name in keys.roles})
         if role.casefold() not in known:
-            raise ConfigurationError(f"Unknown role {role!r}; known: {', '.join(known)}.")
+            raise ConfigurationError(f"Unknown role {mask_secret_url(role)!r}; known: {', '.join(known)}.")
         mirrored = [
             dict(self._mirrored(fold(section), keys.storage))
             for keys in modules().values()
@@ -218,14 +225,33 @@ class Settings:
             yield fold((*storage, *path)), replace(entry, path=proper, given=entry.path)
 
 
+def _named(given: object, what: str) -> Mapping[str, object]:
+    """Return what a host gave by name, which no type checker may have seen.
+
+    Raises:
+        ConfigurationError: it is no mapping, or not by texts.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(
+            mask_secret_url(f"The {what} should be a mapping, not {type(given).__name__}.")
+        )
+    found = cast("Mapping[object, object]", given)
+    for name in found:
+        if not isinstance(name, str):
+            raise ConfigurationError(
+                mask_secret_url(f"The {what} have the key {name!r:.60}; keys must be text.")
+            )
+    return cast("Mapping[str, object]", given)
+
+
 def _given_options(module: str, keys: ModuleSettings, given: Mapping[str, object]) -> Iterator[SettingsEntry]:
     """Yield the entries of options that are given from Python."""
     for name, value in given.items():
         path = keys.option_paths.get(name)
         if path is None:
-            known = ", ".join(keys.option_paths)
+            known, near = ", ".join(keys.option_paths), did_you_mean(name, keys.option_paths)
             raise ConfigurationError(
-                f"The module {module!r} has no option {name!r}.{did_you_mean(name, keys.option_paths)} "
+                f"The module {module!r} has no option {mask_secret_url(name)!r}.{near} "
                 f"It has {known or 'none'}."
             )
         if not keys.is_section(name):

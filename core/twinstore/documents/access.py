@@ -286,13 +286,13 @@ def remove_first(unit: DocumentUnit, entities: Iterable[Entity], entity: Entity,
     """Remove the first rows of a list, with their children; return how many."""
     removed = 0
     # Rows that another unit changed meanwhile may match no longer; others then take their place.
-    while not removed and (rows := unit.select(entity, query)[: query.limit]):
-        for row in rows:
-            unit.hold(entity, row.key)
-        matching = {row.key for row in unit.select(entity, query)[: query.limit]}
-        for row in rows:
-            if row.key in matching:
-                discard(unit, entities, entity, row.key)
+    while not removed and (keys := unit.keys(entity, query)):
+        for key in keys:
+            unit.hold(entity, key)
+        matching = set(unit.keys(entity, query))
+        for key in keys:
+            if key in matching:
+                discard(unit, entities, entity, key)
                 removed += 1
     return removed
 
@@ -311,7 +311,7 @@ def discard(unit: DocumentUnit, entities: Iterable[Entity], entity: Entity, key:
             order=key_order(child),
             limit=CHILDREN,
         )
-        while rows := unit.select(child, query):
-            for row in rows:
-                unit.hold(child, row.key)
-                discard(unit, entities, child, row.key)
+        while keys := unit.keys(child, query):
+            for place in keys:
+                unit.hold(child, place)
+                discard(unit, entities, child, place)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OneTable"]
 
+READ_KEYS: Final = "SELECT key FROM {source} WHERE {where} ORDER BY {order}"
 READ: Final = "SELECT document, markers, derived FROM {source} WHERE {where} ORDER BY {order}"
 
 
@@ -65,11 +66,18 @@ class OneTable:
 
     def select(self, entity: Entity, query: Query, source: str = "rows") -> SqlText:
         """Return the statement of a list: the first ``limit + 1`` rows of a table or view."""
+        # One row more than asked for tells whether there is a next page.
+        return self._listed(READ, entity, query, source, query.limit + 1)
+
+    def select_keys(self, entity: Entity, query: Query, source: str = "rows") -> SqlText:
+        """Return the statement of the keys of a list, as JSON arrays: of the first ``limit`` rows."""
+        return self._listed(READ_KEYS, entity, query, source, query.limit)
+
+    def _listed(self, template: str, entity: Entity, query: Query, source: str, limit: int) -> SqlText:
         by_name = partial(self.expression, entity)
         where = [self.visible(entity, query.scope, source), SqlText.conditions(query, by_name, as_text)]
-        # One row more than asked for tells whether there is a next page.
-        order = f"{SqlText.order(query, by_name)} LIMIT {query.limit + 1}"
-        return reading(source, SqlText.joined(where, " AND "), order)
+        order = f"{SqlText.order(query, by_name)} LIMIT {limit}"
+        return reading(source, SqlText.joined(where, " AND "), order, template)
 
     def scan(self, entity: Entity, within: KeyRange, scope: Tenants, source: str = "rows") -> SqlText:
         """Return the statement of a whole range, in the order of the key."""
@@ -124,9 +132,9 @@ class OneTable:
         return Script(f"{entity.name}.{name}", text)
 
 
-def reading(source: str, where: SqlText, order: str) -> SqlText:
+def reading(source: str, where: SqlText, order: str, template: str = READ) -> SqlText:
     """Return the statement that reads the rows of a table or view."""
-    return SqlText(READ.format(source=source, where=where.text, order=order), where.values)
+    return SqlText(template.format(source=source, where=where.text, order=order), where.values)
 
 
 def as_text(value: object) -> object:

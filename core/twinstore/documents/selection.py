@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from functools import total_ordering
 from heapq import nsmallest
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -17,9 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from twinstore.documents.rows import DocumentRow
+    from twinstore.keys import Key
     from twinstore.paging import SortKey, SortValue
 
-__all__ = ["first_rows", "follows", "is_true", "matches", "ordered", "part", "select", "sort_key"]
+__all__ = [
+    "first_keys",
+    "first_rows",
+    "follows",
+    "is_true",
+    "matches",
+    "ordered",
+    "part",
+    "select",
+    "sort_key",
+]
 
 Rank = tuple[int, str | int | datetime]
 
@@ -32,6 +44,12 @@ def select(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
 def first_rows(rows: Iterable[DocumentRow], order: tuple[SortKey, ...], count: int) -> list[DocumentRow]:
     """Return the first rows of a stream in an order; no more than so many are in memory."""
     return nsmallest(count, rows, key=lambda row: Standing(row, order))
+
+
+def first_keys(rows: Iterable[DocumentRow], order: tuple[SortKey, ...], count: int) -> list[Key]:
+    """Return the keys of the first rows of a stream in an order; of the rows one is in memory at a time."""
+    found = nsmallest(count, ((Standing(row, order), row.key) for row in rows), key=itemgetter(0))
+    return [key for _, key in found]
 
 
 @total_ordering

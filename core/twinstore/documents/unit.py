@@ -87,6 +87,13 @@ class DocumentUnit(ABC):
     def rollback(self) -> None:
         """End the unit without a trace; nothing after the end."""
 
+    def keys(self, entity: Entity, query: Query) -> list[Key]:
+        """Return the keys of the first ``limit`` rows of a list, in its order.
+
+        A store that can tell them without the rows does so: the rows may be large.
+        """
+        return [row.key for row in self.select(entity, query)[: query.limit]]
+
     def part(self) -> AbstractContextManager[object]:
         """Bound a step whose writes vanish when it fails, in a transaction that somebody else will commit."""
         return nullcontext()

@@ -2,9 +2,9 @@
 
     open_storage(observers=[...]) -> Notifier between a session and its parts -> Observer of the host
 
-Bundled are :class:`Counters`; :mod:`twinstore.observing.prometheus` hands them to ``prometheus_client``, and
-:mod:`twinstore.observing.otel` makes spans and metrics of OpenTelemetry. The last two need an extra each and
-are imported by whoever asks for them.
+Bundled are :class:`SlowCalls`, for the log, and :class:`Counters`; :mod:`twinstore.observing.prometheus`
+hands these to ``prometheus_client``, and :mod:`twinstore.observing.otel` makes spans and metrics of
+OpenTelemetry. The last two need an extra each and are imported by whoever asks for them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from twinstore.observing.counters import Counters
 from twinstore.observing.events import Call, CallOutcome, LockWait, Operation, SystemScopeOpening
 from twinstore.observing.notifier import note_lock_wait
 from twinstore.observing.observer import Ending, Observer
+from twinstore.observing.slow import SlowCalls
 
 __all__ = [
     "Call",
@@ -22,6 +23,7 @@ __all__ = [
     "LockWait",
     "Observer",
     "Operation",
+    "SlowCalls",
     "SystemScopeOpening",
     "note_lock_wait",
 ]

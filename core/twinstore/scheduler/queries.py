@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.errors import ValidationError
 from twinstore.fields import INT32_MAX
@@ -19,15 +20,19 @@ from twinstore.scope import (
     id_argument,
     instant_argument,
     member_argument,
+    members_argument,
+    options_argument,
     tenant_argument,
     text_argument,
     whole_argument,
 )
+from twinstore.telling import shown
 from twinstore.tenancy import ALL_TENANTS, Tenants
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from enum import StrEnum
+
+E = TypeVar("E", bound=StrEnum)
 
 NEWEST_RUNS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
 OLDEST_RUNS: Final = (SortKey("createdAt", time=True), SortKey("id"))
@@ -55,7 +60,7 @@ DUE_TRIGGERS: Final = (SortKey("nextFireAt", time=True), SortKey("tenantId"), So
 
 def schedules(scope: Tenants, options: ScheduleQueryOptions | None) -> Query:
     """Return the query of ``ScheduleRepository.list``."""
-    options = options or ScheduleQueryOptions()
+    options = options_argument(options, ScheduleQueryOptions)
     where: list[Condition] = []
     if not options.include_deleted:
         where.append(IsNull("deletedAt"))
@@ -108,12 +113,12 @@ def schedules_of(schedule_ids: Sequence[str]) -> Query:
 
 def runs(scope: Tenants, options: RunQueryOptions | None) -> Query:
     """Return the query of ``RunRepository.list``."""
-    options = options or RunQueryOptions()
+    options = options_argument(options, RunQueryOptions)
     where: list[Condition] = []
     if options.schedule_id is not None:
         where.append(Equals("scheduleId", text_argument(options.schedule_id, "schedule_id")))
     if options.states is not None:
-        where.append(OneOf("state", _states(options.states)))
+        where.append(OneOf("state", member_texts(options.states, RunState, "states")))
     where += _window("createdAt", options.created_after, options.created_before, "created")
     return build_query(
         "runs",
@@ -159,7 +164,7 @@ def runs_by_state(state: RunState, limit: int, page_token: str | None) -> Query:
     return build_query(
         "runs",
         scope=ALL_TENANTS,
-        where=(OneOf("state", _states((state,))),),
+        where=(OneOf("state", (member_argument(state, RunState, "state").value,)),),
         order=OLDEST_RUNS,
         limit=limit,
         maximum=200,
@@ -208,7 +213,7 @@ def latest_snapshot(scope: Tenants, digest: str) -> Query:
 
 def policy_jobs(scope: Tenants, options: PolicyJobQueryOptions | None) -> Query:
     """Return the query of ``PolicyJobRepository.list``."""
-    options = options or PolicyJobQueryOptions()
+    options = options_argument(options, PolicyJobQueryOptions)
     where: list[Condition] = []
     if options.statuses is not None:
         where.append(OneOf("status", member_texts(options.statuses, PolicyRunJobStatus, "statuses")))
@@ -254,7 +259,7 @@ def expired_leases(now: datetime, limit: int) -> Query:
 
 def audit(scope: Tenants, options: AuditQueryOptions | None) -> Query:
     """Return the query of ``AuditRepository.list``."""
-    options = options or AuditQueryOptions()
+    options = options_argument(options, AuditQueryOptions)
     where: list[Condition] = []
     if options.category is not None:
         where.append(Equals("category", text_argument(options.category, "category").lower()))
@@ -310,7 +315,7 @@ def workers(
 def dead_workers(now: datetime, threshold: object, limit: int) -> Query:
     """Return the query of ``WorkerRepository.find_dead``."""
     if not isinstance(threshold, timedelta) or threshold <= timedelta(0):
-        raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
+        raise ValidationError(f"Argument threshold should be longer than zero, not {shown(threshold)}.")
     instant = instant_argument(now, "now")
     # Nobody was silent since before the calendar began.
     # In whole milliseconds as every stored instant; a server that cuts off the rest would find fewer.
@@ -367,18 +372,10 @@ def graph_job_events(scope: Tenants, job_uuid: str, limit: int, page_token: str 
     )
 
 
-def _states(states: Collection[RunState]) -> tuple[str, ...]:
-    return member_texts(states, RunState, "states")
-
-
-def member_texts(values: Collection[StrEnum], enum: type[StrEnum], name: str) -> tuple[str, ...]:
+def member_texts(values: Collection[E], enum: type[E], name: str) -> tuple[str, ...]:
     """Return the texts of members of an enum, sorted, or raise ``ValidationError`` naming the argument."""
-    try:
-        # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
-        return tuple(sorted({enum(value).value for value in values}))
-    except ValueError as error:
-        known = ", ".join(member.value for member in enum)
-        raise ValidationError(f"Argument {name}: {error}; the {name} are {known}.") from error
+    # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
+    return tuple(sorted({member.value for member in members_argument(values, enum, name)}))
 
 
 def _window(field: str, after: datetime | None, before: datetime | None, name: str) -> list[Condition]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from twinstore.paging import Page
 
 __all__ = [
+    "ERROR_LENGTH",
     "WINDOW",
     "RunSnapshot",
     "RunSummary",
@@ -27,10 +28,14 @@ __all__ = [
 ]
 
 WINDOW: Final = 20
+# A summary holds the errors of so many runs, the newest one twice; whole, a few of them would be larger than
+# any row may be, and no run of the schedule could be projected any more.
+ERROR_LENGTH: Final = 4096
+CUT: Final = " … [cut: {} characters in all; the run has the whole text]"
 
 
 class RunSnapshot(CanonicalModel):
-    """A run as the summary remembers it."""
+    """A run as the summary remembers it; of a long ``error`` the beginning, which says that it was cut."""
 
     run_id: Id
     trigger: RunTrigger
@@ -43,7 +48,7 @@ class RunSnapshot(CanonicalModel):
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        """Return the snapshot of a run."""
+        """Return the snapshot of a run; an ``error`` of more than 4,096 characters is cut."""
         return cls(
             run_id=run.id,
             trigger=run.trigger,
@@ -52,13 +57,20 @@ class RunSnapshot(CanonicalModel):
             started_at=run.started_at,
             finished_at=run.finished_at,
             stats=run.stats,
-            error=run.error,
+            error=shortened(run.error),
         )
 
     @property
     def position(self) -> tuple[datetime, str]:
         """The place of the run in time; greater is newer."""
         return (self.created_at, self.run_id)
+
+
+def shortened(error: str | None) -> str | None:
+    """Return an error text as a summary holds it: at most ``ERROR_LENGTH`` characters and a word about it."""
+    if error is None or len(error) <= ERROR_LENGTH:
+        return error
+    return error[:ERROR_LENGTH].rstrip() + CUT.format(len(error))
 
 
 class RunSummaryCounters(CanonicalModel):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.paging import SortKey
 from twinstore.query import After, AtLeast, Before, Condition, Equals, Query, build_query
-from twinstore.scope import instant_argument, whole_argument
+from twinstore.scope import instant_argument, options_argument, whole_argument
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PART: Final = 1000
 
 def pack_runs(scope: Tenants, options: PackRunQueryOptions | None) -> Query:
     """Return the query of ``PackRunStateStore.list``."""
-    options = options or PackRunQueryOptions()
+    options = options_argument(options, PackRunQueryOptions)
     where: list[Condition] = []
     if options.updated_after is not None:
         where.append(After("updatedAt", instant_argument(options.updated_after, "updated_after")))

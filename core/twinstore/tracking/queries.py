@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from twinstore.errors import ValidationError
 from twinstore.paging import SortKey
 from twinstore.query import Before, Condition, Equals, OneOf, Query, build_query
-from twinstore.scope import id_argument, instant_argument, member_argument
+from twinstore.scope import id_argument, instant_argument, members_argument, options_argument
+from twinstore.telling import shown
 from twinstore.tenancy import NO_TENANT
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
 from twinstore.tracking.sessions import SessionQueryOptions
@@ -43,7 +44,7 @@ BY_MACHINE: Final = (SortKey("machine_id"),)
 
 def sessions(options: SessionQueryOptions | None) -> Query:
     """Return the query of ``TrackingSessionRepository.list``."""
-    options = options or SessionQueryOptions()
+    options = options_argument(options, SessionQueryOptions)
     where = _statuses(options.statuses, SessionStatus)
     where += _equal("project_id", options.project_id)
     where += _equal("machine_id", options.machine_id)
@@ -76,7 +77,7 @@ def stale_sessions(now: datetime, threshold: object, limit: int) -> Query:
 def threshold_argument(threshold: object) -> timedelta:
     """Return a length of time, or raise ``ValidationError``."""
     if not isinstance(threshold, timedelta) or threshold <= timedelta(0):
-        raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
+        raise ValidationError(f"Argument threshold should be longer than zero, not {shown(threshold)}.")
     return threshold
 
 
@@ -89,7 +90,7 @@ def sessions_of_project(project_id: str) -> Query:
 
 def tasks(options: TaskQueryOptions | None) -> Query:
     """Return the query of ``TrackingTaskRepository.list``."""
-    options = options or TaskQueryOptions()
+    options = options_argument(options, TaskQueryOptions)
     where = _statuses(options.statuses, TaskStatus)
     where += _equal("session_id", options.session_id)
     where += _equal("project_id", options.project_id)
@@ -146,7 +147,7 @@ def _statuses(statuses: Collection[StrEnum] | None, cls: type[StrEnum]) -> list[
     if statuses is None:
         return []
     # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
-    values = sorted({member_argument(status, cls, "statuses").value for status in statuses})
+    values = sorted({status.value for status in members_argument(statuses, cls, "statuses")})
     return [OneOf("status", tuple(values))]
 
 

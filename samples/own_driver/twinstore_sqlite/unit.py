@@ -8,6 +8,7 @@ processes the first to commit wins.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,6 +61,13 @@ class SqliteUnit(DocumentUnit):
     @override
     def select(self, entity: Entity, query: Query) -> list[DocumentRow]:
         return list(self._rows(entity, TABLE.select(entity, query, self._source)))
+
+    @override
+    def keys(self, entity: Entity, query: Query) -> list[Key]:
+        statement = TABLE.select_keys(entity, query, self._source)
+        with translated():
+            found = self._execute(statement.text, statement.values).fetchall()
+        return [tuple(json.loads(key)) for (key,) in found]
 
     @override
     def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[DocumentRow]:

@@ -33,6 +33,7 @@ OCCASIONAL: Final = (
     "schedules.page *id one of several*",
     # Where another one was faster with the same new row.
     "run_summaries.put a tenant",
+    "locks.put all tenants",
 )
 AGAIN: Final = "Run `make statements` to write it again, and read the difference before you commit it."
 TITLE: Final = (

@@ -218,7 +218,8 @@ def is_migrated(store: Store) -> bool:
 
 def has_ledger(store: Store) -> bool:
     """Tell whether a store has the schema of the ledger, so that it can be asked for jobs."""
-    return all(item.state is not MigrationState.PENDING for item in store.bulk.ledger_initializer.status())
+    # A later migration of it that is pending only adds to what can be asked.
+    return any(item.state is not MigrationState.PENDING for item in store.bulk.ledger_initializer.status())
 
 
 def require_tenants(stores: Iterable[Store], tenants: Iterable[str]) -> None:

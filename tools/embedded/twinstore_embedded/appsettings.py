@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ def settings_of(mongo: MongoServer | None, postgres: PostgresServer | None) -> d
 def write_appsettings(
     directory: str | Path, mongo: MongoServer | None, postgres: PostgresServer | None
 ) -> Path:
-    """Write the connection strings into ``appsettings.json``, mode 0600, and keep what else is in it.
+    """Write the connection strings into ``appsettings.json``, mode 0600, and keep every other key in it.
 
     Raises:
         ConfigurationError: the file holds something else than a JSON object.
@@ -51,8 +52,11 @@ def write_appsettings(
         store = next(iter(sections))
         for name in built_modules():
             # Only where nothing is set: a switch that the user has changed stays.
-            persistence.setdefault(module_keys(name).section, store)
-    content = {**settings, "Persistence": {**persistence, **sections}}
+            persistence.setdefault(spelled(persistence, module_keys(name).section), store)
+    for name, section in sections.items():
+        # Key by key: what the user has set beside the connection strings, such as PoolMax, is the user's.
+        persistence[spelled(persistence, name)] = replaced(persistence, name, section, path)
+    content = {**settings, spelled(settings, "Persistence"): persistence}
     write_private(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return path
 
@@ -67,8 +71,23 @@ def _read(path: Path) -> dict[str, object]:
     return _object(content, path)
 
 
+def spelled(section: Mapping[str, object], name: str) -> str:
+    """Return a key as the file spells it: settings ignore case, and refuse a key that is there twice."""
+    return next((key for key in section if key.casefold() == name.casefold()), name)
+
+
+def replaced(
+    persistence: Mapping[str, object], name: str, values: Mapping[str, str], path: Path
+) -> dict[str, object]:
+    """Return the section of a driver with these values, and with all others as they were."""
+    section = dict(_object(persistence.get(spelled(persistence, name), {}), path))
+    for key, value in values.items():
+        section[spelled(section, key)] = value
+    return section
+
+
 def _section(settings: dict[str, object], path: Path) -> dict[str, object]:
-    return _object(settings.get("Persistence", {}), path)
+    return dict(_object(settings.get(spelled(settings, "Persistence"), {}), path))
 
 
 def _object(value: object, path: Path) -> dict[str, object]:

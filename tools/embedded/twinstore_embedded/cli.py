@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import orjson
 import typer
 
 from twinstore.errors import ConfigurationError
+from twinstore.redaction import mask_secret_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from twinstore_embedded.postgres import PostgresServer
 
 __all__ = ["Format", "ServerChoice", "down", "up"]
-
-PASSWORD = re.compile(r"(://[^:/@]+:)[^@/]+@")
 
 
 class ServerChoice(StrEnum):
@@ -148,7 +146,7 @@ def _report(
         if server is not None
     ]
     settings = {
-        f"Persistence:{section}:{key}": value if show_secrets else PASSWORD.sub(r"\1***@", value)
+        f"Persistence:{section}:{key}": value if show_secrets else mask_secret_url(value)
         for section, values in settings_of(mongo, postgres).items()
         for key, value in values.items()
     }

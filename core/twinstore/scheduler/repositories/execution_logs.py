@@ -15,6 +15,7 @@ from twinstore.retrying import repeat
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
+from twinstore.sizes import check_batch
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -38,6 +39,7 @@ class ExecutionLogs(Repository, ExecutionLogRepository):
         runs = sorted({entry.run_id for entry in entries})
         if len(runs) == 1:
             return appended(self._access, scope, runs[0], entries)
+        check_batch(EXECUTION_LOGS, map(Row, entries))  # together, as they are written
         if self._access.binding.in_unit:
             return self._append_to_several(scope, runs, entries)
         return repeat(lambda: self._append_to_several(scope, runs, entries))

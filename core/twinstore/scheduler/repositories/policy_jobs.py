@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from twinstore.access import Add, Row, UniqueKey
 from twinstore.apart import RowWriting
-from twinstore.errors import LeaseLostError, ValidationError
+from twinstore.errors import DocumentDecodeError, LeaseLostError, ValidationError
 from twinstore.paging import Page, decode_token
 from twinstore.query import Equals
 from twinstore.repository import Repository
@@ -21,10 +21,13 @@ from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.scheduler.policy_jobs import LEASE, PolicyJobQueryOptions, PolicyJobRepository, PolicyRunJob
 from twinstore.scheduler.rules import policy_jobs as rules
 from twinstore.scope import id_argument, instant_argument
+from twinstore.sizes import check_size
+from twinstore.telling import shown
 from twinstore.tenancy import Tenant
 
 if TYPE_CHECKING:
     from twinstore.access import Sets
+    from twinstore.keys import Key
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
 
@@ -132,6 +135,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
         instant = instant_argument(now, "now")
         for job in jobs:
             rules.check_move(job, status)
+            check_size(POLICY_JOBS, Row(job))
         self._check_writable()
         if not jobs:
             return ()
@@ -144,12 +148,21 @@ class PolicyJobs(Repository, PolicyJobRepository):
         query = queries.expired_leases(now, limit)
         instant = instant_argument(now, "now")
         self._check_writable()
-        freed = 0
+        freed, wanted = 0, query.limit
+        tried: dict[Key, bool] = {}
         with self._stepwise() as steps:
-            for key in self._first(query):
-                freed += self._release(scope, key, instant)
-                steps.done()
-        return freed
+            while True:
+                keys = self._access.keys(POLICY_JOBS, query)
+                for key in [key for key in keys if key not in tried][: wanted - sum(tried.values())]:
+                    try:
+                        freed += self._release(scope, key, instant)
+                        tried[key] = True
+                    except DocumentDecodeError:
+                        tried[key] = False  # passed over; the next ones may be readable
+                    steps.done()
+                if sum(tried.values()) >= wanted or len(keys) < query.limit:
+                    return freed
+                query = replace(query, limit=2 * query.limit)
 
     @override
     def count_by_status(self, tenant_id: str) -> dict[PolicyRunJobStatus, int]:
@@ -255,7 +268,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
         self._revise(POLICY_JOBS, Tenant(job.tenant_id), (job.id,), replaced)
         return is_replaced
 
-    def _release(self, scope: Tenants, job_id: str, now: datetime) -> bool:
+    def _release(self, scope: Tenants, key: Key, now: datetime) -> bool:
         """End the lease of a job, unless another one did so meanwhile, or leased it anew."""
         is_free = False
 
@@ -265,7 +278,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
             is_free = after is not None
             return after
 
-        self._revise(POLICY_JOBS, scope, (job_id,), released)
+        self._revise(POLICY_JOBS, scope, key, released)
         return is_free
 
 
@@ -298,7 +311,9 @@ def end_of_lease(now: datetime, lease: object) -> datetime:
         ValidationError: it is no time, shorter than a millisecond, or ends after the year 9999.
     """
     if not isinstance(lease, timedelta) or lease < MILLISECOND:
-        raise ValidationError(f"Argument lease should be a time of at least one millisecond, not {lease!r}.")
+        raise ValidationError(
+            f"Argument lease should be a time of at least one millisecond, not {shown(lease)}."
+        )
     try:
         return instant_argument(now + lease, "lease")
     except OverflowError as error:

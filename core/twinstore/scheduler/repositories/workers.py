@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from twinstore.failures import duplicate
 from twinstore.paging import Page
+from twinstore.portions import marked_in_portions
 from twinstore.repository import Repository
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import WORKERS
@@ -78,7 +79,7 @@ class Workers(Repository, WorkerRepository):
         # In batches: marked ones no longer match, so the next page of the same list holds others.
         query = queries.dead_workers(now, threshold, limit=1000)
         dead: tuple[str, ...] = ()
-        while batch := self._access.mark(WORKERS, query, {"status": WorkerStatus.DEAD.value}):
+        for batch in marked_in_portions(self._access, WORKERS, query, {"status": WorkerStatus.DEAD.value}):
             dead += tuple(row.model.id for row in batch)
         return dead
 

@@ -13,6 +13,7 @@ from twinstore import leases
 from twinstore.errors import ValidationError
 from twinstore.leases import LeaseState
 from twinstore.scheduler.locks import LockInfo
+from twinstore.telling import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +60,7 @@ def lease_argument(lease: object) -> timedelta:
         ValidationError: it is none, or shorter than 1 s, or longer than 1 h.
     """
     if not isinstance(lease, timedelta) or not SHORTEST <= lease <= LONGEST:
-        raise ValidationError(f"Argument lease should be a timedelta from 1 s to 1 h, not {lease!r}.")
+        raise ValidationError(f"Argument lease should be a timedelta from 1 s to 1 h, not {shown(lease)}.")
     return lease - lease % timedelta(milliseconds=1)
 
 
@@ -70,7 +71,7 @@ def timeout_argument(timeout: object) -> float:
         ValidationError: it is no length of time, or a negative one.
     """
     if not isinstance(timeout, timedelta) or timeout < timedelta(0):
-        raise ValidationError(f"Argument timeout should be a timedelta of 0 or more, not {timeout!r}.")
+        raise ValidationError(f"Argument timeout should be a timedelta of 0 or more, not {shown(timeout)}.")
     return timeout.total_seconds()
 
 

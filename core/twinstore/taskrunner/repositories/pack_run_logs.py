@@ -11,6 +11,7 @@ from typing_extensions import override
 from twinstore.access import Ref, Row
 from twinstore.retrying import repeat
 from twinstore.scope import id_argument
+from twinstore.sizes import check_batch
 from twinstore.taskrunner import queries
 from twinstore.taskrunner.catalog import PACK_RUN_LOGS, PACK_RUNS
 from twinstore.taskrunner.pack_run_logs import PackRunLogDraft, PackRunLogEntry, PackRunLogStore
@@ -40,6 +41,7 @@ class PackRunLogs(TaskRunnerRepository, PackRunLogStore):
         runs = sorted({entry.run_id for entry in entries})
         if len(runs) == 1:
             return appended(self._access, scope, runs[0], entries)
+        check_batch(PACK_RUN_LOGS, map(Row, entries))  # together, as they are written
         if self._access.binding.in_unit:
             return self._append_to_several(scope, runs, entries)
         return repeat(lambda: self._append_to_several(scope, runs, entries))
@@ -86,8 +88,9 @@ class PackRunLogs(TaskRunnerRepository, PackRunLogStore):
     @override
     def last_sequence(self, run_id: str, *, tenant_id: str | AllTenants | None = None) -> int:
         scope = self._admit_run(tenant_id, "last_sequence")
-        last = self._entries(queries.last_entry(scope, id_argument(run_id, "run_id")))
-        return last[0].sequence if last else 0
+        # The number alone: the entry that has it may be large.
+        last = self._access.keys(PACK_RUN_LOGS, queries.last_entry(scope, id_argument(run_id, "run_id")))
+        return int(last[0][-1]) if last else 0
 
     @override
     def purge(self, before: datetime, *, batch_size: int = 500) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Self
 
@@ -39,9 +38,10 @@ class TrackingRepository(Repository):
 
     def tuned(self, clock: Clock, options: TrackingOptions) -> Self:
         """Return the same repository with the clock and the options of a host."""
-        # A copy: a driver may have made it by a class of its own.
-        made = copy(self)
-        made._clock, made._options = clock, options  # noqa: SLF001  # of this class
+        # Of the same class, which may be that of a driver; it has connections, so copy() refuses it.
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        made._clock, made._options = clock, options
         return made
 
     def _scope(self) -> Tenants:

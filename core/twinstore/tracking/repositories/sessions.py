@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.access import Access, Row
+from twinstore.access import Access, Row, Sets
 from twinstore.failures import required
 from twinstore.paging import Page
+from twinstore.portions import marked_in_portions
 from twinstore.query import query_of_key
 from twinstore.retrying import repeat
 from twinstore.scope import (
@@ -110,12 +111,12 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
         query = queries.stale_sessions(now, self._threshold(threshold), BATCH)
         stalled: tuple[str, ...] = ()
         with self._stepwise() as steps:
-            while batch := self._access.mark(SESSIONS, query, self._stalled()):
+            for batch in marked_in_portions(self._access, SESSIONS, query, self._stalled()):
                 stalled += tuple(row.model.session_id for row in batch)
                 steps.done()
         return stalled
 
-    def _stalled(self) -> dict[str, str | datetime]:
+    def _stalled(self) -> Sets:
         return {"status": SessionStatus.STALLED.value, "updated_at": self._clock.now()}
 
     @override

@@ -13,7 +13,7 @@ from twinstore.errors import ConflictError, NotFoundError, ValidationError
 from twinstore.fields import INT64_MAX
 from twinstore.scheduler.catalog import RUN_SUMMARIES
 from twinstore.scheduler.enums import RunState
-from twinstore.scheduler.run_summaries import WINDOW, RunSummary, RunSummaryCounters
+from twinstore.scheduler.run_summaries import ERROR_LENGTH, WINDOW, RunSummary, RunSummaryCounters
 from twinstore.scheduler.runs import RunStats
 from twinstore.testing.base import examples, needs
 from twinstore.testing.instants import at
@@ -281,6 +281,19 @@ class RunSummaryServiceContract(SchedulerCases):
         assert [entry.run_id for entry in summary.recent] == [run.id for run in runs[:4:-1]]
         assert all(newer.position > older.position for newer, older in pairwise(summary.recent))
         assert (summary.last_run, summary.counters.total) == (summary.recent[0], WINDOW)
+
+    def test_a_long_error_is_cut_in_the_summary_and_whole_in_the_run(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        service, schedule_id = workspace.storage.run_summary_service, workspace.id("s")
+        text = "ä" * (ERROR_LENGTH - 1) + "🜂" + "b" * 100
+        failed = in_state(workspace, RunState.RUNNING, schedule_id=schedule_id)
+        failed = moved(failed, RunState.ERROR, error=text)
+        assert workspace.storage.runs.update(failed)
+        cut = f"{text[:ERROR_LENGTH]} … [cut: {len(text)} characters in all; the run has the whole text]"
+        made = (service.project(failed), service.rebuild(workspace.tenant, schedule_id))
+        assert [found.last_run.error for found in made if found and found.last_run] == [cut, cut]
+        assert workspace.storage.runs.get_required(workspace.tenant, failed.id).error == text
 
     def test_counters_beyond_64_bits_are_refused_and_nothing_is_stored(
         self, workspace: SchedulerWorkspace

@@ -1,0 +1,70 @@
+"""Clients: made of the settings, or given by the caller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pymongo import MongoClient
+from pymongo.uri_parser import parse_uri
+
+from twinstore.errors import ConfigurationError
+from twinstore_mongo.error_messages import DRIVER
+from twinstore_mongo.primaries import Primaries
+from twinstore_mongo.steady_pool import SteadyPool
+
+if TYPE_CHECKING:
+    from twinstore_mongo.connection import Client
+    from twinstore_mongo.settings import MongoSettings
+
+__all__ = ["CALL_TIMEOUT_MS", "checked_client", "hosts_of", "new_client", "url_of"]
+
+# As long as a statement may take on PostgreSQL by default, so that the switch changes no limit.
+CALL_TIMEOUT_MS: Final = 30_000
+
+
+def checked_client(client: object) -> Client:
+    """Return a client of the caller.
+
+    Raises:
+        ConfigurationError: it is another object, such as the client of pymongo for asyncio.
+    """
+    if isinstance(client, MongoClient):
+        return client
+    kind = type(client)
+    raise ConfigurationError(
+        f"Client is a {kind.__module__}.{kind.__qualname__}; pass a pymongo.MongoClient.", driver=DRIVER
+    )
+
+
+def new_client(settings: MongoSettings) -> Client:
+    """Return a client whose every call is bounded in time; what the connection string says wins."""
+    url = url_of(settings) or ""
+    selection_ms = settings.server_selection_timeout_ms
+    given = {name.lower() for name in parse_uri(url)["options"]}
+    defaults: dict[str, Any] = {
+        "appname": "twinstore",
+        "timeoutMS": CALL_TIMEOUT_MS,
+        "serverSelectionTimeoutMS": selection_ms,
+        "connectTimeoutMS": selection_ms,
+        "retryWrites": True,
+        "retryReads": True,
+        "_pool_class": SteadyPool,
+        "event_listeners": [Primaries()],
+    }
+    return MongoClient(url, **{name: value for name, value in defaults.items() if name.lower() not in given})
+
+
+def url_of(settings: MongoSettings) -> str | None:
+    """Return the connection string with its password; only for what connects with it."""
+    secret = settings.connection_string
+    return None if secret is None else secret.get_secret_value()
+
+
+def hosts_of(client: Client, settings: MongoSettings) -> str:
+    """Return ``host:port`` of every seed, without user and password."""
+    if (url := url_of(settings)) is not None:
+        return ",".join(
+            host if port is None else f"{host}:{port}" for host, port in parse_uri(url)["nodelist"]
+        )
+    address = client.address
+    return f"{address[0]}:{address[1]}" if address else ""

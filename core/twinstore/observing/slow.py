@@ -1,0 +1,47 @@
+"""The observer that names slow calls in the log of the service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
+
+from twinstore.errors import ConfigurationError
+from twinstore.observing.observer import Ending, Observer
+from twinstore.servicelog import PAUSE_SECONDS, Limiter, note_slow
+from twinstore.telling import shown
+
+if TYPE_CHECKING:
+    from twinstore.observing.events import Call, Operation
+
+__all__ = ["SLOW_SECONDS", "SlowCalls"]
+
+SLOW_SECONDS: Final = 1.0
+
+
+class SlowCalls(Observer):
+    """Writes a line at level WARNING for each operation whose calls are slow. Thread-safe.
+
+    At most one a minute for each operation, with the number of those that were left out.
+    """
+
+    def __init__(self, seconds: float = SLOW_SECONDS, *, pause: float = PAUSE_SECONDS) -> None:
+        """Take from which length on a call is slow, and how long an operation is silent after a line.
+
+        Raises:
+            ConfigurationError: one of them is no number of seconds.
+        """
+        for name, value in {"seconds": seconds, "pause": pause}.items():
+            if type(value) not in {int, float} or not value >= 0:
+                raise ConfigurationError(f"Argument {name} should be a number from 0, not {shown(value)}.")
+        self._seconds = seconds
+        self._limiter = Limiter(pause)
+
+    @override
+    def started(self, operation: Operation) -> Ending:
+        del operation
+        return self._ended
+
+    def _ended(self, call: Call) -> None:
+        if call.seconds >= self._seconds:
+            note_slow(call, self._limiter)

@@ -1,0 +1,162 @@
+"""An attempt that several callers share, and a storage that is asked for a quick answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from threading import Barrier, Event
+from typing import Final
+
+import pytest
+
+from twinstore import aio, open_storage
+from twinstore.attempts import SharedAttempt
+from twinstore.backend import ReadyWithin
+from twinstore.errors import (
+    ConfigurationError,
+    Outcome,
+    TimeoutExceededError,
+    UnavailableError,
+    ValidationError,
+)
+from twinstore_memory.backend import MemoryBackend
+
+CALLERS: Final = 8
+PATIENCE_SECONDS: Final = 30.0
+MEMORY: Final = {"Persistence": {"Scheduler": "Memory"}}
+asked_by: ContextVar[str] = ContextVar("asked_by", default="nobody")
+
+
+def failing_together(attempt: SharedAttempt[str], seconds: float | None) -> list[BaseException | None]:
+    """Have several callers come while one attempt is under way, which then fails; return their errors."""
+    go_on, made = Event(), []
+
+    def action() -> str:
+        made.append(threading.get_ident())
+        go_on.wait(PATIENCE_SECONDS)
+        raise UnavailableError("silent", outcome=Outcome.NOT_APPLIED)
+
+    together = Barrier(CALLERS + 1)
+
+    def call() -> str:
+        together.wait(PATIENCE_SECONDS)
+        return attempt.run(action, seconds)
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        calls = [pool.submit(call) for _ in range(CALLERS)]
+        together.wait(PATIENCE_SECONDS)
+        # All of them wait for one: nobody else can have begun another.
+        while not made:
+            Event().wait(0.001)
+        Event().wait(0.2)
+        go_on.set()
+        errors = [one.exception(PATIENCE_SECONDS) for one in calls]
+    assert len(made) == 1
+    return errors
+
+
+@pytest.mark.parametrize("seconds", [None, PATIENCE_SECONDS])
+def test_those_who_come_meanwhile_get_the_outcome_as_an_error_of_their_own(seconds: float | None) -> None:
+    attempt: SharedAttempt[str] = SharedAttempt()
+    errors = failing_together(attempt, seconds)
+    assert {type(error) for error in errors} == {UnavailableError}
+    assert {str(error) for error in errors} == {"silent"}
+    assert len({id(error) for error in errors}) == CALLERS
+    assert attempt.run(lambda: "good") == "good"
+
+
+def test_whoever_waits_no_longer_leaves_the_attempt_to_others() -> None:
+    attempt: SharedAttempt[str] = SharedAttempt()
+    go_on = Event()
+
+    def action() -> str:
+        go_on.wait(PATIENCE_SECONDS)
+        return "good"
+
+    with pytest.raises(TimeoutError):
+        attempt.run(action, 0.01)
+    with ThreadPoolExecutor(1) as pool:
+        later = pool.submit(attempt.run, lambda: "another", PATIENCE_SECONDS)
+        Event().wait(0.1)
+        go_on.set()
+        assert later.result(PATIENCE_SECONDS) == "good"
+
+
+def test_a_mistake_of_the_program_is_nobody_elses() -> None:
+    attempt: SharedAttempt[str] = SharedAttempt()
+    go_on = Event()
+
+    def mistaken() -> str:
+        go_on.wait(PATIENCE_SECONDS)
+        raise LookupError("a mistake")
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(attempt.run, mistaken)
+        Event().wait(0.1)
+        second = pool.submit(attempt.run, lambda: "good")
+        Event().wait(0.1)
+        go_on.set()
+        assert isinstance(first.exception(PATIENCE_SECONDS), LookupError)
+        assert second.result(PATIENCE_SECONDS) == "good"
+
+
+def test_the_attempt_sees_the_context_of_its_caller() -> None:
+    asked_by.set("request-7")
+    attempt: SharedAttempt[str] = SharedAttempt()
+    assert attempt.run(asked_by.get, PATIENCE_SECONDS) == "request-7"
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Let the driver in memory be ready only when it is told so, which it cannot say in time."""
+    go_on = Event()
+
+    def check_ready(self: object) -> None:
+        del self
+        go_on.wait(PATIENCE_SECONDS)
+
+    monkeypatch.setattr(MemoryBackend, "check_ready", check_ready)
+    return go_on
+
+
+def test_a_driver_that_knows_no_limit_is_asked_on_another_thread(slow: Event) -> None:
+    assert not issubclass(MemoryBackend, ReadyWithin)
+    with open_storage(MEMORY) as opened:
+        threads = threading.active_count()
+        begun = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(TimeoutExceededError, match="within 50 ms") as caught:
+                opened.scheduler.check_ready(timeout_ms=50)
+            assert caught.value.outcome is Outcome.NOT_APPLIED
+        assert time.monotonic() - begun < PATIENCE_SECONDS / 2
+        # One for all who have asked.
+        assert threading.active_count() <= threads + 1
+        slow.set()
+        opened.scheduler.check_ready(timeout_ms=round(PATIENCE_SECONDS * 1000))
+
+
+def test_a_storage_of_asyncio_answers_as_quickly(slow: Event) -> None:
+    async def ask() -> None:
+        async with aio.open_storage(MEMORY) as opened:
+            with pytest.raises(TimeoutExceededError):
+                await opened.scheduler.check_ready(timeout_ms=50)
+            slow.set()
+            await opened.scheduler.check_ready(timeout_ms=round(PATIENCE_SECONDS * 1000))
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("given", [-1, "soon", 1.5])
+def test_a_limit_that_is_none_is_refused(given: object) -> None:
+    with open_storage(MEMORY) as opened, pytest.raises(ValidationError, match="timeout_ms"):
+        opened.scheduler.check_ready(timeout_ms=given)  # type: ignore[arg-type]
+
+
+def test_a_closed_storage_is_refused_quickly_too() -> None:
+    with open_storage(MEMORY) as opened:
+        pass
+    with pytest.raises(ConfigurationError, match="closed"):
+        opened.scheduler.check_ready(timeout_ms=1000)

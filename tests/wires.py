@@ -1,0 +1,93 @@
+"""A way to a server that counts what comes back over it."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing, suppress
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+from psycopg.conninfo import conninfo_to_dict
+from pymongo.uri_parser import parse_uri
+
+from tests.servers import postgres_url
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tests.servers import Settings
+
+__all__ = ["CountingWire", "over"]
+
+PART: Final = 1 << 18
+
+
+class CountingWire:
+    """Passes connections on to a server; ``received`` counts the bytes that it sent."""
+
+    def __init__(self, family: socket.AddressFamily, address: Any) -> None:  # noqa: ANN401  # of a socket
+        self._upstream = family, address
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._lock = Lock()
+        self._open: list[socket.socket] = []
+        self.received = 0
+
+    @property
+    def port(self) -> int:
+        """Where clients connect."""
+        return int(self._listener.getsockname()[1])
+
+    def __enter__(self) -> Self:
+        """Begin to listen."""
+        Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Cut every connection."""
+        self._listener.close()
+        for one in self._open:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                family, address = self._upstream
+                server = socket.socket(family, socket.SOCK_STREAM)
+                server.connect(address)
+                self._open += [client, server]
+                Thread(target=self._pass, args=(client, server, False), daemon=True).start()
+                Thread(target=self._pass, args=(server, client, True), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, counts: bool) -> None:  # noqa: FBT001
+        with suppress(OSError), closing(target):
+            while part := source.recv(PART):
+                if counts:
+                    with self._lock:
+                        self.received += len(part)
+                target.sendall(part)
+
+
+def over(settings: Settings) -> tuple[CountingWire, Settings]:
+    """Return a wire to the server that settings name, and the settings that go over it."""
+    persistence = dict(cast("dict[str, Any]", settings["Persistence"]))
+    if "Mongo" in persistence:
+        section = dict(persistence["Mongo"])
+        ((host, port),) = parse_uri(section["ConnectionString"])["nodelist"]
+        wire = CountingWire(socket.AF_INET, (host, port))
+        section["ConnectionString"] = f"mongodb://127.0.0.1:{wire.port}/?directConnection=true"
+        persistence["Mongo"] = section
+    else:
+        section = dict(persistence["Postgres"])
+        known = conninfo_to_dict(section["ConnectionString"])
+        host, port = str(known["host"]), int(str(known.get("port", 5432)))
+        local = host.startswith("/")
+        address: Any = f"{host}/.s.PGSQL.{port}" if local else (host, port)
+        wire = CountingWire(socket.AF_UNIX if local else socket.AF_INET, address)
+        url = postgres_url(section["ConnectionString"], host="127.0.0.1", port=str(wire.port))
+        section["ConnectionString"] = url
+        persistence["Postgres"] = section
+    return wire, {**settings, "Persistence": persistence}
