@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
+from weakref import WeakSet
 
 from typing_extensions import override
 
@@ -25,7 +26,7 @@ from twinstore.query import pinned_key
 from twinstore.units import caller
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Collection, Generator, Sequence
 
     from twinstore.access import Binding, Moment, Ref, Row, Rows, Rule, Sets, Values
     from twinstore.catalog import Entity, Key
@@ -98,25 +99,25 @@ class UnitsOfCallers(Renewable):
 
     def __init__(self) -> None:
         """Start without any."""
-        self._open: dict[object, list[UnitRows]] = {}
+        # Weak, as in OpenUnits.
+        self._open: dict[object, WeakSet[UnitRows]] = {}
         renew_in_child(self)
 
     @contextmanager
     def opened(self) -> Generator[UnitRows]:
         """Keep the rows of a unit for the length of the block."""
         who, rows = caller(), UnitRows()
-        self._open.setdefault(who, []).append(rows)
+        self._open.setdefault(who, WeakSet()).add(rows)
         try:
             yield rows
         finally:
-            # In a forked child, and after a second unit that a driver was asked for, it may be gone already.
-            units = self._open.get(who, [])
-            if rows in units:
-                units.remove(rows)
+            # In a forked child they are gone already.
+            units = self._open.get(who, WeakSet())
+            units.discard(rows)
             if not units:
                 self._open.pop(who, None)
 
-    def of_caller(self) -> Sequence[UnitRows]:
+    def of_caller(self) -> Collection[UnitRows]:
         """Return the units that the present thread or task has open."""
         # Nearly always there is none at all, and who calls need not be asked.
         return self._open.get(caller(), ()) if self._open else ()

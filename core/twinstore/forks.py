@@ -12,7 +12,7 @@ import logging
 import os
 from _thread import RLock
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self, SupportsIndex, TypeVar
 from weakref import WeakSet
 
 from typing_extensions import override
@@ -108,7 +108,7 @@ class OwnProcess:
 
 
 class StaysInProcess:
-    """Base of what has connections: no pickle or copy of it would have any."""
+    """Base of what has connections, of which a pickle would have none."""
 
     @override
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -118,9 +118,15 @@ class StaysInProcess:
             ConfigurationError: always.
         """
         raise ConfigurationError(
-            f"A {type(self).__name__} cannot be copied or passed to another process; pass the settings, and "
-            "open a storage there, for instance in the initializer of a pool of processes."
+            f"A {type(self).__name__} cannot be passed to another process; pass the settings, and open a "
+            "storage there, for instance in the initializer of a pool of processes."
         )
+
+    def __copy__(self) -> Self:
+        """Return another object with the same attributes, in this process."""
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        return found
 
 
 class ForkSafeLock(RLock):  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]  # final in the stubs only

@@ -41,9 +41,10 @@ DEFAULT_CONCURRENCY: Final = 10
 class WhileOpen:
     """Makes the calls of a part that was handed out, as long as the storage is open."""
 
-    def __init__(self, lifetime: Lifetime) -> None:
-        """Take whether the storage is open."""
+    def __init__(self, lifetime: Lifetime, notifier: Notifier | None = None) -> None:
+        """Take whether the storage is open, and who tells of the calls."""
         self._lifetime = lifetime
+        self._notifier = notifier
 
     def run(self, name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a call.
@@ -51,9 +52,10 @@ class WhileOpen:
         Raises:
             ConfigurationError: the storage is closed; the part would connect again, and nobody close that.
         """
-        del name
         self._lifetime.check()
-        return call(*args, **kwargs)
+        if self._notifier is None:
+            return call(*args, **kwargs)
+        return self._notifier.run(name, call, *args, **kwargs)
 
 
 class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
@@ -81,7 +83,9 @@ class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
     def open(
         self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
     ) -> AbstractContextManager[S_co]:
-        """Open a session: a read through it sees every earlier write through it. Not thread-safe.
+        """Open a session: a read through it sees every earlier write through it.
+
+        Threads may share it: it takes one call at a time, and is left when that has ended.
 
         Args:
             tenant_id: the one tenant of the session.
@@ -141,7 +145,6 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         # Made once: every call of a host that opens no session goes through it.
         self._unbound = self._observed_over(backend.repositories)
         self._lifetime = Lifetime(backend.driver)
-        self._while_open = WhileOpen(self._lifetime)
         self.sessions = ModuleSessions(
             backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
         )
@@ -208,8 +211,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
     @property
     def initializer(self) -> Initializer:
         """Creates and upgrades the schema."""
-        found = observed(self._open.initializer, self._while_open)
-        return found if self._notifier is None else observed(found, self._notifier)
+        return observed(self._open.initializer, WhileOpen(self._lifetime, self._notifier))
 
     @property
     def bulk(self) -> BulkPort:
@@ -218,7 +220,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         Raises:
             UnsupportedCapabilityError: the driver does without.
         """
-        return observed(self._open.bulk, self._while_open)
+        return observed(self._open.bulk, WhileOpen(self._lifetime))
 
     def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
@@ -231,11 +233,13 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         row.
 
         Units do not nest. A call past the unit, on the storage itself, does not see what the unit wrote, and
-        one that writes the same row waits for the unit until the limit of a statement.
+        one that would write a row of the unit is refused, because it would wait for the unit. Threads may
+        share a unit: it takes one call at a time, and is left when that has ended.
 
         Raises:
             TenantScopeError: both of tenant and purpose are given, or neither where every row has a tenant.
             TransactionAbortedError: an error of the store was caught inside and the unit went on.
+            ConfigurationError: the storage was closed before the end of the unit, which is rolled back.
             ValidationError: this thread or task has a unit of this storage open; or inside, at a write in a
                 unit opened with ``read_only``.
             ConcurrencyError: the unit lost against another one; repeat it as a whole, or use ``transact``.

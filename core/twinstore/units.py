@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from threading import current_thread
 from typing import TYPE_CHECKING, Final
+from weakref import ref
 
 from typing_extensions import override
 
@@ -27,12 +28,19 @@ _CALLER: Final[ContextVar[object]] = ContextVar("twinstore_caller")
 """The task for which a call runs in another thread."""
 
 
+class Place:
+    """What a unit takes up, as long as its block holds it."""
+
+    __slots__ = ("__weakref__",)
+
+
 class OpenUnits(Renewable):
     """The open units of one storage, by the asyncio task or else the thread that opened each."""
 
     def __init__(self) -> None:
         """Start without any."""
-        self._contexts: set[object] = set()
+        # Weak: the handler of a signal may keep a block from ending, and a thread goes on to open units.
+        self._open: dict[object, ref[Place]] = {}
         renew_in_child(self)
 
     @contextmanager
@@ -42,22 +50,23 @@ class OpenUnits(Renewable):
         Raises:
             ValidationError: this task or thread has a unit of this storage open; it stays usable.
         """
-        context = present_context()
-        if context in self._contexts:
+        context, place = present_context(), Place()
+        found = self._open.get(context)
+        if found is not None and found() is not None:
             raise ValidationError(
                 "This thread or task already has an open unit of work of this storage, "
                 "and units do not nest; use the open one, or end it first."
             )
-        self._contexts.add(context)
+        self._open[context] = ref(place, lambda _: self._open.pop(context, None))
         try:
             yield
         finally:
-            self._contexts.discard(context)
+            self._open.pop(context, None)
 
     @override
     def renew(self) -> None:
         """Forget in a forked child the units of the parent."""
-        self._contexts = set()
+        self._open = {}
 
 
 def present_context() -> object:

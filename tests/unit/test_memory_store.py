@@ -131,11 +131,12 @@ def test_units_on_different_rows_do_not_wait_for_each_other() -> None:
 
 
 def test_the_name_of_a_schedule_is_claimed_before_it_is_committed() -> None:
-    storage = storage_on(MemoryDatabase(patience=0.01))
+    store = MemoryDatabase(patience=0.01)
+    storage, other = storage_on(store), storage_on(store)
     with storage.transaction(TENANT) as unit:
         unit.schedules.upsert(make_schedule(TENANT, "a", name="one name"))
         with pytest.raises(ConcurrencyError):
-            storage.schedules.upsert(make_schedule(TENANT, "b", name="one name"))
+            other.schedules.upsert(make_schedule(TENANT, "b", name="one name"))
 
 
 def lose(storage: SchedulerStorage, run: Run) -> None:

@@ -13,7 +13,7 @@ import random
 import time
 from dataclasses import dataclass, field
 from itertools import count
-from threading import Condition, get_ident
+from threading import Condition, RLock, get_ident
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, cast
 from uuid import uuid4
 
@@ -116,16 +116,18 @@ class MemoryDatabase:
         self._snapshots: set[Unit] = set()
         self._committing: dict[str, TableContents] = {}
         # One for everything: a commit is a few assignments, and whoever waits must see any unit end.
-        self._changed = Condition()
+        # Entered itself and not through the condition, whose ``with`` a signal could leave locked.
+        self._lock = RLock()
+        self._changed = Condition(self._lock)
         renew_in_child(self)
 
     def renew(self) -> None:
         """Keep the rows in a forked child as a copy of its own; the open units are the parent's."""
-        self._changed = Condition()
+        self._lock = RLock()
+        self._changed = Condition(self._lock)
         self._locks, self._snapshots = {}, set()
         # Another thread may have been in the middle of a commit; the copy has all of it.
-        for table, contents in self._committing.items():
-            self._contents(table).take_over(contents)
+        self._finish()
 
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> Unit:
         """Open a unit of work; end it with ``commit`` or ``rollback``.
@@ -139,17 +141,17 @@ class MemoryDatabase:
 
     def clear(self) -> None:
         """Forget everything that is committed."""
-        with self._changed:
+        with self._lock:
             self._tables.clear()
 
     def next_number(self, table: str) -> int:
         """Return the next insertion number of a table; it is not given back by a unit that is rolled back."""
-        with self._changed:
+        with self._lock:
             return self._raised(table, self._inserted.get(table, self._first) + 1)
 
     def raise_number(self, table: str, number: int) -> None:
         """Let new rows of a table be numbered above a number."""
-        with self._changed:
+        with self._lock:
             self._raised(table, number)
 
     def _raised(self, table: str, number: int) -> int:
@@ -158,27 +160,27 @@ class MemoryDatabase:
 
     def slot(self, table: str, key: Key, before: TableContents | None = None) -> Slot | None:
         """Return a committed row, or what it was ``before``."""
-        with self._changed:
+        with self._lock:
             if before is not None and key in before.rows:
                 return before.rows[key]
             return self._contents(table).rows.get(key)
 
     def holder(self, table: str, unique: Hashable, before: TableContents | None = None) -> Key | None:
         """Return the key of the committed row that occupies a unique value, or occupied it ``before``."""
-        with self._changed:
+        with self._lock:
             if before is not None and unique in before.holders:
                 return before.holders[unique]
             return self._contents(table).holders.get(unique)
 
     def rows(self, table: str, before: TableContents | None = None) -> dict[Key, Slot | None]:
         """Return a copy of the committed rows, as they were ``before``; the rows themselves never change."""
-        with self._changed:
+        with self._lock:
             rows = dict(self._contents(table).rows)
             return rows if before is None else rows | before.rows
 
     def watch(self, unit: Unit) -> None:
         """Keep for a unit, from now on, what the rows were that others change."""
-        with self._changed:
+        with self._lock:
             self._snapshots.add(unit)
 
     def lock(self, unit: Unit, table: str, what: Hashable) -> None:
@@ -187,7 +189,7 @@ class MemoryDatabase:
         Raises:
             ConcurrencyError: another unit wrote first, kept it too long, or would have to end in this thread.
         """
-        with self._changed:
+        with self._lock:
             deadline = time.monotonic() + self.patience
             while (owner := self._locks.get((table, what), unit)) is not unit:
                 remaining = deadline - time.monotonic()
@@ -208,7 +210,8 @@ class MemoryDatabase:
 
     def end(self, unit: Unit, staged: dict[str, TableContents]) -> None:
         """Apply what a unit staged, all at once, and drop its claims."""
-        with self._changed:
+        with self._lock:
+            self._finish()  # what the handler of a signal has interrupted
             self._snapshots.discard(unit)
             # Before anything changes: whoever reads one state goes on seeing what is replaced now.
             for table, contents in staged.items():
@@ -216,18 +219,22 @@ class MemoryDatabase:
                     self._contents(table).note_before(contents, other.before(table))
             # A process may fork between two tables; see renew().
             self._committing = staged
-            for table, contents in staged.items():
-                self._contents(table).take_over(contents)
-            self._committing = {}
+            self._finish()
             self._locks = {what: owner for what, owner in self._locks.items() if owner is not unit}
             self._changed.notify_all()
+
+    def _finish(self) -> None:
+        """Apply the rest of what is being committed; a second time changes nothing."""
+        for table, contents in self._committing.items():
+            self._contents(table).take_over(contents)
+        self._committing = {}
 
     def _contents(self, table: str) -> TableContents:
         return self._tables.setdefault(table, TableContents())
 
 
 class Unit:
-    """One unit of work. Not thread-safe; the handle that ``bind`` joins."""
+    """One unit of work, for one call at a time; the handle that ``bind`` joins."""
 
     def __init__(self, store: MemoryDatabase, *, read_only: bool = False, isolated: bool = False) -> None:
         """Stage nothing yet; the state that an isolated unit reads is that of its first call."""
@@ -313,8 +320,9 @@ class Unit:
             self._end({})
 
     def _end(self, staged: dict[str, TableContents]) -> None:
-        self.state.closed = True
+        # In this order: a unit that was interrupted before its claims were dropped is rolled back once more.
         self.store.end(self, staged)
+        self.state.closed = True
         self._staged, self._before = {}, {}
 
     def _begun(self) -> Self:

@@ -10,6 +10,7 @@ from pymongo.uri_parser import parse_uri
 from twinstore.errors import ConfigurationError
 from twinstore_mongo.error_messages import DRIVER
 from twinstore_mongo.primaries import Primaries
+from twinstore_mongo.steady_pool import SteadyPool
 
 if TYPE_CHECKING:
     from twinstore_mongo.connection import Client
@@ -47,6 +48,7 @@ def new_client(settings: MongoSettings) -> Client:
         "connectTimeoutMS": selection_ms,
         "retryWrites": True,
         "retryReads": True,
+        "_pool_class": SteadyPool,
         "event_listeners": [Primaries()],
     }
     return MongoClient(url, **{name: value for name, value in defaults.items() if name.lower() not in given})

@@ -29,6 +29,7 @@ from twinstore_mongo.abandoned import Losses, try_end_abandoned
 from twinstore_mongo.clients import CALL_TIMEOUT_MS, checked_client, hosts_of, new_client, url_of
 from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.concurrency import calls_at_once
+from twinstore_mongo.contained import contained
 from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 from twinstore_mongo.shared_database import check_collections, check_module
@@ -311,6 +312,7 @@ def open_database(client: Client, name: str) -> Database[Document]:
     )
 
 
+@contained
 def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -> OpenDatabase:
     """Ask the server what it is; refuse one without transactions unless that is allowed."""
     database = open_database(client, name)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Waits", "Watched"]
 
 THREAD_NAME: Final = "twinstore-mongo-waits"
+# No call has a longer limit.
+LONGEST_SECONDS: Final = 86_400.0
 
 
 class Waits:
@@ -77,12 +79,20 @@ class Waits:
             with self._lock:
                 # In this order: a call that begins now either is seen here or sees that nobody looks.
                 self._watching = False
+                self._forget_lost()
                 begun = list(self._begun.values())
                 self._watching = bool(begun)
             if not begun:
                 return
             if self._clock() - min(begun) >= LONG_SECONDS:
                 self._look()
+
+    def _forget_lost(self) -> None:
+        """Forget calls whose end was never told, because the handler of a signal raised before."""
+        oldest = self._clock() - LONGEST_SECONDS
+        for call, begun in list(self._begun.items()):
+            if begun < oldest:
+                self.end(call)
 
 
 class Watched:

@@ -10,12 +10,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import psycopg
-from psycopg_pool import ConnectionPool
 from typing_extensions import override
 
-from twinstore.errors import ConfigurationError
-from twinstore.forks import OwnProcess, keep
-from twinstore_postgres.connecting import Connection
+from twinstore.errors import ConfigurationError, Outcome, TimeoutExceededError, UnavailableError
+from twinstore.forks import keep
 from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.errors import loggable
 from twinstore_postgres.settings import DRIVER
@@ -24,13 +22,23 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
 
+    from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.loans import Pool
     from twinstore_postgres.server import ServerConnections
 
-__all__ = ["POOL_NAME", "Openings", "Pool", "PooledConnection", "abandon", "pool_of_the_parent", "serves"]
+__all__ = [
+    "POOL_NAME",
+    "Openings",
+    "PooledConnection",
+    "abandon",
+    "all_in_use",
+    "keep_messages",
+    "pool_of_the_parent",
+    "serves",
+    "silence_of",
+]
 
 log = logging.getLogger("twinstore.postgres")
-
-Pool = ConnectionPool[Connection]
 
 POOL_NAME: Final = "twinstore"
 
@@ -82,7 +90,7 @@ class PooledConnection:
     A class, because every call passes here and a generator would cost it three times as much.
     """
 
-    __slots__ = ("_autocommit", "_connection", "_pool", "_process", "_seconds", "_server")
+    __slots__ = ("_autocommit", "_loan", "_seconds", "_server")
 
     def __init__(self, server: ServerConnections, seconds: float | None = None) -> None:
         """Take whose connection, and how long to wait for it; by default as long as the settings say."""
@@ -91,34 +99,35 @@ class PooledConnection:
 
     def __enter__(self) -> Connection:
         """Take a connection, in autocommit mode."""
-        self._pool, self._connection = self._server.take(self._seconds)
-        self._process = OwnProcess()
-        self._autocommit = self._connection.autocommit
+        self._loan = self._server.take(self._seconds)
+        connection = self._loan.connection
+        self._autocommit = connection.autocommit
         if not self._autocommit:
             try:
-                self._connection.autocommit = True
+                connection.autocommit = True
             except BaseException:
                 self._give_back()
                 raise
-        return self._connection
+        return connection
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give it back, but not in a forked child: it is the parent's."""
-        if not self._process.forked:
+        if not self._loan.forked:
             self._give_back()
 
     def _give_back(self) -> None:
         """Return the connection to its pool as it was taken."""
-        if not self._autocommit and not self._connection.closed:
+        connection = self._loan.connection
+        if not self._autocommit and not connection.closed:
             try:
-                self._connection.autocommit = False
+                connection.autocommit = False
             except psycopg.Error as error:
                 # The pool would roll back and lend it in autocommit mode; a closed one it replaces.
                 log.debug("A connection of the host is closed, because it is in use (%s).", loggable(error))
-                self._connection.close()
-        self._server.give_back(self._pool, self._connection)
+                connection.close()
+        self._loan.give_back()
 
 
 class OwnMessages(logging.Filter):
@@ -140,7 +149,7 @@ class OwnMessages(logging.Filter):
 def is_ours(value: object) -> bool:
     """Whether a value of a message is a connection, the pool or a thread of the pool of this library."""
     if isinstance(value, str):
-        return value == POOL_NAME or value.startswith(f"{POOL_NAME}-worker-")
+        return value == POOL_NAME or value.startswith(f"{POOL_NAME}-")
     return isinstance(value, TimedConnection)
 
 
@@ -174,6 +183,26 @@ def pool_of_the_parent() -> ConfigurationError:
         "The pool of this storage was opened before the process was forked, so its connections belong to "
         "the parent process; open a pool and a storage in this process, for instance in the hook that your "
         "server runs after it forks a worker.",
+        driver=DRIVER,
+    )
+
+
+def all_in_use(most: int, seconds: float) -> UnavailableError:
+    """Return the error of a call for which no connection came free."""
+    return UnavailableError(
+        f"All {most} connections of the pool (PoolMax) stayed in use for {seconds:g} s; raise "
+        "PoolMax or PoolTimeoutMs, or end sessions and transactions sooner.",
+        outcome=Outcome.NOT_APPLIED,
+        driver=DRIVER,
+    )
+
+
+def silence_of(place: str, seconds: float) -> TimeoutExceededError:
+    """Return the error of a server that did not answer."""
+    return TimeoutExceededError(
+        f"PostgreSQL at {place} did not answer within {seconds:g} s. Check that the server "
+        "runs and can be reached.",
+        outcome=Outcome.NOT_APPLIED,
         driver=DRIVER,
     )
 

@@ -5,6 +5,8 @@ A forked child opens a pool of its own; nothing that the parent opened is used o
 
 from __future__ import annotations
 
+import logging
+from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +18,6 @@ from twinstore.attempts import SharedAttempt
 from twinstore.errors import (
     ConfigurationError,
     Outcome,
-    TimeoutExceededError,
     TwinstoreError,
     UnavailableError,
 )
@@ -34,15 +35,17 @@ from twinstore_postgres.direct import Direct
 from twinstore_postgres.errors import NOWHERE, translate, translated
 from twinstore_postgres.exchange import OwnConnection, UnpreparedConnection
 from twinstore_postgres.host_pool import host_pool, pool_target, route_of
+from twinstore_postgres.loans import Loan, Loans, Pool, taken_from
 from twinstore_postgres.pooling import (
     POOL_NAME,
     Openings,
-    Pool,
     PooledConnection,
     abandon,
+    all_in_use,
     keep_messages,
     pool_of_the_parent,
     serves,
+    silence_of,
 )
 from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.settings import DRIVER
@@ -57,6 +60,8 @@ if TYPE_CHECKING:
     from twinstore_postgres.transports import Transport
 
 __all__ = ["ServerConnections"]
+
+log = logging.getLogger("twinstore.postgres")
 
 # Long enough for a busy pool to hand over a connection; only then is it worth asking why none comes.
 LOOK_SECONDS: Final = 0.5
@@ -115,7 +120,7 @@ class ServerConnections(ConnectionSource, Renewable):
         self._opening: SharedAttempt[Pool] = SharedAttempt()
         self._openings = Openings()
         self._asking: SharedAttempt[None] = SharedAttempt()
-        self._lent: set[Connection] = set()
+        self._loans = Loans()
         renew_in_child(self)
 
     @property
@@ -128,7 +133,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def most(self) -> int:
         """How many connections the pool has at most."""
         pool = self._pool
-        return self._settings.pool_max if pool is None else pool.max_size
+        return pool.max_size if self._host_owned and pool is not None else self._settings.pool_max
 
     @property
     def pooled(self) -> bool:
@@ -181,8 +186,8 @@ class ServerConnections(ConnectionSource, Renewable):
     def renew(self) -> None:
         """Start without a pool in a forked child; that of the host cannot be opened anew by us."""
         pool, self._pool = self._pool, None
-        keep(self._lent)
-        self._lent = set()
+        keep(self._loans)
+        self._loans = Loans()
         self._openings = Openings()
         if pool is not None and not self._host_owned:
             abandon(pool)
@@ -203,7 +208,7 @@ class ServerConnections(ConnectionSource, Renewable):
         try:
             return self._opening.run(self._checked_pool, seconds)
         except TimeoutError:
-            raise self._silent(seconds or 0.0) from None
+            raise silence_of(self.target.place, seconds or 0.0) from None
 
     def _checked_pool(self) -> Pool:
         """Return the pool after a look at server and role; the first time it is opened after that."""
@@ -217,16 +222,16 @@ class ServerConnections(ConnectionSource, Renewable):
                 self._check(connection)
         else:
             # Not on a connection beside the pool, which would make PoolMax no limit.
-            connection = self._take(pool, self._seconds)
+            loan = self._take(pool, self._seconds)
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):
-                    self._check(connection)
+                    self._check(loan.connection)
             finally:
-                self.give_back(pool, connection)
+                loan.give_back()
         with self._lock:
             self._refuse_closed()
             if self._pool is None:
-                self._pool = self._new_pool()
+                self._pool = self._new_pool(self._settings.pool_max)
             return self._pool
 
     def _refuse_closed(self) -> None:
@@ -241,7 +246,7 @@ class ServerConnections(ConnectionSource, Renewable):
         release = f"{version // 10000}.{version % 10000}"
         note_connected(DRIVER, release, self.target.database, self.target.place)
 
-    def _new_pool(self) -> Pool:
+    def _new_pool(self, most: int) -> Pool:
         keep_messages()
         pool: Pool = ConnectionPool(
             self.target.conninfo.get_secret_value(),
@@ -252,8 +257,8 @@ class ServerConnections(ConnectionSource, Renewable):
                 "limit": self.target.limit,
                 "noted": self._openings.noted,
             },
-            min_size=self._settings.pool_min,
-            max_size=self._settings.pool_max,
+            min_size=min(self._settings.pool_min, most),
+            max_size=most,
             open=False,
             configure=self._configure,
             reset=self._cleaner,
@@ -282,8 +287,8 @@ class ServerConnections(ConnectionSource, Renewable):
         """How long a call waits for a connection of the pool."""
         return self._settings.pool_timeout_ms / 1000
 
-    def take(self, seconds: float | None = None) -> tuple[Pool, Connection]:
-        """Take a connection, and tell the pool to which it goes back.
+    def take(self, seconds: float | None = None) -> Loan:
+        """Take a connection.
 
         Args:
             seconds: how long to wait for it, the first look at the server included.
@@ -293,55 +298,89 @@ class ServerConnections(ConnectionSource, Renewable):
         if seconds is None:
             pool = self._open()
             self._guard.refuse_bare()
-            return pool, self._take(pool, self._seconds)
+            return self._take(pool, self._seconds)
         begun = monotonic()
         pool = self._open(seconds)
         self._guard.refuse_bare()
-        return pool, self._take(pool, max(0.0, seconds - (monotonic() - begun)))
+        return self._take(pool, max(0.0, seconds - (monotonic() - begun)))
 
-    def give_back(self, pool: Pool, connection: Connection) -> None:
-        """Give a connection back to its pool."""
-        self._lent.discard(connection)
-        pool.putconn(connection)
-
-    def _take(self, pool: Pool, seconds: float) -> Connection:
+    def _take(self, pool: Pool, seconds: float) -> Loan:
         try:
             return self._serving(pool, min(LOOK_SECONDS, seconds))
         except PoolTimeout:
             return self._wait(pool, seconds)
         except PoolClosed as error:
-            raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
+            return self._take(self._successor(pool, error), seconds)
 
-    def _serving(self, pool: Pool, seconds: float) -> Connection:
+    def _serving(self, pool: Pool, seconds: float) -> Loan:
         """Take a connection that the server has not closed."""
+        self._loans.take_back()
+        if pool.max_size < self._settings.pool_max and not self._host_owned:
+            self._widen(pool)
         while True:
-            connection = pool.getconn(timeout=seconds)
+            loan = Loan(self._loans, pool, taken_from(pool, seconds))
             # A pool of the host checks as the host wants.
-            if self._host_owned or serves(connection):
-                self._lent.add(connection)
-                return connection
-            connection.close()
-            pool.putconn(connection)
+            if self._host_owned or serves(loan.connection):
+                return loan
+            loan.connection.close()
+            loan.give_back()
 
-    def _wait(self, pool: Pool, seconds: float) -> Connection:
+    def _wait(self, pool: Pool, seconds: float) -> Loan:
         """Go on to wait for a connection, as long as there is hope."""
-        begun = monotonic() - min(LOOK_SECONDS, seconds)
+        begun, missed = monotonic() - min(LOOK_SECONDS, seconds), False
         while True:
             reason, full = self._reason(begun)
             left = begun + seconds - monotonic()
             # A server without free slots serves those who have one, and they give it back.
-            if reason is not None and (left <= 0 or not self._lent or not full):
+            if reason is not None and (left <= 0 or not self._loans or not full):
                 raise reason
             if left <= 0:
                 raise self._none_free(pool, seconds)
+            missing = self._is_missing(pool)
+            if missing and missed:  # not only on its way
+                pool = self._replaced(pool)
+            missed = missing
             # Whoever asks again stands at the end of the queue: only where the answer may be another one.
-            final = self._host_owned or len(self._lent) >= pool.max_size
+            final = self._host_owned or len(self._loans) >= pool.max_size
             try:
                 return self._serving(pool, left if final else min(left, LOOK_SECONDS))
             except PoolTimeout:
                 continue
             except PoolClosed as error:
-                raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
+                pool = self._successor(pool, error)
+
+    def _is_missing(self, pool: Pool) -> bool:
+        """Whether a pool counts a connection that is neither there nor lent nor being opened."""
+        if self._host_owned or self._openings.under_way:
+            return False
+        return self._loans.missing_from(pool) > 0
+
+    def _replaced(self, pool: Pool) -> Pool:
+        """Return a new pool in the place of one that has lost connections, or the one that took its place."""
+        with self._lock:
+            self._refuse_closed()
+            if self._pool is pool:
+                log.warning("Connections of the pool got lost, which is replaced by a new one.")
+                # Those that are lent go on, and make room when they come back; see _widen.
+                self._pool = self._new_pool(self._settings.pool_max - self._loans.of(pool))
+                # Aside: whoever was interrupted may have left a lock of the pool behind for ever.
+                Thread(target=pool.close, args=(CLOSE_SECONDS,), daemon=True).start()
+            return self._pool or pool
+
+    def _widen(self, pool: Pool) -> None:
+        """Let a pool grow by what was lent by the one before it and has come back."""
+        with self._lock:
+            most = self._settings.pool_max - (len(self._loans) - self._loans.of(pool))
+            if most > pool.max_size:
+                pool.resize(min(self._settings.pool_min, most), most)
+
+    def _successor(self, pool: Pool, error: PoolClosed) -> Pool:
+        """Return the pool that took the place of a closed one."""
+        successor = self._pool
+        if successor is None or successor is pool:
+            self._refuse_closed()
+            raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
+        return successor
 
     def _reason(self, begun: float) -> tuple[TwinstoreError | None, bool]:
         """Return why the pool has opened no connection since an instant, and whether the server is full."""
@@ -356,19 +395,6 @@ class ServerConnections(ConnectionSource, Renewable):
         return None, False
 
     def _none_free(self, pool: Pool, seconds: float) -> UnavailableError:
-        if len(self._lent) < pool.max_size and not self._host_owned:
-            return self._silent(seconds)
-        return UnavailableError(
-            f"All {pool.max_size} connections of the pool (PoolMax) stayed in use for {seconds:g} s; raise "
-            "PoolMax or PoolTimeoutMs, or end sessions and transactions sooner.",
-            outcome=Outcome.NOT_APPLIED,
-            driver=DRIVER,
-        )
-
-    def _silent(self, seconds: float) -> TimeoutExceededError:
-        return TimeoutExceededError(
-            f"PostgreSQL at {self.target.place} did not answer within {seconds:g} s. Check that the server "
-            "runs and can be reached.",
-            outcome=Outcome.NOT_APPLIED,
-            driver=DRIVER,
-        )
+        if len(self._loans) < pool.max_size and not self._host_owned:
+            return silence_of(self.target.place, seconds)
+        return all_in_use(pool.max_size, seconds)

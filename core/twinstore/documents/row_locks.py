@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from threading import Condition, get_ident
+from threading import Condition, RLock, get_ident
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -32,13 +32,16 @@ class RowLocks(Renewable):
         self._driver = driver
         self._patience = patience
         self._holders: dict[Hashable, tuple[object, int, bool]] = {}
-        self._changed = Condition()
+        # Entered itself and not through the condition, whose ``with`` a signal could leave locked.
+        self._lock = RLock()
+        self._changed = Condition(self._lock)
         renew_in_child(self)
 
     @override
     def renew(self) -> None:
         """Forget in a forked child the units of the parent."""
-        self._holders, self._changed = {}, Condition()
+        self._holders, self._lock = {}, RLock()
+        self._changed = Condition(self._lock)
 
     def acquire(self, unit: object, row: Hashable, *, isolated: bool) -> None:
         """Give a unit the right to a row until :meth:`release`.
@@ -52,7 +55,7 @@ class RowLocks(Renewable):
             ConcurrencyError: another unit wrote first, kept it too long, or would have to end in this thread.
         """
         thread = get_ident()
-        with self._changed:
+        with self._lock:
             deadline = time.monotonic() + self._patience
             while (found := self._holders.get(row, (unit, thread, isolated)))[0] is not unit:
                 _, of_thread, of_caller = found
@@ -68,7 +71,7 @@ class RowLocks(Renewable):
 
     def release(self, unit: object) -> None:
         """Take back every right of a unit; a second call does nothing."""
-        with self._changed:
+        with self._lock:
             self._holders = {row: holder for row, holder in self._holders.items() if holder[0] is not unit}
             # All, because each waits for rows of its own, and only it can tell whether they are free now.
             self._changed.notify_all()

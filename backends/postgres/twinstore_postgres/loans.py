@@ -1,0 +1,121 @@
+"""What the pool has lent, and what got lost because the handler of a signal raised.
+
+A handler may raise between any two steps of this library and of the pool: after a connection was given away
+and before anybody had it, or on its way back. No order of steps excludes that. So a connection is lent for as
+long as somebody holds its loan, one that is dropped goes back, and what nobody has is noticed by counting.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Final
+from weakref import ref
+
+from psycopg_pool import ConnectionPool
+
+from twinstore.forks import OwnProcess
+from twinstore_postgres.connecting import Connection
+
+__all__ = ["Loan", "Loans", "Pool", "taken_from"]
+
+log = logging.getLogger("twinstore.postgres")
+
+Pool = ConnectionPool[Connection]
+
+NOBODY: Final = "A connection was dropped by whoever had it, and goes back to the pool."
+
+
+class Loan:
+    """A connection of a pool in the hands of one caller."""
+
+    __slots__ = ("__weakref__", "_is_returning", "_loans", "_process", "connection", "pool")
+
+    def __init__(self, loans: Loans, pool: Pool, connection: Connection) -> None:
+        """Take the connection, where it belongs, and what counts it."""
+        self._is_returning = False
+        self._process = OwnProcess()
+        self._loans = loans
+        self.pool = pool
+        self.connection = connection
+        loans.add(self)
+
+    @property
+    def forked(self) -> bool:
+        """Whether it is the parent's."""
+        return self._process.forked
+
+    def give_back(self) -> None:
+        """Give the connection back to its pool; called once."""
+        # First: whoever cannot tell whether it went back must not give it back again, when it may be lent
+        # to somebody else.
+        self._is_returning = True
+        self._loans.discard(self)
+        self.pool.putconn(self.connection)
+
+    def __del__(self) -> None:
+        """Leave the connection to the next caller where nobody gave it back."""
+        # Not to the pool: a finaliser may run in the middle of any step, also of one of the pool.
+        if not self._is_returning and not self._process.forked:
+            self._loans.discard(self)
+            self._loans.leave(self.pool, self.connection)
+
+
+class Loans:
+    """The connections that are lent."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        # Weak: what nobody holds is not lent. By number, because a set of them cannot be copied at once.
+        self._open: dict[int, ref[Loan]] = {}
+        self._left: deque[tuple[Pool, Connection]] = deque()
+
+    def __len__(self) -> int:
+        """Return how many are lent."""
+        return len(self._open)
+
+    def add(self, loan: Loan) -> None:
+        """Count a loan as long as somebody holds it."""
+        self._open[id(loan)] = ref(loan)
+
+    def discard(self, loan: Loan) -> None:
+        """Count a loan no longer."""
+        self._open.pop(id(loan), None)
+
+    def of(self, pool: Pool) -> int:
+        """Return how many connections of a pool are lent."""
+        found = [weak() for weak in list(self._open.values())]
+        return sum(loan is not None and loan.pool is pool for loan in found)
+
+    def leave(self, pool: Pool, connection: Connection) -> None:
+        """Leave a connection that was not given back to whoever takes the next one."""
+        self._left.append((pool, connection))
+
+    def take_back(self) -> None:
+        """Give back what was left; the pool rolls back what is open on it, and closes what is in use."""
+        while self._left:
+            try:
+                pool, connection = self._left.popleft()
+            except IndexError:  # another thread was faster
+                return
+            log.debug(NOBODY)
+            pool.putconn(connection)
+
+    def missing_from(self, pool: Pool) -> int:
+        """Return how many connections a pool counts that it does not have, and that are not lent.
+
+        Those that it is about to open are among them.
+        """
+        known = pool.get_stats()
+        return known["pool_size"] - known["pool_available"] - self.of(pool)
+
+
+def taken_from(pool: Pool, seconds: float) -> Connection:
+    """Return a connection of a pool, or raise what the handler of a signal raised while it was waited for."""
+    try:
+        return pool.getconn(timeout=seconds)
+    except RuntimeError as error:
+        # A wait that was interrupted has no lock to give back, and says that instead of the reason.
+        if error.__context__ is None:
+            raise
+        raise error.__context__ from None
