@@ -52,7 +52,7 @@ class ExecutionLogRepository(Protocol):
         Atomic: all or nothing, also over several runs.
 
         Raises:
-            ValidationError: entries of several tenants.
+            ValidationError: entries of several tenants, or with more than 16.7 MB in all.
             NotFoundError: a run is unknown or foreign.
             ConflictError: a sequence is taken by other content.
         """

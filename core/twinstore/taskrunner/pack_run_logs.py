@@ -73,6 +73,7 @@ class PackRunLogStore(Protocol):
         be left out. Atomic: all or nothing, also over several runs.
 
         Raises:
+            ValidationError: the entries have more than 16.7 MB in all.
             NotFoundError: a run is unknown or outside the scope.
             ConflictError: a number is taken by other content.
         """

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from twinstore.testing.contracts.access_appending import AccessAppendContract
 from twinstore.testing.contracts.access_changing import AccessChangeContract, AccessMomentContract
+from twinstore.testing.contracts.access_keys import AccessKeysContract
 from twinstore.testing.contracts.access_marking import AccessMarkContract, AccessRemoveContract
 from twinstore.testing.contracts.access_reading import (
     AccessCountContract,
@@ -28,6 +29,7 @@ class AccessContract(
     AccessFindContract,
     AccessListContract,
     AccessCountContract,
+    AccessKeysContract,
     AccessInsertContract,
     AccessPutContract,
     AccessChangeContract,
