@@ -19,14 +19,17 @@ __all__: list[str] = [
     "TaskRunnerStorage",
     "TrackingStorage",
     "TrackingUnit",
+    "add_scheduler_filesystem_storage",
     "add_scheduler_memory_storage",
     "add_scheduler_mongo_storage",
     "add_scheduler_postgres_storage",
     "add_scheduler_storage",
+    "add_taskrunner_filesystem_storage",
     "add_taskrunner_memory_storage",
     "add_taskrunner_mongo_storage",
     "add_taskrunner_postgres_storage",
     "add_taskrunner_storage",
+    "add_tracking_filesystem_storage",
     "add_tracking_memory_storage",
     "add_tracking_mongo_storage",
     "add_tracking_postgres_storage",
@@ -42,6 +45,14 @@ class ModuleAttributes:
     def taskrunner(self) -> TaskRunnerStorage: ...
 
 def add_scheduler_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> SchedulerStorage: ...
+def add_scheduler_filesystem_storage(
     config: ConfigSource = None,
     *,
     clock: Clock | None = None,
@@ -81,6 +92,14 @@ def add_tracking_storage(
     observers: Iterable[Observer] = (),
     role: str | None = None,
 ) -> TrackingStorage: ...
+def add_tracking_filesystem_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TrackingStorage: ...
 def add_tracking_memory_storage(
     config: ConfigSource = None,
     *,
@@ -106,6 +125,14 @@ def add_tracking_postgres_storage(
     role: str | None = None,
 ) -> TrackingStorage: ...
 def add_taskrunner_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
+    role: str | None = None,
+) -> TaskRunnerStorage: ...
+def add_taskrunner_filesystem_storage(
     config: ConfigSource = None,
     *,
     clock: Clock | None = None,
