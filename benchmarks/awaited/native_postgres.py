@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import psycopg
-from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 from typing_extensions import override
 
@@ -120,7 +119,7 @@ class PlainPostgres(AwaitedCalls):
             cursor = connection.cursor()
             async with connection.pipeline():
                 await connection.execute(SET_TENANT, (told,))
-                await cursor.execute(sql.SQL(step[0].decode()), step[1], binary=True)
+                await cursor.execute(step[0], step[1], binary=True)
         return await cursor.fetchall() if cursor.description else []
 
     @override

@@ -24,6 +24,7 @@ from twinstore.testing.scheduler.builders import make_run, moved
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from tests.databases import PostgresServer
@@ -267,9 +268,11 @@ def test_deadlines_at_the_door_of_units_and_sessions_leak_no_connection(
         assert len(kept) == 6
 
 
-async def entered(block: object, stack: AsyncExitStack) -> AsyncSchedulerSession:
+async def entered(
+    block: AbstractAsyncContextManager[AsyncSchedulerSession], stack: AsyncExitStack
+) -> AsyncSchedulerSession:
     """Enter a block in a task of its own; the stack leaves it."""
-    return await stack.enter_async_context(block)  # type: ignore[arg-type]
+    return await stack.enter_async_context(block)
 
 
 def test_a_joined_connection_stays_its_owners_when_a_call_on_it_is_given_up(
