@@ -228,8 +228,13 @@ class Engine(ThreadingMixIn, UnixStreamServer):
 class Request(BaseHTTPRequestHandler):
     """One request of a client."""
 
-    server: Engine
     protocol_version = "HTTP/1.1"
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that is asked."""
+        assert isinstance(self.server, Engine)
+        return self.server
 
     def handle_any(self) -> None:
         """Answer by method and path."""
@@ -238,7 +243,7 @@ class Request(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         path = re.sub(r"^/v[\d.]+", "", unquote(parts.path))
         asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        engine = self.server
+        engine = self.engine
         match [self.command, *path.strip("/").split("/")]:
             case ["GET", "version"]:
                 self.answer(API)
@@ -266,12 +271,12 @@ class Request(BaseHTTPRequestHandler):
                 said = container.said.encode() if asked.get("stderr") == "1" else b""
                 self.send(struct.pack(">BxxxL", STDERR, len(said)) + said)
             case "POST/start":
-                self.server.done.append(f"start {container.image}")
+                self.engine.done.append(f"start {container.image}")
                 container.start()
                 self.send(b"", HTTPStatus.NO_CONTENT)
             case "DELETE":
-                self.server.done.append(f"remove {container.image}")
-                del self.server.containers[container.id]
+                self.engine.done.append(f"remove {container.image}")
+                del self.engine.containers[container.id]
                 container.remove()
                 self.send(b"", HTTPStatus.NO_CONTENT)
             case _:
