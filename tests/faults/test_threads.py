@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Barrier, Event, Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import psycopg
 import pytest
@@ -190,7 +190,8 @@ def test_a_step_of_one_thread_is_not_divided_by_another(storage: SchedulerStorag
 @contextmanager
 def handles(settings: Settings) -> Iterator[object]:
     """Open a transaction of a caller on a connection or client session of his own."""
-    mongo, postgres = (settings["Persistence"].get(name, {}) for name in ("Mongo", "Postgres"))
+    drivers = cast("dict[str, dict[str, str]]", settings["Persistence"])
+    mongo, postgres = (drivers.get(name, {}) for name in ("Mongo", "Postgres"))
     if mongo:
         with (
             MongoClient[dict[str, object]](mongo["ConnectionString"]) as client,

@@ -15,7 +15,7 @@ from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.targets import target_of
 
 if TYPE_CHECKING:
-    from twinstore_postgres.pooling import Pool
+    from twinstore_postgres.loans import Pool
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["host_pool", "pool_target", "route_of"]
