@@ -63,7 +63,7 @@ class MappedPort(Line):
                     continue
                 self._ends += (client, server)
                 for source, target in ((client, server), (server, client)):
-                    Thread(target=pump, args=(source, target), daemon=True).start()
+                    Thread(target=pump, args=(source, target, self._flowing), daemon=True).start()
 
 
 @dataclass
