@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 log = logging.getLogger("twinstore.service")
+# Where a program has set up no log, Python would print warnings to its stderr.
+log.addHandler(logging.NullHandler())
 
 P = ParamSpec("P")
 E = TypeVar("E", bound=TwinstoreError)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -214,3 +216,13 @@ def test_a_storm_of_many_kinds_takes_no_memory_for_what_is_over() -> None:
     assert limiter.forget("a")
     assert not limiter.forget("a")
     assert limiter.passes("a") == 0
+
+
+def test_a_program_without_a_log_is_told_nothing() -> None:
+    program = (
+        "from twinstore.errors import ConcurrencyError\n"
+        "from twinstore.servicelog import note_lost_race\n"
+        "note_lost_race(ConcurrencyError('lost', driver='Mongo'), 0.01)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (found.stdout, found.stderr) == ("", "")
