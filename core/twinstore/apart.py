@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar, cast
 from weakref import WeakSet
 
 from typing_extensions import override
@@ -294,4 +294,5 @@ def names_of_models(entity: Entity, values: Iterable[object]) -> Iterable[Name]:
         if isinstance(value, entity.model):
             yield entity, KEY, entity.key_of(value, {})
         elif isinstance(value, (tuple, list)):
-            yield from names_of_models(entity, value)
+            # Safe, because nothing is said of what it holds.
+            yield from names_of_models(entity, cast("Iterable[object]", value))

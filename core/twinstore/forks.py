@@ -12,7 +12,7 @@ import logging
 import os
 from _thread import RLock
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self, SupportsIndex, TypeVar, cast
 from weakref import WeakSet
 
 from typing_extensions import override
@@ -107,6 +107,14 @@ class OwnProcess:
             )
 
 
+class Reentrant(Protocol):
+    """What the interpreter's re-entrant lock has, though its stubs do not say so."""
+
+    def _is_owned(self) -> bool: ...
+
+    def _at_fork_reinit(self) -> None: ...
+
+
 class StaysInProcess:
     """Base of what has connections, of which a pickle would have none."""
 
@@ -144,12 +152,12 @@ class ForkSafeLock(RLock):  # type: ignore[misc]  # pyright: ignore[reportGenera
     @property
     def is_mine(self) -> bool:
         """Whether this thread has it."""
-        return bool(self._is_owned())  # type: ignore[attr-defined]
+        return cast("Reentrant", self)._is_owned()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # its own
 
     def renew(self) -> None:
         """Be free in a forked child, unless the thread that forked is in the block."""
         if not self.is_mine:
-            self._at_fork_reinit()  # type: ignore[attr-defined]
+            cast("Reentrant", self)._at_fork_reinit()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # its own
 
 
 @contextmanager

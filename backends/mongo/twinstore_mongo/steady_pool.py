@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SteadyPool"]
 
 
-class LockWithCondition(ForkSafeLock):  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]  # final in the stubs only
+class LockWithCondition(ForkSafeLock):
     """A lock that is a condition, too, for all who wait for whatever reason."""
 
     def __init__(self) -> None:
