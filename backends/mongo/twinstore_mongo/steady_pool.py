@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SteadyPool"]
 
 
-class LockWithCondition(ForkSafeLock):
+class LockWithCondition(ForkSafeLock):  # type: ignore[misc]  # final in the stubs only
     """A lock that is a condition, too, for all who wait for whatever reason."""
 
     def __init__(self) -> None:
