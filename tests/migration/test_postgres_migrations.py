@@ -55,7 +55,8 @@ def owner(empty_postgres_database: PostgresDatabase) -> Iterator[psycopg.Connect
 
 
 def test_the_initialiser_has_the_name_that_hosts_import(initializer: PostgresInitializer) -> None:
-    assert type(initializer) is initializers.SchedulerPostgresInitializer
+    assert isinstance(initializer, initializers.SchedulerPostgresInitializer)
+    assert type(initializer).__name__ == "SchedulerPostgresInitializer"
     with pytest.raises(AttributeError, match="NobodysPostgresInitializer"):
         _ = initializers.NobodysPostgresInitializer
 
@@ -341,8 +342,8 @@ def test_the_migrations_of_a_module_bring_the_ledger_of_copies_along(
         assert ledger.verify() == ()
         assert module.ensure_migrations().changes == ()
         # One that a newer version has made is left alone, and keeps no module from its migrations.
-        owner.execute(
-            "UPDATE twinstore.schema_migrations SET migration_name = '099_new.sql' WHERE migration_name <> %s",
-            [first],
+        newer = (
+            "UPDATE twinstore.schema_migrations SET migration_name = '099_new.sql' WHERE migration_name <> %s"
         )
+        owner.execute(newer, [first])
         assert module.ensure_migrations().changes == ()
