@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure", "values_of"]
+__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
 
 M = TypeVar("M", bound="CanonicalModel")
 # So many name what is wrong with a document; a broken list of many entries has as many problems.
