@@ -184,6 +184,7 @@ def test_an_attempt_for_which_no_thread_starts_keeps_nobody_waiting(monkeypatch:
     attempt: SharedAttempt[str] = SharedAttempt()
 
     def full(self: object) -> None:
+        del self
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:

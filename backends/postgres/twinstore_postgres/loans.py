@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import ref
 
 from psycopg_pool import ConnectionPool
 
 from twinstore.forks import OwnProcess
 from twinstore_postgres.connecting import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Loan", "Loans", "Pool", "taken_from"]
 
@@ -83,10 +86,18 @@ class Loans:
         """Count a loan no longer."""
         self._open.pop(id(loan), None)
 
-    def made(self, connection: Connection, pool: str) -> None:
-        """Count an open connection as long as anybody has it: the pool, or who waits for it, or a loan."""
-        number = id(connection)
-        self._made[number] = ref(connection, lambda _: self._made.pop(number, None)), pool
+    def counted(self, pool: str, configure: Callable[[Connection], None]) -> Callable[[Connection], None]:
+        """Return what sets up the connections that a pool opens, and has them counted.
+
+        Each as long as anybody has it: the pool, who waits for it, or a loan.
+        """
+
+        def made(connection: Connection) -> None:
+            number = id(connection)
+            self._made[number] = ref(connection, lambda _: self._made.pop(number, None)), pool
+            configure(connection)
+
+        return made
 
     def open_of(self, pool: Pool) -> int:
         """Return how many connections of a pool are open, those on their way to somebody included."""

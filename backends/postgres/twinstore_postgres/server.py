@@ -6,7 +6,6 @@ A forked child opens a pool of its own; nothing that the parent opened is used o
 from __future__ import annotations
 
 import logging
-from functools import partial
 from itertools import count
 from threading import Thread
 from time import monotonic
@@ -263,7 +262,7 @@ class ServerConnections(ConnectionSource, Renewable):
             min_size=min(self._settings.pool_min, most),
             max_size=most,
             open=False,
-            configure=partial(self._configure, name),
+            configure=self._loans.counted(name, self._configure),
             reset=self._cleaner,
             reconnect_timeout=RECONNECT_SECONDS,
             name=name,
@@ -271,9 +270,8 @@ class ServerConnections(ConnectionSource, Renewable):
         pool.open()
         return pool
 
-    def _configure(self, pool: str, connection: Connection) -> None:
-        """Set up a new connection of a pool."""
-        self._loans.made(connection, pool)
+    def _configure(self, connection: Connection) -> None:
+        """Set up a new connection of the pool."""
         adopt(connection)
         note_back(DRIVER, lambda: self.target.place)
 
