@@ -388,7 +388,11 @@ class ServerConnections(ConnectionSource, Renewable):
         """Return why the pool has opened no connection since an instant, and whether the server is full."""
         if not self._host_owned:
             failure = self._openings.failure_since(begun)
-            return (None, False) if failure is None else (self.target.explain(failure), is_full(failure))
+            if failure is None:
+                return None, False
+            reason = self.target.explain(failure)
+            reason.__cause__ = failure  # what a host looks at to learn more than the message says
+            return reason, is_full(failure)
         # The pool of the host does not tell. One connection beside it at a time, for all who ask.
         return refusal_of(self.target, self._asking, begun + seconds - monotonic())
 

@@ -21,6 +21,7 @@ from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
 from twinstore_mongo.backend import MongoBackend
 from twinstore_mongo.connection import Connection
+from twinstore_mongo.free_json import references
 from twinstore_mongo.proposal import proposed_step
 from twinstore_mongo.schema import Schema
 from twinstore_mongo.settings import MongoSettings
@@ -123,7 +124,8 @@ class MongoProbe(ProbeDefaults):
         }
         own = entity.document_id
         names = {"_id": own} if own is not None and own in entity.shapes and own not in entity.markers else {}
-        wire = {names.get(name, name): value for name, value in document.items()}
+        # The client makes an object of its own of a map that only looks like a reference.
+        wire = {names.get(name, name): references(value) for name, value in document.items()}
         return StoredRow(
             {name: value for name, value in wire.items() if not name.startswith("_") and name not in markers},
             markers,

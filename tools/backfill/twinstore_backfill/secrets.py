@@ -58,6 +58,7 @@ def _is_secret(entry: SettingsEntry) -> bool:
 
 
 REDACTOR: Final = Redactor()
+SERVICE_LOG: Final = "twinstore.service"
 
 
 class RedactingFormatter(logging.Formatter):
@@ -73,6 +74,9 @@ def log_to_stderr(level: int) -> None:
     """Send the log of this process to stderr without any secret; every process of a command calls this."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(RedactingFormatter("%(levelname)s %(name)s: %(message)s"))
+    if level > logging.DEBUG:
+        # Of a service, whose operator reads a log; a command says itself where it ended and why.
+        handler.addFilter(lambda record: record.name != SERVICE_LOG)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # The drivers below us log the commands they send, which hold data.
     for name in ("pymongo", "psycopg", "psycopg.pool"):
