@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from itertools import count
 from typing import TYPE_CHECKING, Final
 from weakref import ref
 
@@ -65,13 +66,18 @@ class Loan:
 
 
 class Loans:
-    """The connections that are lent."""
+    """The connections that are lent, and all that are open.
+
+    Attributes:
+        numbers: one for the name of each pool, which tells whose a connection is.
+    """
 
     def __init__(self) -> None:
         """Start without any."""
         # Weak: what nobody holds is not lent. By number, because a set of them cannot be copied at once.
         self._open: dict[int, ref[Loan]] = {}
         self._left: deque[tuple[Pool, Connection]] = deque()
+        self.numbers = count()
         self._made: dict[int, tuple[ref[Connection], str]] = {}
 
     def __len__(self) -> int:

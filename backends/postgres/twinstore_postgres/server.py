@@ -6,7 +6,6 @@ A forked child opens a pool of its own; nothing that the parent opened is used o
 from __future__ import annotations
 
 import logging
-from itertools import count
 from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -121,7 +120,6 @@ class ServerConnections(ConnectionSource, Renewable):
         self._openings = Openings()
         self._asking: SharedAttempt[None] = SharedAttempt()
         self._loans = Loans()
-        self._numbers = count()
         renew_in_child(self)
 
     @property
@@ -249,7 +247,7 @@ class ServerConnections(ConnectionSource, Renewable):
 
     def _new_pool(self, most: int) -> Pool:
         keep_messages()
-        name = f"{POOL_NAME}-{next(self._numbers)}"
+        name = f"{POOL_NAME}-{next(self._loans.numbers)}"
         pool: Pool = ConnectionPool(
             self.target.conninfo.get_secret_value(),
             connection_class=self._unprepared_kind if self.pooled else self._kind,
