@@ -9,14 +9,15 @@ from __future__ import annotations
 import copy
 from concurrent.futures import Future
 from contextvars import copy_context
-from threading import Lock, Thread
+from threading import Thread, get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from weakref import ref
 
 from typing_extensions import override
 
 from twinstore.errors import TwinstoreError
-from twinstore.forks import Renewable, renew_in_child
+from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,23 +26,69 @@ __all__ = ["SharedAttempt", "fresh"]
 
 T = TypeVar("T")
 
+# How often those who wait look whether the attempt is still made.
+LOOK_SECONDS: Final = 0.5
+
+
+class Hold:
+    """What whoever makes an attempt has in hand until it has ended, one way or another."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Attempt(Future[T]):
+    """One attempt that is under way.
+
+    Attributes:
+        maker: the thread that makes it.
+    """
+
+    maker: int | None = None
+
+    def __init__(self, hold: Hold) -> None:
+        """Take what its maker holds."""
+        super().__init__()
+        self._hold = ref(hold)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nobody makes it any more: the handler of a signal has raised, or no thread could start."""
+        return self._hold() is None and not self.done()
+
+    def error_until(self, end: float | None) -> BaseException | None:
+        """Wait for its end and return its error; give up when nobody makes it any more.
+
+        Raises:
+            TimeoutError: the time is over, or nobody makes it.
+        """
+        while True:
+            left = LOOK_SECONDS if end is None else min(LOOK_SECONDS, max(0.0, end - monotonic()))
+            try:
+                return self.exception(left)
+            except TimeoutError:
+                if self.is_given_up or (end is not None and monotonic() >= end):
+                    raise
+
 
 class SharedAttempt(Renewable, Generic[T]):
-    """Lets those who come while an attempt is under way have its outcome."""
+    """Lets those who come while an attempt is under way have its outcome.
+
+    The handler of a signal may raise between any two steps, and it may call the storage itself. So an attempt
+    counts only as long as somebody makes it, and its own thread never waits for it.
+    """
 
     __slots__ = ("_current", "_lock")
 
     def __init__(self) -> None:
         """Nothing is attempted yet."""
-        self._lock = Lock()
-        self._current: Future[T] | None = None
+        self.renew()
         renew_in_child(self)
 
     @override
     def renew(self) -> None:
         """Wait for nothing in a forked child: the thread of the attempt stayed in the parent."""
-        self._lock = Lock()
-        self._current = None
+        self._lock = ForkSafeLock()
+        self._current: Attempt[T] | None = None
 
     def run(self, action: Callable[[], T], seconds: float | None = None) -> T:
         """Return what ``action`` returns, or the outcome of the attempt that is under way.
@@ -57,26 +104,33 @@ class SharedAttempt(Renewable, Generic[T]):
         """
         end = None if seconds is None else monotonic() + seconds
         while True:
+            hold = Hold()
             with self._lock:
                 attempt = self._current
-                first = attempt is None
-                if attempt is None:
-                    attempt = self._current = Future()
+                first = attempt is None or attempt.is_given_up
+                if attempt is None or first:
+                    attempt = self._current = Attempt(hold)
             if first and end is None:
                 return self._make(attempt, action)
             if first:
-                work = copy_context().run
-                Thread(target=work, args=(self._settle, attempt, action), daemon=True).start()
-            error = attempt.exception(None if end is None else max(0.0, end - monotonic()))
+                self._start(attempt, action, hold)
+            elif attempt.maker == get_ident():
+                return action()
+            del hold
+            try:
+                error = attempt.error_until(end)
+            except TimeoutError:
+                if attempt.is_given_up:
+                    continue
+                raise
             if error is None:
                 return attempt.result()
-            if isinstance(error, TwinstoreError):
-                raise fresh(error)
             # An interrupted thread, or a mistake in the program: it says nothing to anybody else.
-            if first:
-                raise error
+            if first or isinstance(error, TwinstoreError):
+                raise fresh(error) if isinstance(error, TwinstoreError) else error
 
-    def _make(self, attempt: Future[T], action: Callable[[], T]) -> T:
+    def _make(self, attempt: Attempt[T], action: Callable[[], T]) -> T:
+        attempt.maker = get_ident()
         try:
             result = action()
         except BaseException as error:
@@ -87,14 +141,21 @@ class SharedAttempt(Renewable, Generic[T]):
         attempt.set_result(result)
         return result
 
-    def _settle(self, attempt: Future[T], action: Callable[[], T]) -> None:
-        """Make the attempt on a thread of its own; whoever waits is told how it ended."""
+    def _start(self, attempt: Attempt[T], action: Callable[[], T], hold: Hold) -> None:
+        """Make the attempt on a thread of its own."""
+        work = copy_context().run
+        Thread(target=work, args=(self._settle, attempt, action, hold), daemon=True).start()
+
+    def _settle(self, attempt: Attempt[T], action: Callable[[], T], hold: Hold) -> None:
+        """Make the attempt; whoever waits is told how it ended."""
         try:
             self._make(attempt, action)
         except BaseException:  # noqa: BLE001  # told by the attempt; raised here it would only be printed
             return
+        finally:
+            del hold
 
-    def _end(self, attempt: Future[T]) -> None:
+    def _end(self, attempt: Attempt[T]) -> None:
         # Before the outcome is told: whoever comes after that makes another attempt.
         with self._lock:
             if self._current is attempt:

@@ -6,15 +6,18 @@ import logging
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+import psutil
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from psycopg_pool import ConnectionPool
+from pydantic import SecretStr
 
 import twinstore
 from tests.contract.deployments.wire import line_to
@@ -27,11 +30,14 @@ from tests.faults.silence import (
     settings_of,
     timed,
 )
-from twinstore.errors import ConfigurationError, DuplicateError, UnavailableError
+from twinstore.errors import ConfigurationError, DuplicateError, TimeoutExceededError, UnavailableError
 from twinstore.testing.scheduler.builders import make_run
 from twinstore.tracking.catalog import SESSIONS
 from twinstore_embedded import Shutdown
 from twinstore_postgres import deadlines
+from twinstore_postgres.refusals import code_of_refusal
+from twinstore_postgres.server import ServerConnections
+from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +55,9 @@ PAUSE_SECONDS: Final = 0.05
 HOLD_SECONDS: Final = 0.05
 JOIN_SECONDS: Final = 60.0
 ROLE: Final = "twinstore_app"
+# Long enough for two looks of those who wait.
+ON_ITS_WAY_MS: Final = 1500
+PROBE_MS: Final = 1000
 
 
 @pytest.fixture(scope="module")
@@ -267,3 +276,44 @@ def test_refusals_over_a_pool_of_the_host_are_no_warnings_either(
             with pytest.raises(DuplicateError):
                 runs.create(make_run(TENANT, "twice over a pool"))
     assert warnings_of_others(caplog) == []
+
+
+def test_a_connection_on_its_way_is_not_taken_for_lost(server: PostgresServer) -> None:
+    """In a busy program there is always one: given away by the pool, and its thread waits for its turn."""
+    url = SecretStr(server.app_url())
+    connections = ServerConnections(
+        PostgresSettings(connection_string=url, pool_max=1, pool_timeout_ms=ON_ITS_WAY_MS)
+    )
+    with closing(connections):
+        taken: list[psycopg.Connection[tuple[object, ...]]] = []
+        with connections.connection():
+            pool = cast("ConnectionPool", connections._pool)  # noqa: SLF001  # what only its clients know
+        taken.append(pool.getconn())
+        ended = timed(lambda: connections.connection().__enter__())
+        assert isinstance(ended.error, UnavailableError)
+        assert "PoolMax" in ended.error.message
+        pool.putconn(taken.pop())
+        with connections.connection():
+            assert connections._pool is pool  # noqa: SLF001
+
+
+def test_a_probe_over_a_pool_of_the_host_is_answered_in_time(server: PostgresServer) -> None:
+    with (
+        ConnectionPool(server.app_url(), min_size=1, max_size=1, open=True) as pool,
+        twinstore.open_storage(settings_of(server, Pool=pool)) as opened,
+    ):
+        probe = partial(opened.scheduler.check_ready, timeout_ms=PROBE_MS)
+        probe()
+        with frozen(server):
+            # The second one finds no connection, and asks why.
+            ended = [timed(probe) for _ in range(2)]
+        opened.scheduler.check_ready()
+    assert [type(one.error) for one in ended] == [TimeoutExceededError] * 2
+    assert max(one.seconds for one in ended) < PROBE_MS / 1000 + 1
+
+
+def test_asking_why_a_connection_was_refused_leaves_no_file_open(server: PostgresServer) -> None:
+    refused = make_conninfo(server.app_url(), dbname="nowhere")
+    open_before = psutil.Process().num_fds()
+    assert [code_of_refusal(refused, 10) for _ in range(5)] == ["3D000"] * 5
+    assert psutil.Process().num_fds() <= open_before

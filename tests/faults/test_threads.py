@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from threading import Barrier, Event, Thread
+from contextlib import contextmanager, suppress
+from threading import Barrier, BrokenBarrierError, Event, Thread
 from typing import TYPE_CHECKING, Final, cast
 
 import psycopg
@@ -12,7 +12,8 @@ import pytest
 from pymongo import MongoClient
 
 import twinstore
-from twinstore.errors import TransactionAbortedError
+from twinstore import serial
+from twinstore.errors import TimeoutExceededError, TransactionAbortedError
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.scheduler.builders import make_run, make_run_summary, moved
 
@@ -185,6 +186,35 @@ def test_a_step_of_one_thread_is_not_divided_by_another(storage: SchedulerStorag
         assert not read.wait(MOMENT)
         held.go_on.set()
         assert found.result(WAIT) == changed.result(WAIT)
+
+
+def test_rules_that_call_each_others_sessions_do_not_wait_for_ever(
+    storage: SchedulerStorage, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serial, "WAIT_SECONDS", MOMENT)
+    with storage.sessions.open(tenant) as one, storage.sessions.open(tenant) as other:
+        both = Barrier(2)
+
+        def change(number: int) -> None:
+            mine, theirs = ((one, other), (other, one))[number]
+
+            def rule(old: RunSummary | None) -> RunSummary:
+                # In memory one rule runs at a time, and there is nothing to wait for.
+                with suppress(BrokenBarrierError):
+                    both.wait(MOMENT)
+                theirs.runs.list(tenant)
+                return old or make_run_summary(tenant, f"crosswise-{number}")
+
+            with suppress(TimeoutExceededError):
+                mine.run_summaries.modify(tenant, f"crosswise-{number}", rule)
+
+        begun = [Thread(target=change, args=(number,), daemon=True) for number in range(2)]
+        for thread in begun:
+            thread.start()
+        for thread in begun:
+            thread.join(WAIT)
+        assert not any(thread.is_alive() for thread in begun)
+        assert one.runs.list(tenant) == other.runs.list(tenant)
 
 
 @contextmanager

@@ -160,3 +160,40 @@ def test_a_closed_storage_is_refused_quickly_too() -> None:
         pass
     with pytest.raises(ConfigurationError, match="closed"):
         opened.scheduler.check_ready(timeout_ms=1000)
+
+
+def test_an_attempt_whose_maker_was_interrupted_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if the handler of a signal raised before the first step of the attempt, or after its last."""
+    attempt: SharedAttempt[str] = SharedAttempt()
+
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    for step in ("_make", "_end"):
+        with monkeypatch.context() as patched:
+            patched.setattr(SharedAttempt, step, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                attempt.run(lambda: "nobody's")
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(attempt.run, lambda: "good", PATIENCE_SECONDS).result() == "good"
+
+
+def test_an_attempt_for_which_no_thread_starts_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt: SharedAttempt[str] = SharedAttempt()
+
+    def full(self: object) -> None:
+        del self
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", full)
+        with pytest.raises(RuntimeError, match="new thread"):
+            attempt.run(lambda: "nobody's", PATIENCE_SECONDS)
+    assert attempt.run(lambda: "good", PATIENCE_SECONDS) == "good"
+
+
+def test_a_handler_that_calls_meanwhile_does_not_wait_for_its_own_thread() -> None:
+    attempt: SharedAttempt[str] = SharedAttempt()
+    assert attempt.run(lambda: attempt.run(lambda: "inside")) == "inside"

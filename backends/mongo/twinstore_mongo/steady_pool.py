@@ -7,8 +7,10 @@ interpreter is taken and given back without a step in between.
 
 from __future__ import annotations
 
+from _thread import LockType
+from contextlib import suppress
 from threading import Condition
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.synchronous.pool import Pool
 
@@ -20,31 +22,45 @@ if TYPE_CHECKING:
 
 __all__ = ["SteadyPool"]
 
+REPLACED: Final = {"lock", "size_cond", "_max_connecting_cond"}
 
-class LockWithCondition(ForkSafeLock):  # type: ignore[misc]  # final in the stubs only
-    """A lock that is a condition, too, for all who wait for whatever reason."""
 
-    def __init__(self) -> None:
-        """Start free."""
-        super().__init__()
-        self._condition = Condition(self)
+class SharingCondition:
+    """A condition on a lock that others have, too; see :func:`condition_on` for its ``with`` statement."""
+
+    def __init__(self, lock: ForkSafeLock) -> None:
+        """Take the lock."""
+        self._condition = Condition(lock)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until somebody notifies; return whether somebody has."""
-        return self._condition.wait(timeout)
+        try:
+            return self._condition.wait(timeout)
+        except BaseException:
+            # Perhaps it was this thread that was notified, and it will not look.
+            with suppress(RuntimeError):
+                self._condition.notify()
+            raise
 
     def notify(self, n: int = 1) -> None:
-        """Wake all, because those who wait do so for different reasons; each looks anew."""
-        del n
-        self._condition.notify_all()
+        """Wake those who have waited longest."""
+        self._condition.notify(n)
 
     def notify_all(self) -> None:
         """Wake all."""
         self._condition.notify_all()
 
 
+def condition_on(lock: ForkSafeLock) -> SharingCondition:
+    """Return a condition on a lock; its ``with`` statement is that of the lock, with no step in Python."""
+    # Found on the class, as the interpreter looks for them; so each condition has one of its own.
+    own = {"__enter__": lock.__enter__, "__exit__": lock.__exit__}
+    made: type[SharingCondition] = type("ConditionOnLock", (SharingCondition,), own)
+    return made(lock)
+
+
 class SteadyPool(Pool):
-    """A pool of pymongo with such a lock in the place of its lock and of the two conditions on it."""
+    """A pool of pymongo with such a lock in the place of its lock, and two conditions on it."""
 
     def __init__(
         self,
@@ -55,5 +71,11 @@ class SteadyPool(Pool):
     ) -> None:
         """Take what pymongo gives."""
         super().__init__(address, options, is_sdam, client_id)
-        lock: Any = LockWithCondition()
-        self.lock = self.size_cond = self._max_connecting_cond = lock
+        locks = {name for name, value in vars(self).items() if isinstance(value, (Condition, LockType))}
+        if locks != REPLACED:
+            # Another release of pymongo, which must not get two locks for what it takes for one.
+            return
+        lock: Any = ForkSafeLock()
+        size: Any = condition_on(lock)
+        connecting: Any = condition_on(lock)
+        self.lock, self.size_cond, self._max_connecting_cond = lock, size, connecting

@@ -97,22 +97,7 @@ class TimedConnection(psycopg.Connection[Row]):
         return left if self.limit is None else min(self.limit, left)
 
     def _limited(self, gen: PQGen[RV], seconds: float) -> PQGen[RV]:
-        """Do what a generator of psycopg does, until nothing comes and the time is over.
-
-        It is resumed ten times a second also when nothing has come; only then it costs a look at the clock.
-        """
-        end = monotonic() + seconds
-        resume = gen.send
-        try:
-            wanted = next(gen)
-            while True:
-                ready = yield wanted
-                wanted = resume(ready)
-                if not ready and monotonic() >= end:
-                    raise no_answer(seconds)
-        except StopIteration as stop:
-            answer: RV = stop.value
-            return answer
+        return limited(gen, seconds)
 
 
 class PatientConnection(TimedConnection):
@@ -154,14 +139,56 @@ class PatientConnection(TimedConnection):
 @contextmanager
 def until(connection: psycopg.Connection[Row], end: float | None) -> Generator[None]:
     """Have all round trips of the block end until an instant of ``time.monotonic()``."""
-    if not isinstance(connection, TimedConnection):  # one of the host keeps the limits of the host
-        yield
-        return
-    connection.end = end
+    if isinstance(connection, TimedConnection):
+        connection.end = end
+        try:
+            yield
+        finally:
+            connection.end = None
+    elif end is None:
+        yield  # one of the host keeps the limits of the host
+    else:
+        with _limited_until(connection, end):
+            yield
+
+
+@contextmanager
+def _limited_until(connection: psycopg.Connection[Row], end: float) -> Generator[None]:
+    """Limit a connection of the host, whose class is not ours, for the length of the block."""
+    wait = connection.wait
+
+    def wait_until(gen: PQGen[RV], interval: float = TICK_SECONDS) -> RV:
+        try:
+            return wait(limited(gen, max(0.0, end - monotonic())), interval)
+        except NoAnswer:
+            # Its pool opens another one.
+            connection.close()
+            raise
+
+    vars(connection)["wait"] = wait_until
     try:
         yield
     finally:
-        connection.end = None
+        del vars(connection)["wait"]
+
+
+def limited(gen: PQGen[RV], seconds: float) -> PQGen[RV]:
+    """Do what a generator of psycopg does, until nothing comes and the time is over.
+
+    It is resumed ten times a second also when nothing has come; only then it costs a look at the clock.
+    """
+    end = monotonic() + seconds
+    resume = gen.send
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            wanted = resume(ready)
+            if not ready and monotonic() >= end:
+                raise no_answer(seconds)
+    except StopIteration as stop:
+        answer: RV = stop.value
+        return answer
 
 
 def no_answer(seconds: float) -> NoAnswer:

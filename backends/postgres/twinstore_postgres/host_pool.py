@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from psycopg import conninfo
+from psycopg import Error, conninfo
 from psycopg_pool import ConnectionPool
 from pydantic import SecretStr
 
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConfigurationError, TwinstoreError
 from twinstore.forgetting import without_locals
-from twinstore_postgres.connecting import Route, Target
+from twinstore_postgres.connecting import Route, Target, is_full
+from twinstore_postgres.pooling import silence_of
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.targets import target_of
 
 if TYPE_CHECKING:
+    from twinstore.attempts import SharedAttempt
     from twinstore_postgres.loans import Pool
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["host_pool", "pool_target", "route_of"]
+__all__ = ["host_pool", "pool_target", "refusal_of", "route_of"]
 
 CONNECTION_KEYWORDS: Final = frozenset(
     {
@@ -70,3 +72,24 @@ def host_pool(settings: PostgresSettings) -> Pool | None:
             driver=DRIVER,
         )
     return cast("Pool", settings.pool)
+
+
+def refusal_of(
+    target: Target, asking: SharedAttempt[None], seconds: float
+) -> tuple[TwinstoreError | None, bool]:
+    """Return why a server takes no connection now, if so, and whether that is because it is full.
+
+    Args:
+        target: of the connection that is tried.
+        asking: shared by all who ask at the same time.
+        seconds: how long to wait for the answer.
+    """
+    if seconds <= 0:
+        return None, False
+    try:
+        asking.run(lambda: target.connect().close(), seconds)
+    except TimeoutError:
+        return silence_of(target.place, round(seconds, 1)), False
+    except TwinstoreError as error:
+        return error, isinstance(error.__cause__, Error) and is_full(error.__cause__)
+    return None, False

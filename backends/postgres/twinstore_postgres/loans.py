@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import Final
+from itertools import count
+from typing import TYPE_CHECKING, Final
 from weakref import ref
 
 from psycopg_pool import ConnectionPool
 
 from twinstore.forks import OwnProcess
 from twinstore_postgres.connecting import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Loan", "Loans", "Pool", "taken_from"]
 
@@ -62,13 +66,19 @@ class Loan:
 
 
 class Loans:
-    """The connections that are lent."""
+    """The connections that are lent, and all that are open.
+
+    Attributes:
+        numbers: one for the name of each pool, which tells whose a connection is.
+    """
 
     def __init__(self) -> None:
         """Start without any."""
         # Weak: what nobody holds is not lent. By number, because a set of them cannot be copied at once.
         self._open: dict[int, ref[Loan]] = {}
         self._left: deque[tuple[Pool, Connection]] = deque()
+        self.numbers = count()
+        self._made: dict[int, tuple[ref[Connection], str]] = {}
 
     def __len__(self) -> int:
         """Return how many are lent."""
@@ -82,10 +92,34 @@ class Loans:
         """Count a loan no longer."""
         self._open.pop(id(loan), None)
 
-    def of(self, pool: Pool) -> int:
-        """Return how many connections of a pool are lent."""
-        found = [weak() for weak in list(self._open.values())]
-        return sum(loan is not None and loan.pool is pool for loan in found)
+    def counted(self, pool: str, configure: Callable[[Connection], None]) -> Callable[[Connection], None]:
+        """Return what sets up the connections that a pool opens, and has them counted.
+
+        Each as long as anybody has it: the pool, who waits for it, or a loan.
+        """
+
+        def made(connection: Connection) -> None:
+            number = id(connection)
+            self._made[number] = ref(connection, lambda _: self._made.pop(number, None)), pool
+            configure(connection)
+
+        return made
+
+    def open_of(self, pool: Pool) -> int:
+        """Return how many connections of a pool are open, those on their way to somebody included."""
+        return sum(name == pool.name for name in self._open_pools())
+
+    def in_use(self, pool: Pool) -> int:
+        """Return how many connections are open that a pool does not hold, whichever pool they are of."""
+        return len(self._open_pools()) - int(pool.get_stats()["pool_available"])
+
+    def open_beside(self, pool: Pool) -> int:
+        """Return how many connections of pools before this one are still open."""
+        return sum(name != pool.name for name in self._open_pools())
+
+    def _open_pools(self) -> list[str]:
+        found = [(weak(), name) for weak, name in list(self._made.values())]
+        return [name for connection, name in found if connection is not None and not connection.closed]
 
     def leave(self, pool: Pool, connection: Connection) -> None:
         """Leave a connection that was not given back to whoever takes the next one."""
@@ -102,12 +136,12 @@ class Loans:
             pool.putconn(connection)
 
     def missing_from(self, pool: Pool) -> int:
-        """Return how many connections a pool counts that it does not have, and that are not lent.
+        """Return how many connections a pool counts that nobody has.
 
-        Those that it is about to open are among them.
+        Those that it is about to open are among them. Not those that are on their way, from the pool to a
+        thread that waits for the interpreter, or back: in a busy program there are always some.
         """
-        known = pool.get_stats()
-        return known["pool_size"] - known["pool_available"] - self.of(pool)
+        return int(pool.get_stats()["pool_size"]) - self.open_of(pool)
 
 
 def taken_from(pool: Pool, seconds: float) -> Connection:

@@ -59,18 +59,31 @@ def code_of_refusal(conninfo: str, seconds: float) -> str | None:
         return None
     # In memory, because the password is among the messages; nobody else can open it.
     with os.fdopen(os.memfd_create("twinstore"), "w+b") as told:
-        connection: PGconn = pq.PGconn.connect_start(conninfo.encode())
-        try:
-            connection.trace(os.dup(told.fileno()))
-            _connect(connection, time.monotonic() + seconds)
-            connection.untrace()
-        except psycopg.NotSupportedError:
+        if not _traced(conninfo, told.fileno(), seconds):
             return None
-        finally:
-            connection.finish()
         told.seek(0)
         found = REFUSAL.search(told.read())
     return NOT_REFUSED if found is None else found["code"].decode()
+
+
+def _traced(conninfo: str, told: int, seconds: float) -> bool:
+    """Connect, and have all messages written to a file; return whether this platform can do that."""
+    connection: PGconn = pq.PGconn.connect_start(conninfo.encode())
+    # The client library opens a stream on it and never closes that.
+    own = os.dup(told)
+    try:
+        connection.trace(own)
+        try:
+            _connect(connection, time.monotonic() + seconds)
+        finally:
+            # It writes out what the stream has: later it would go to whatever has got the number by then.
+            connection.untrace()
+    except psycopg.NotSupportedError:
+        return False
+    finally:
+        os.close(own)
+        connection.finish()
+    return True
 
 
 def _connect(connection: PGconn, end: float) -> None:

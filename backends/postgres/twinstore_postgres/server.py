@@ -10,7 +10,6 @@ from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from psycopg import Error
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from typing_extensions import override
 
@@ -34,7 +33,7 @@ from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.direct import Direct
 from twinstore_postgres.errors import NOWHERE, translate, translated
 from twinstore_postgres.exchange import OwnConnection, UnpreparedConnection
-from twinstore_postgres.host_pool import host_pool, pool_target, route_of
+from twinstore_postgres.host_pool import host_pool, pool_target, refusal_of, route_of
 from twinstore_postgres.loans import Loan, Loans, Pool, taken_from
 from twinstore_postgres.pooling import (
     POOL_NAME,
@@ -248,6 +247,7 @@ class ServerConnections(ConnectionSource, Renewable):
 
     def _new_pool(self, most: int) -> Pool:
         keep_messages()
+        name = f"{POOL_NAME}-{next(self._loans.numbers)}"
         pool: Pool = ConnectionPool(
             self.target.conninfo.get_secret_value(),
             connection_class=self._unprepared_kind if self.pooled else self._kind,
@@ -260,10 +260,10 @@ class ServerConnections(ConnectionSource, Renewable):
             min_size=min(self._settings.pool_min, most),
             max_size=most,
             open=False,
-            configure=self._configure,
+            configure=self._loans.counted(name, self._configure),
             reset=self._cleaner,
             reconnect_timeout=RECONNECT_SECONDS,
-            name=POOL_NAME,
+            name=name,
         )
         pool.open()
         return pool
@@ -329,7 +329,7 @@ class ServerConnections(ConnectionSource, Renewable):
         """Go on to wait for a connection, as long as there is hope."""
         begun, missed = monotonic() - min(LOOK_SECONDS, seconds), False
         while True:
-            reason, full = self._reason(begun)
+            reason, full = self._reason(begun, seconds)
             left = begun + seconds - monotonic()
             # A server without free slots serves those who have one, and they give it back.
             if reason is not None and (left <= 0 or not self._loans or not full):
@@ -341,7 +341,7 @@ class ServerConnections(ConnectionSource, Renewable):
                 pool = self._replaced(pool)
             missed = missing
             # Whoever asks again stands at the end of the queue: only where the answer may be another one.
-            final = self._host_owned or len(self._loans) >= pool.max_size
+            final = self._host_owned or self._loans.open_of(pool) >= pool.max_size
             try:
                 return self._serving(pool, left if final else min(left, LOOK_SECONDS))
             except PoolTimeout:
@@ -362,7 +362,7 @@ class ServerConnections(ConnectionSource, Renewable):
             if self._pool is pool:
                 log.warning("Connections of the pool got lost, which is replaced by a new one.")
                 # Those that are lent go on, and make room when they come back; see _widen.
-                self._pool = self._new_pool(self._settings.pool_max - self._loans.of(pool))
+                self._pool = self._new_pool(max(1, self._settings.pool_max - self._loans.in_use(pool)))
                 # Aside: whoever was interrupted may have left a lock of the pool behind for ever.
                 Thread(target=pool.close, args=(CLOSE_SECONDS,), daemon=True).start()
             return self._pool or pool
@@ -370,7 +370,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def _widen(self, pool: Pool) -> None:
         """Let a pool grow by what was lent by the one before it and has come back."""
         with self._lock:
-            most = self._settings.pool_max - (len(self._loans) - self._loans.of(pool))
+            most = self._settings.pool_max - self._loans.open_beside(pool)
             if most > pool.max_size:
                 pool.resize(min(self._settings.pool_min, most), most)
 
@@ -382,7 +382,7 @@ class ServerConnections(ConnectionSource, Renewable):
             raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
         return successor
 
-    def _reason(self, begun: float) -> tuple[TwinstoreError | None, bool]:
+    def _reason(self, begun: float, seconds: float) -> tuple[TwinstoreError | None, bool]:
         """Return why the pool has opened no connection since an instant, and whether the server is full."""
         if not self._host_owned:
             failure = self._openings.failure_since(begun)
@@ -392,13 +392,9 @@ class ServerConnections(ConnectionSource, Renewable):
             reason.__cause__ = failure  # what a host looks at to learn more than the message says
             return reason, is_full(failure)
         # The pool of the host does not tell. One connection beside it at a time, for all who ask.
-        try:
-            self._asking.run(lambda: self.target.connect().close())
-        except TwinstoreError as error:
-            return error, isinstance(error.__cause__, Error) and is_full(error.__cause__)
-        return None, False
+        return refusal_of(self.target, self._asking, begun + seconds - monotonic())
 
     def _none_free(self, pool: Pool, seconds: float) -> UnavailableError:
-        if len(self._loans) < pool.max_size and not self._host_owned:
+        if not self._host_owned and self._loans.open_of(pool) < pool.max_size:
             return silence_of(self.target.place, seconds)
         return all_in_use(pool.max_size, seconds)
