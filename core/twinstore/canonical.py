@@ -5,6 +5,7 @@ Every wire form is written and read here: by the drivers, the backfill, the pari
 
 from __future__ import annotations
 
+from functools import cache, cached_property
 from hashlib import sha256
 from json import JSONDecoder
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, Unpack, cast
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
+__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure", "values_of"]
 
 M = TypeVar("M", bound="CanonicalModel")
 # So many name what is wrong with a document; a broken list of many entries has as many problems.
@@ -95,7 +96,7 @@ class CanonicalModel(BaseModel):
     def evolve(self, **changes: object) -> Self:
         """Return a copy with some fields (Python names) changed, validated like a new model."""
         # By attribute, not by wire form: nested models are frozen, and pydantic takes them over as they are.
-        values: dict[str, object] = {**self.__dict__, **changes}
+        values: dict[str, object] = {**values_of(self), **changes}
         return type(self).model_validate(values)
 
     def wire(self) -> dict[str, object]:
@@ -148,6 +149,20 @@ class CanonicalJsonSerializer:
     def digest(model: CanonicalModel) -> str:
         """Return ``sha256:`` and the lower-case hex SHA-256 of the compact canonical bytes."""
         return content_digest(CanonicalJsonSerializer.serialize(model))
+
+
+def values_of(model: CanonicalModel) -> Mapping[str, object]:
+    """Return the values of the fields of a model by Python name."""
+    values: Mapping[str, object] = model.__dict__
+    remembered = _remembered(type(model))
+    return {name: values[name] for name in values if name not in remembered} if remembered else values
+
+
+@cache
+def _remembered(cls: type[CanonicalModel]) -> frozenset[str]:
+    """Return what a class that somebody has derived from ours remembers beside its fields."""
+    members = (vars(base).items() for base in cls.__mro__)
+    return frozenset(name for items in members for name, value in items if isinstance(value, cached_property))
 
 
 def _may_hold(model: CanonicalModel) -> bool:

@@ -31,7 +31,7 @@ from twinstore.failures import duplicate
 from twinstore.paging import Page
 from twinstore.query import Equals, assigned_marker
 from twinstore.shapes import Kind
-from twinstore.sizes import check_batch, check_size
+from twinstore.sizes import check_batch, check_replacement, check_size
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants, admits
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class GuardedAccess(Access):
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         self._check_writable()
         check_row(entity, scope, row)
-        check_size(entity, row)
+        check_replacement(self.inner, entity, scope, row)
         try:
             return self.inner.put(entity, scope, row)
         except WRITE_ERRORS:
@@ -243,19 +243,19 @@ class CheckedRule:
                 None if row is None else self._checked(ref, given, row)
                 for ref, given, row in zip(self._refs, rows, changed, strict=True)
             )
-            self._check_sizes(written)
+            self._check_sizes(rows, written)
         except Exception as error:
             self.error = error
             raise
         return written
 
-    def _check_sizes(self, written: Rows) -> None:
-        together: dict[Entity, list[Row]] = {}
-        for ref, row in zip(self._refs, written, strict=True):
+    def _check_sizes(self, stored: Rows, written: Rows) -> None:
+        together: dict[Entity, list[tuple[Row, Row | None]]] = {}
+        for ref, given, row in zip(self._refs, stored, written, strict=True):
             if row is not None:
-                together.setdefault(ref.entity, []).append(row)
-        for entity, rows in together.items():
-            check_batch(entity, rows)
+                together.setdefault(ref.entity, []).append((row, given))
+        for entity, pairs in together.items():
+            check_batch(entity, [row for row, _ in pairs], [given for _, given in pairs])
 
     def _checked(self, ref: Ref, given: Row | None, row: Row) -> Row | None:
         check_row(ref.entity, ref.scope, row)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import pydantic
 
-from twinstore.canonical import CanonicalModel, describe_failure
+from twinstore.canonical import CanonicalModel, describe_failure, values_of
 from twinstore.errors import ValidationError
 from twinstore.shapes import Kind, ValueShape, shapes_of
 
@@ -50,7 +50,7 @@ def revalidated(model: M, cls: type[M], name: str) -> M:
 
 def _values(model: CanonicalModel) -> Mapping[str, object]:
     """Return the values of a model by Python name, nested models too; those are not checked otherwise."""
-    values = model.__dict__
+    values = values_of(model)
     nested = _nested(type(model))
     if not nested:
         return values

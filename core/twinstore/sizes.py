@@ -7,26 +7,31 @@ So the size is counted as MongoDB counts it, whatever the store, before anything
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cache
+from itertools import zip_longest
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Final, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
-from twinstore.errors import ValidationError
+from twinstore.errors import DocumentDecodeError, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from twinstore.access import Row
+    from twinstore.access import Access, Row
     from twinstore.catalog import Entity
+    from twinstore.tenancy import Tenants
 
-__all__ = ["MOST_BYTES", "check_batch", "check_size", "size_of"]
+__all__ = ["MOST_BYTES", "check_batch", "check_replacement", "check_size", "size_of"]
 
 # What a store adds of its own, such as a second form of the key, a version, or a lease, has the rest.
 MOST_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024
+# A row above the limit that an older version has stored may still change its state, which adds a few fields.
+GROWTH: Final = 64 * 1024
 # What a field, an item of a list or a member of a map has beside its texts, at most.
 PART: Final = 64
 WIDEST: Final = 4
@@ -38,13 +43,18 @@ SHOWN_KEY: Final = 300
 MEGABYTE: Final = 1_000_000
 
 
-def check_size(entity: Entity, row: Row) -> None:
+def check_size(entity: Entity, row: Row, stored: Row | None = None) -> None:
     """Refuse a row that is too large for one of the stores.
+
+    Args:
+        entity: what it is.
+        row: what is to be written.
+        stored: the row of the same key that it replaces. One that is above the limit already may stay so.
 
     Raises:
         ValidationError: it is; names the size and the limit.
     """
-    if most_of(row) > MOST_BYTES and (size := exact_size(row)) > MOST_BYTES:
+    if most_of(row) > MOST_BYTES and (size := exact_size(row)) > limit_of((stored,)):
         key = shortened(entity.key_text(entity.key_of(row.model, row.storage)))
         raise ValidationError(
             f"The {entity.singular} {key!r} has {megabytes(size)}, and a row may have "
@@ -56,16 +66,38 @@ def check_size(entity: Entity, row: Row) -> None:
         )
 
 
-def check_batch(entity: Entity, rows: Iterable[Row]) -> None:
+def check_replacement(access: Access, entity: Entity, scope: Tenants, row: Row) -> None:
+    """Refuse a row that is too large, unless the stored one is so already; the store is asked for large ones.
+
+    Raises:
+        ValidationError: it is; names the size and the limit.
+    """
+    if most_of(row) > MOST_BYTES and exact_size(row) > MOST_BYTES:
+        stored = None
+        with suppress(DocumentDecodeError):
+            (stored,) = access.find(entity, scope, [entity.key_of(row.model, row.storage)])
+        check_size(entity, row, stored)
+
+
+def check_batch(entity: Entity, rows: Iterable[Row], stored: Iterable[Row | None] = ()) -> None:
     """Refuse rows of one call, all of which are written or none, that are too large together.
+
+    Args:
+        entity: what they are.
+        rows: what is to be written.
+        stored: the rows that they replace, in the same order; nothing where all of them are new.
 
     Raises:
         ValidationError: they are, or one of them is; names the size and the limit.
     """
     rows = tuple(rows)
-    if len(rows) > 1 and sum(map(most_of, rows)) > MOST_BYTES:
+    # Nearly always, and then each of them fits alone too.
+    if sum(map(most_of, rows)) <= MOST_BYTES:
+        return
+    before = tuple(stored)
+    if len(rows) > 1:
         size = sum(map(exact_size, rows))
-        if size > MOST_BYTES and max(map(exact_size, rows)) <= MOST_BYTES:
+        if size > limit_of(before) and max(map(exact_size, rows)) <= MOST_BYTES:
             raise ValidationError(
                 f"The {len(rows)} rows of {entity.name} in this call have {megabytes(size)} together, and "
                 f"one call may write {megabytes(MOST_BYTES)}, because it is all or nothing; nothing was "
@@ -73,8 +105,14 @@ def check_batch(entity: Entity, rows: Iterable[Row]) -> None:
                 module=entity.module,
                 entity=entity.name,
             )
-    for row in rows:
-        check_size(entity, row)
+    for row, replaced in zip_longest(rows, before):
+        check_size(entity, row, replaced)
+
+
+def limit_of(stored: Iterable[Row | None]) -> int:
+    """Return how many bytes rows may have that replace these."""
+    size = sum(exact_size(row) for row in stored if row is not None)
+    return size + GROWTH if size > MOST_BYTES else MOST_BYTES
 
 
 def most_of(row: Row) -> int:
@@ -92,10 +130,16 @@ def most_of(row: Row) -> int:
             text = cast("str", value)
             total += len(text) if text.isascii() else WIDEST * len(text)
         elif form == MODEL:
-            names, parts = fields_of(cast("type[BaseModel]", type(value)))
+            names, parts = fields_of(cast("type[BaseModel]", kind))
             total += parts * PART
             values = vars(value)
-            waiting += [part for name in names if (part := values.get(name)) is not None]
+            for name in names:
+                part = values.get(name)
+                # Most of what a model has, and here for a third of the time.
+                if type(part) is str:
+                    total += len(part) if part.isascii() else WIDEST * len(part)
+                elif part is not None:
+                    waiting.append(part)
         elif form == LIST:
             items = cast("list[object]", value)
             total += PART * len(items)

@@ -55,7 +55,8 @@ def owner(empty_postgres_database: PostgresDatabase) -> Iterator[psycopg.Connect
 
 
 def test_the_initialiser_has_the_name_that_hosts_import(initializer: PostgresInitializer) -> None:
-    assert type(initializer) is initializers.SchedulerPostgresInitializer
+    assert isinstance(initializer, initializers.SchedulerPostgresInitializer)
+    assert type(initializer).__name__ == "SchedulerPostgresInitializer"
     with pytest.raises(AttributeError, match="NobodysPostgresInitializer"):
         _ = initializers.NobodysPostgresInitializer
 
@@ -319,3 +320,30 @@ def test_the_role_is_put_in_as_an_identifier() -> None:
         'a"; DROP TABLE t; --'
     )
     assert rendered == 'GRANT SELECT ON t TO "a""; DROP TABLE t; --";'
+
+
+def test_the_migrations_of_a_module_bring_the_ledger_of_copies_along(
+    empty_postgres_database: PostgresDatabase, owner: psycopg.Connection[Any]
+) -> None:
+    with twinstore.add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
+        module, ledger = storage.initializer, storage.bulk.ledger_initializer
+        # Only a copy makes one.
+        assert module.ensure_migrations().changes == ()
+        assert all(item.state is MigrationState.PENDING for item in ledger.status())
+        ledger.ensure_migrations()
+        first, *later = LEDGER_FILES
+        owner.execute("DELETE FROM twinstore.schema_migrations WHERE migration_name <> %s", [first])
+        owner.execute("ALTER TABLE twinstore.quarantine DISABLE ROW LEVEL SECURITY")
+        report = module.ensure_migrations()
+        assert (report.applied, report.changes) == (
+            (),
+            tuple(f"schema twinstore: applied {name}" for name in later),
+        )
+        assert ledger.verify() == ()
+        assert module.ensure_migrations().changes == ()
+        # One that a newer version has made is left alone, and keeps no module from its migrations.
+        newer = (
+            "UPDATE twinstore.schema_migrations SET migration_name = '099_new.sql' WHERE migration_name <> %s"
+        )
+        owner.execute(newer, [first])
+        assert module.ensure_migrations().changes == ()

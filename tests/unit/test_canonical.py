@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from functools import cached_property
 
 import pydantic
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from twinstore import jsontext
 from twinstore.canonical import CanonicalJsonSerializer, decode_stored, describe_failure
 from twinstore.errors import DocumentDecodeError, ValidationError
+from twinstore.revalidation import revalidated
 from twinstore.scheduler import ImpactSet, Run, RunStats, Schedule, Selector, selector_digest
 from twinstore.testing.taskrunner.builders import make_pack_run
 
@@ -291,3 +293,20 @@ def test_a_run_that_contradicts_itself_is_refused(changes: dict[str, object], pr
     with pytest.raises(pydantic.ValidationError) as caught:
         run(**changes)
     assert problem in describe_failure(Run, caught.value)
+
+
+class Remembering(Run):
+    """A run of a host that computes something once."""
+
+    @cached_property
+    def loud(self) -> str:
+        """Return the id in capitals."""
+        return self.id.upper()
+
+
+def test_what_a_class_of_a_host_remembers_is_no_field_of_the_model() -> None:
+    own = Remembering.model_validate(RUN)
+    assert own.loud == "R"
+    assert revalidated(own, Run, "run") == run()
+    changed = own.evolve(id="s")
+    assert (changed.id, changed.loud) == ("s", "S")

@@ -11,18 +11,24 @@ import pytest
 from bson.int64 import Int64
 from hypothesis import strategies as st
 
+import twinstore
+from twinstore import sizes
 from twinstore.access import Row
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
+from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
+from twinstore.scheduler.rules.run_summaries import projected
+from twinstore.scheduler.run_summaries import ERROR_LENGTH, RunSnapshot, RunSummary
 from twinstore.sizes import MOST_BYTES, check_batch, check_size, exact_size, most_of, places_size, size_of
 from twinstore.testing.instants import START
-from twinstore.testing.scheduler.builders import make_run
+from twinstore.testing.scheduler.builders import make_run, make_schedule, moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
 
 if TYPE_CHECKING:
+    from twinstore.scheduler.runs import Run
     from twinstore.testing.examples import ModuleExamples
 
 TENANT: Final = "acme"
@@ -90,6 +96,17 @@ def test_rows_of_one_call_share_the_limit() -> None:
         check_batch(EXECUTION_LOGS, [entry("x" * 4_000_000) for _ in range(5)])
 
 
+def test_a_row_that_is_stored_above_the_limit_may_change_and_not_grow_by_much() -> None:
+    stored = entry("x" * (MOST_BYTES + 1_000_000))
+    check_size(EXECUTION_LOGS, entry("x" * (MOST_BYTES + 1_000_100)), stored)
+    check_size(EXECUTION_LOGS, entry("x" * (MOST_BYTES + 1)), stored)
+    with pytest.raises(ValidationError, match=r"has 17\.\d\d MB"):
+        check_size(EXECUTION_LOGS, entry("x" * (MOST_BYTES + 1_100_000)), stored)
+    with pytest.raises(ValidationError, match=r"has 17\.\d\d MB"):
+        check_size(EXECUTION_LOGS, entry("x" * (MOST_BYTES + 1_000_000)), entry("small"))
+    check_batch(EXECUTION_LOGS, [stored, entry("y")], [stored, None])
+
+
 def test_markers_count() -> None:
     row = Row(make_run(TENANT, "run"), {"marker": "x" * MOST_BYTES})
     with pytest.raises(ValidationError, match=r"has 16\.71 MB"):
@@ -113,3 +130,48 @@ def test_the_quick_bound_holds_for_every_entity(module: ModuleExamples) -> None:
     for item in module.examples:
         for model in (item.small(TENANT, "a"), item.rich(TENANT, "a")):
             assert most_of(item.row(TENANT, model)) >= exact_size(item.row(TENANT, model)), item.name
+
+
+def test_rows_that_an_older_version_has_stored_above_the_limit_go_on_living(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long = "x" * 5000
+    with twinstore.open_storage({"Persistence": {"Scheduler": "Memory"}}) as storage:
+        session = storage.scheduler
+        session.initializer.ensure_migrations()
+        schedule = session.schedules.upsert(make_schedule(TENANT, "s", subscribers=people(5)))
+        run = session.runs.create(make_run(TENANT, "r", schedule_id="s", reason={"manualReason": long}))
+        summary = RunSummary.of(TENANT, "s", (long_snapshot(run),), START)
+        session.run_summaries.upsert(summary)
+        monkeypatch.setattr(sizes, "MOST_BYTES", 4000)
+        monkeypatch.setattr(sizes, "GROWTH", 500)
+        assert session.schedules.soft_delete(TENANT, "s", "eve", START)
+        assert session.schedules.restore(TENANT, "s", "eve", START)
+        assert session.schedules.upsert(schedule.evolve(enabled=False)).enabled is False
+        assert session.runs.update(moved(run, RunState.QUEUED))
+        session.run_summaries.upsert(summary)
+        with pytest.raises(ValidationError, match="a row may have"):
+            session.schedules.upsert(schedule.evolve(subscribers=people(10)))
+        with pytest.raises(ValidationError, match="a row may have"):
+            session.schedules.upsert(make_schedule(TENANT, "new", subscribers=people(5)))
+
+
+def test_errors_that_an_older_version_has_summarised_whole_are_cut_with_the_next_run() -> None:
+    old = make_run(TENANT, "old", schedule_id="s")
+    summary = RunSummary.of(TENANT, "s", (long_snapshot(old),), START)
+    run = make_run(TENANT, "new", schedule_id="s")
+    after = projected(summary, run, "s", START)
+    (kept,) = (entry for entry in after.recent if entry.run_id == "old")
+    assert kept == long_snapshot(old).cut
+    assert len(kept.error or "") < 2 * ERROR_LENGTH
+    assert projected(after, run, "s", START) == after
+
+
+def people(number: int) -> tuple[str, ...]:
+    """Return so many long names."""
+    return tuple(f"{place}{'x' * 1000}" for place in range(number))
+
+
+def long_snapshot(run: Run) -> RunSnapshot:
+    """Return a snapshot as it was made before errors were cut."""
+    return RunSnapshot.of(moved(run, RunState.ERROR)).evolve(error="x" * 100_000)

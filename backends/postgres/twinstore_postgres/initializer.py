@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from twinstore.drivernames import bound_names
 from twinstore.errors import ConfigurationError, MigrationError
+from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import (
     Initializer,
     MigrationReport,
@@ -49,6 +50,9 @@ __all__ = ["PostgresInitializer", "initializer_class"]
 
 # Of a message; `migrate verify` lists every one.
 SHOWN: Final = 10
+OWN_LEDGER: Final = """
+SELECT FROM pg_class WHERE oid = to_regclass(%s) AND pg_has_role(relowner, 'USAGE')
+"""
 
 
 class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
@@ -95,6 +99,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
                     partial(check_one, connection, self.module, item, accept),
                 )
             ]
+            changes = self._upgrade_ledger(connection)
         return MigrationReport(
             module=self.module.name,
             backend=DRIVER,
@@ -102,6 +107,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
             already_applied=tuple(
                 sorted(known | dict.fromkeys(item.name for item in pending if item.name not in done))
             ),
+            changes=changes,
         )
 
     @override
@@ -219,6 +225,24 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         check_takeover(connection, self.module, known, wanted)
         return [item for item in wanted if item.name not in known]
 
+    def _upgrade_ledger(self, connection: Connection) -> tuple[str, ...]:
+        """Bring a ledger of copies up to date that stands beside the module; return what was done.
+
+        Only a copy makes one, and the next copy may never come, while its tables go on to hold rows of all
+        tenants. What grants rights is left to that copy, which knows its role.
+        """
+        known = {} if self.module.name == LEDGER_MODULE.name else ledger_of_owner(connection)
+        done: list[str] = []
+        for item in migrator.shipped_migrations(LEDGER_MODULE) if known else ():
+            if item.name in known:
+                continue
+            if migrator.ROLE_VARIABLE in item.text:
+                break
+            check = partial(check_one, connection, LEDGER_MODULE, item, frozenset())
+            if migrator.apply(connection, LEDGER_MODULE, item, self._settings.application_role, check):
+                done.append(f"schema {LEDGER_MODULE.name}: applied {item.name}")
+        return tuple(done)
+
     def _connect(self, *, qualified: bool = False) -> Connection:
         """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
         # Only the owner of the schemas may change them, and requests are answered by another role.
@@ -241,6 +265,15 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
                 module=self.module.name,
                 driver=DRIVER,
             )
+
+
+def ledger_of_owner(connection: Connection) -> dict[str, Applied]:
+    """Return what is applied of a ledger of copies that the role owns and this library can continue."""
+    if connection.execute(OWN_LEDGER, [f"{LEDGER_MODULE.name}.schema_migrations"]).fetchone() is None:
+        return {}
+    known = migrator.applied_migrations(connection, LEDGER_MODULE)
+    shipped = {item.name for item in migrator.shipped_migrations(LEDGER_MODULE)}
+    return known if known.keys() <= shipped else {}
 
 
 def check_one(

@@ -65,6 +65,13 @@ class RunSnapshot(CanonicalModel):
         """The place of the run in time; greater is newer."""
         return (self.created_at, self.run_id)
 
+    @property
+    def cut(self) -> Self:
+        """The snapshot as it would be made today: versions before the cut have stored errors whole."""
+        if self.error is None or len(self.error) <= 2 * ERROR_LENGTH:
+            return self
+        return self.evolve(error=shortened(self.error))
+
 
 def shortened(error: str | None) -> str | None:
     """Return an error text as a summary holds it: at most ``ERROR_LENGTH`` characters and a word about it."""

@@ -31,7 +31,7 @@ from twinstore.scheduler.graph_jobs import (
 )
 from twinstore.scheduler.rules import graph_jobs as rules
 from twinstore.scope import id_argument, member_argument
-from twinstore.sizes import check_size
+from twinstore.sizes import check_replacement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,7 +240,7 @@ class GraphJobs(GraphJobSteps, GraphJobRepository):
         scope, expected = self._admit(job.tenant_id), member_argument(expected, GraphJobStatus, "expected")
         self._check_writable()
         rules.check_expectation(job, expected)
-        check_size(GRAPH_JOBS, Row(job))
+        check_replacement(self._access, GRAPH_JOBS, scope, Row(job))
         # Only a move is one statement: to write an equal job again would say that it has changed.
         special = self._access.special(REPLACE) if expected is not job.status else None
         if special is not None and cast("Replace", special)(scope, job, expected):

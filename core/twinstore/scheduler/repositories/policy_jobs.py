@@ -27,7 +27,7 @@ from twinstore.scope import (
     instant_argument,
     member_argument,
 )
-from twinstore.sizes import check_size
+from twinstore.sizes import check_replacement
 from twinstore.telling import shown
 from twinstore.tenancy import Tenant
 
@@ -142,11 +142,12 @@ class PolicyJobs(Repository, PolicyJobRepository):
         instant = instant_argument(now, "now")
         for job in jobs:
             rules.check_move(job, status)
-            check_size(POLICY_JOBS, Row(job))
         self._check_writable()
         if not jobs:
             return ()
         scope = self._scope_of(jobs)
+        for job in jobs:
+            check_replacement(self._access, POLICY_JOBS, scope, Row(job))
         return self._special(COMPLETE, self._complete)(scope, jobs, status, owner, instant)
 
     @override

@@ -22,7 +22,7 @@ __all__ = ["check_expectation", "projected", "summarised"]
 
 def projected(summary: RunSummary | None, run: Run, schedule_id: str, now: datetime) -> RunSummary:
     """Return the summary after one update of a run, whatever the order in which updates arrive."""
-    window = {} if summary is None else {entry.run_id: entry for entry in summary.recent}
+    window = {} if summary is None else {entry.run_id: entry.cut for entry in summary.recent}
     entry = RunSnapshot.of(run)
     if supersedes(entry, window.get(entry.run_id)):
         window[entry.run_id] = entry
