@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from itertools import count
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 from weakref import ref
 
@@ -27,6 +28,8 @@ log = logging.getLogger("twinstore.postgres")
 
 Pool = ConnectionPool[Connection]
 
+# Longer than a thread of a busy program waits for the interpreter, with a connection already given to it.
+ON_ITS_WAY_SECONDS: Final = 2.0
 NOBODY: Final = "A connection was dropped by whoever had it, and goes back to the pool."
 
 
@@ -65,6 +68,24 @@ class Loan:
             self._loans.leave(self.pool, self.connection)
 
 
+class Made:
+    """A connection that a pool has opened, and when it was lent or given back the last time."""
+
+    __slots__ = ("_connection", "pool", "touched")
+
+    def __init__(self, connection: ref[Connection], pool: str) -> None:
+        """Take it, and the name of its pool."""
+        self._connection = connection
+        self.pool = pool
+        self.touched = monotonic()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is there and open."""
+        connection = self._connection()
+        return connection is not None and not connection.closed
+
+
 class Loans:
     """The connections that are lent, and all that are open.
 
@@ -78,7 +99,7 @@ class Loans:
         self._open: dict[int, ref[Loan]] = {}
         self._left: deque[tuple[Pool, Connection]] = deque()
         self.numbers = count()
-        self._made: dict[int, tuple[ref[Connection], str]] = {}
+        self._made: dict[int, Made] = {}
 
     def __len__(self) -> int:
         """Return how many are lent."""
@@ -87,10 +108,17 @@ class Loans:
     def add(self, loan: Loan) -> None:
         """Count a loan as long as somebody holds it."""
         self._open[id(loan)] = ref(loan)
+        self._touch(loan.connection)
 
     def discard(self, loan: Loan) -> None:
         """Count a loan no longer."""
         self._open.pop(id(loan), None)
+        self._touch(loan.connection)
+
+    def _touch(self, connection: Connection) -> None:
+        made = self._made.get(id(connection))
+        if made is not None:
+            made.touched = monotonic()
 
     def counted(self, pool: str, configure: Callable[[Connection], None]) -> Callable[[Connection], None]:
         """Return what sets up the connections that a pool opens, and has them counted.
@@ -100,26 +128,32 @@ class Loans:
 
         def made(connection: Connection) -> None:
             number = id(connection)
-            self._made[number] = ref(connection, lambda _: self._made.pop(number, None)), pool
+            self._made[number] = Made(ref(connection, lambda _: self._made.pop(number, None)), pool)
             configure(connection)
 
         return made
 
     def open_of(self, pool: Pool) -> int:
-        """Return how many connections of a pool are open, those on their way to somebody included."""
-        return sum(name == pool.name for name in self._open_pools())
+        """Return how many connections of a pool somebody has, who waits for the interpreter included."""
+        return int(pool.get_stats()["pool_available"]) + self._at_hand().count(pool.name)
 
-    def in_use(self, pool: Pool) -> int:
-        """Return how many connections are open that a pool does not hold, whichever pool they are of."""
-        return len(self._open_pools()) - int(pool.get_stats()["pool_available"])
+    def in_use(self) -> int:
+        """Return how many connections of all pools are lent, or on their way."""
+        return len(self._at_hand())
 
     def open_beside(self, pool: Pool) -> int:
-        """Return how many connections of pools before this one are still open."""
-        return sum(name != pool.name for name in self._open_pools())
+        """Return how many connections of pools before this one are still in use."""
+        return sum(name != pool.name for name in self._at_hand())
 
-    def _open_pools(self) -> list[str]:
-        found = [(weak(), name) for weak, name in list(self._made.values())]
-        return [name for connection, name in found if connection is not None and not connection.closed]
+    def _at_hand(self) -> list[str]:
+        """Return the pools of the connections that are lent, or were a moment ago."""
+        lent = {id(loan.connection) for weak in list(self._open.values()) if (loan := weak()) is not None}
+        since = monotonic() - ON_ITS_WAY_SECONDS
+        return [
+            made.pool
+            for number, made in list(self._made.items())
+            if (number in lent or made.touched > since) and made.is_open
+        ]
 
     def leave(self, pool: Pool, connection: Connection) -> None:
         """Leave a connection that was not given back to whoever takes the next one."""

@@ -341,7 +341,7 @@ class ServerConnections(ConnectionSource, Renewable):
                 pool = self._replaced(pool)
             missed = missing
             # Whoever asks again stands at the end of the queue: only where the answer may be another one.
-            final = self._host_owned or self._loans.open_of(pool) >= pool.max_size
+            final = self._host_owned or len(self._loans) >= pool.max_size
             try:
                 return self._serving(pool, left if final else min(left, LOOK_SECONDS))
             except PoolTimeout:
@@ -362,7 +362,7 @@ class ServerConnections(ConnectionSource, Renewable):
             if self._pool is pool:
                 log.warning("Connections of the pool got lost, which is replaced by a new one.")
                 # Those that are lent go on, and make room when they come back; see _widen.
-                self._pool = self._new_pool(max(1, self._settings.pool_max - self._loans.in_use(pool)))
+                self._pool = self._new_pool(max(1, self._settings.pool_max - self._loans.in_use()))
                 # Aside: whoever was interrupted may have left a lock of the pool behind for ever.
                 Thread(target=pool.close, args=(CLOSE_SECONDS,), daemon=True).start()
             return self._pool or pool
