@@ -14,7 +14,7 @@ from twinstore.errors import TwinstoreError
 from twinstore.jsontext import format_timestamp
 from twinstore.paging import Page, encode_token
 from twinstore.query import IsPresent
-from twinstore.scheduler import queries
+from twinstore.scheduler import graph_job_queries, queries
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.catalog import (
     AUDIT,
@@ -214,7 +214,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
             return paged(side.graph_jobs.list_jobs(tenant, limit=self._page, page_token=token), graph_job_row)
 
-        query = queries.graph_jobs(Tenant(tenant), None, None, self._page, None)
+        query = graph_job_queries.graph_jobs(Tenant(tenant), None, None, self._page, None)
         stored = StoredList(GRAPH_JOBS, query, graph_job_row)
         return ListQuery(f"graph jobs of {tenant}", ask, ("graph_jobs",), stored=stored)
 
@@ -224,7 +224,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
                 side.graph_jobs.list_events(tenant, job.id, limit=self._page, page_token=token), event_row
             )
 
-        query = queries.graph_job_events(Tenant(tenant), job.uuid, self._page, None)
+        query = graph_job_queries.graph_job_events(Tenant(tenant), job.uuid, self._page, None)
         stored = StoredList(GRAPH_JOB_EVENTS, query, event_row)
         return ListQuery(
             f"events of graph job {job.id} of {tenant}", ask, ("graph_job_events",), stored=stored

@@ -12,7 +12,7 @@ from twinstore.fields import INT32_MAX
 from twinstore.paging import SortKey
 from twinstore.query import After, AtMost, Before, Condition, Equals, IsNull, OneOf, Query, build_query
 from twinstore.scheduler.audit import AuditQueryOptions
-from twinstore.scheduler.enums import GraphJobStatus, GraphJobType, PolicyRunJobStatus, RunState
+from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
 from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
@@ -39,12 +39,6 @@ E = TypeVar("E", bound=StrEnum)
 
 NEWEST_RUNS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
 OLDEST_RUNS: Final = (SortKey("createdAt", time=True), SortKey("id"))
-NEWEST_GRAPH_JOBS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("uuid"))
-# Of one instant the last inserted comes first.
-NEWEST_EVENTS: Final = (
-    SortKey("ts", descending=True, time=True),
-    SortKey("seq", descending=True, number=True),
-)
 NEWEST_SNAPSHOTS: Final = (SortKey("generatedAt", descending=True, time=True), SortKey("snapshotId"))
 # Every order ends with the key, or the tenant and the key: only a total order pages without gaps.
 NEXT_TRIGGERS: Final = (SortKey("nextFireAt", time=True, nullable=True), SortKey("id"))
@@ -349,49 +343,6 @@ def dead_workers(now: datetime, threshold: object, limit: int) -> Query:
     silent = Before("lastHeartbeatAt", since)
     return build_query(
         "workers", scope=ALL_TENANTS, where=(alive, silent), order=SILENT_WORKERS, limit=limit, maximum=1000
-    )
-
-
-def graph_jobs(
-    scope: Tenants,
-    job_type: GraphJobType | None,
-    status: GraphJobStatus | None,
-    limit: int,
-    page_token: str | None,
-) -> Query:
-    """Return the query of the lists of ``GraphJobRepository``."""
-    where: list[Condition] = []
-    if job_type is not None:
-        where.append(Equals("type", member_argument(job_type, GraphJobType, "job_type").number))
-    if status is not None:
-        where.append(Equals("status", member_argument(status, GraphJobStatus, "status").value))
-    return build_query(
-        "graph_jobs",
-        scope=scope,
-        where=where,
-        order=NEWEST_GRAPH_JOBS,
-        limit=limit,
-        maximum=200,
-        page_token=page_token,
-    )
-
-
-def graph_job(scope: Tenants, uuid: str, job_type: GraphJobType) -> Query:
-    """Return the query of a job of one type."""
-    where = (Equals("uuid", uuid), Equals("type", job_type.number))
-    return build_query("graph_jobs", scope=scope, where=where, order=(SortKey("uuid"),), limit=1, maximum=1)
-
-
-def graph_job_events(scope: Tenants, job_uuid: str, limit: int, page_token: str | None) -> Query:
-    """Return the query of ``GraphJobRepository.list_events``."""
-    return build_query(
-        "graph_job_events",
-        scope=scope,
-        where=(Equals("jobUuid", job_uuid),),
-        order=NEWEST_EVENTS,
-        limit=limit,
-        maximum=200,
-        page_token=page_token,
     )
 
 

@@ -18,7 +18,7 @@ from twinstore.failures import NumberTakenError, duplicate_id, lost_race, not_fo
 from twinstore.paging import Page
 from twinstore.repository import Repository
 from twinstore.retrying import repeat
-from twinstore.scheduler import queries
+from twinstore.scheduler import graph_job_queries as queries
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobEventKind, GraphJobStatus, GraphJobType
 from twinstore.scheduler.graph_job_events import GraphJobEvent
