@@ -251,4 +251,8 @@ def wait_for(turn: ForkSafeLock) -> None:
 def turn_of(handle: object) -> ForkSafeLock:
     """Return the turn of a caller's connection or client session, the same for all that join it."""
     with _turns_lock:
-        return _turns.setdefault(handle, ForkSafeLock())
+        try:
+            return _turns.setdefault(handle, ForkSafeLock())
+        except TypeError:
+            # A connection that nothing can refer to weakly, such as that of sqlite3: each join has its own.
+            return ForkSafeLock()

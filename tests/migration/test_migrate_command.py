@@ -196,4 +196,4 @@ class TestPostgres:
         owner.execute("ALTER TABLE scheduler.runs NO FORCE ROW LEVEL SECURITY")
         answer = migrate("config", "check")
         assert answer.code == Exit.PREFLIGHT_REFUSED
-        assert "Missing: table runs: row-level security forced." in answer.err
+        assert "Row-level security is not in force on scheduler.runs" in answer.err

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import psycopg
 import pytest
@@ -174,7 +174,7 @@ def later_migration(
             )
         assert storage.initializer.ensure_migrations().applied == ("016_later.sql",)
         return reverter(storage)
-    first = storage.initializer
+    first = cast("Any", storage.initializer).twinstore_part
     assert isinstance(first, MongoInitializer)
     origin = next(step for step in first.steps if step.name == NAMES["mongo"])
     widened = replace(first, steps=(*first.steps, replace(origin, name="016_later")))

@@ -287,6 +287,8 @@ class Binder:
             return PAGE
         if before.endswith("payload || "):
             return "{}"
+        if before.endswith('SET "enabled" = '):  # what is marked as deleted is disabled
+            return False
         if (found := re.search(r"(\S+) = ANY ?\($", before)) is not None:
             self.page = KEYS
             return self._explainer.values(self._entity, bare(found[1]))

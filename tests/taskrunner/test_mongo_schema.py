@@ -117,7 +117,8 @@ def test_the_shipped_script_has_the_effect_of_the_step(
         for _ in range(2):
             assert Shell(database).run(script.read_text("utf-8"), tmp_path / "script.js") == ""
         assert schema_of(database) == schema_of(by_step)
-        aside = {"applied_at": 0, "applied_by": 0, "duration_ms": 0}
+        # The library notes the collections itself, when it next looks at the ledger.
+        aside = {"applied_at": 0, "applied_by": 0, "duration_ms": 0, "collections": 0}
         recorded = [list(found["_migrations"].find(STEPS, aside)) for found in (database, by_step)]
         assert recorded[0] == recorded[1]
         assert len(recorded[0]) == 1

@@ -98,6 +98,7 @@ def instance(kind: type[Exception]) -> Exception:
         (10334, ValidationError),
         (11000, DuplicateError),
         (11600, UnavailableError),
+        (11601, UnavailableError),
         (13435, UnavailableError),
         (999_999, TwinstoreError),
     ],

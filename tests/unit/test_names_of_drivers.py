@@ -48,7 +48,7 @@ def test_an_initialiser_has_the_name_of_its_module(driver: str) -> None:
 def test_the_initialiser_of_a_storage_is_of_that_class() -> None:
     memory = import_module("twinstore_memory")
     with twinstore.add_scheduler_memory_storage() as storage:
-        assert type(storage.initializer) is memory.SchedulerMemoryInitializer
+        assert isinstance(storage.initializer, memory.SchedulerMemoryInitializer)
 
 
 def test_a_bound_repository_takes_the_rows_of_its_driver_only() -> None:

@@ -116,6 +116,16 @@ def unavailable(error: Exception, where: Where) -> TwinstoreError:
     )
 
 
+def interrupted(error: Exception, where: Where) -> TwinstoreError:
+    """Somebody ended the operation on the server: an administrator, or a call that was given up."""
+    del error
+    return UnavailableError(
+        f"{where.server} was told to end {where.subject} before it was done; try again.",
+        outcome=where.outcome,
+        **where.location,
+    )
+
+
 def unreachable(error: Exception, where: Where) -> TwinstoreError:
     """No suitable server was found, so nothing was sent."""
     if (problem := untrusted(str(error))) is not None:

@@ -101,6 +101,7 @@ CODES: Final[dict[int, Translation]] = {
     10107: error_messages.refused_write,  # NotWritablePrimary
     10334: error_messages.too_large,  # BSONObjectTooLarge
     11600: error_messages.not_primary,  # InterruptedAtShutdown
+    11601: error_messages.interrupted,
     11602: error_messages.not_primary,  # InterruptedDueToReplStateChange
     13388: error_messages.concurrency,  # StaleConfig
     13435: error_messages.refused_write,  # NotPrimaryNoSecondaryOk

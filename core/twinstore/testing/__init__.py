@@ -44,6 +44,7 @@ from twinstore.testing.contracts.retention import RetentionContract
 from twinstore.testing.contracts.sessions import SessionContract
 from twinstore.testing.contracts.tenancy import TenancyContract
 from twinstore.testing.contracts.transactions import TransactionContract
+from twinstore.testing.contracts.unvalidated import UnvalidatedModelContract
 from twinstore.testing.contracts.values import ValueContract
 from twinstore.testing.damage import BreakingChange, breaking_change
 from twinstore.testing.probe import (
@@ -90,6 +91,7 @@ __all__ = [
     "StoredRow",
     "TenancyContract",
     "TransactionContract",
+    "UnvalidatedModelContract",
     "ValueContract",
     "Workspace",
     "breaking_change",
