@@ -72,7 +72,7 @@ SCHEDULER_ON_POSTGRES: Final = (
         because="the events of one instant: idx_graph_job_events_job† (job_id, created_at DESC) ends there",
     ),
     may(
-        "policy_jobs.page all tenants, where status and leaseExpiresAt*",
+        "policy_jobs.keys all tenants, where status and leaseExpiresAt*",
         SORTS,
         because="the leases that end in one instant: idx_policy_jobs_lease (lease_expires_at) ends there",
     ),

@@ -239,6 +239,10 @@ class Explainer:
         return None if found is None else found[0]
 
 
+# What is marked as deleted is disabled.
+WRITTEN: Final = {"payload || ": "{}", 'SET "enabled" = ': False}
+
+
 class Binder:
     """Gives each place holder of a statement a value, by the column that it is compared with or written to.
 
@@ -285,10 +289,9 @@ class Binder:
             return PAGE
         if before.endswith("OFFSET "):
             return PAGE
-        if before.endswith("payload || "):
-            return "{}"
-        if before.endswith('SET "enabled" = '):  # what is marked as deleted is disabled
-            return False
+        for end, value in WRITTEN.items():
+            if before.endswith(end):
+                return value
         if (found := re.search(r"(\S+) = ANY ?\($", before)) is not None:
             self.page = KEYS
             return self._explainer.values(self._entity, bare(found[1]))

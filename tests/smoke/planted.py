@@ -117,11 +117,6 @@ POSTGRES_FAULTS: Final[Mapping[str, Fault[psycopg.Connection]]] = {
     "an index is gone": Fault(
         run_sql("DROP INDEX scheduler.idx_runs_state_created"), SCHEMA, ("idx_runs_state_created",)
     ),
-    "a policy shows everything": Fault(
-        run_sql("ALTER POLICY tenant_isolation ON scheduler.audit USING (true)"),
-        SCHEMA,
-        ("tenant_isolation", "scheduler.audit"),
-    ),
     "a right is missing": Fault(
         run_sql(f"REVOKE UPDATE ON scheduler.graph_jobs FROM {APP_ROLE}"),
         SCHEMA,

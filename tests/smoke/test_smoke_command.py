@@ -109,7 +109,7 @@ def results(answer: Answer) -> dict[str, str]:
 
 def findings(answer: Answer, step: str) -> str:
     (found,) = [item for item in answer.json["steps"] if item["step"] == step]
-    assert found["result"] == "fail", found
+    assert found["result"] == "fail", answer.out
     return " ".join(found["findings"])
 
 
@@ -227,6 +227,18 @@ def test_every_planted_fault_is_named_at_its_step(
     assert (last["server, roles, row-level security"], last["trial"]) == ("fail", "skipped")
 
 
+def test_a_policy_that_shows_everything_ends_it_at_once(
+    postgres_database: PostgresDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with postgres(postgres_database) as connection:
+        connection.execute("ALTER POLICY tenant_isolation ON scheduler.audit USING (true)")
+    settings = postgres_config(postgres_database.app_url, postgres_database.owner_url)
+    config = write_config(tmp_path / "settings.json", settings)
+    found = invoke(capsys, "--config", config, "smoke", "--format", "json")
+    assert (found.code, results(found)["trial"]) == (1, "skipped"), found.out
+    assert "ON scheduler.audit" in findings(found, "server, roles, row-level security")
+
+
 def test_a_role_that_may_only_read_is_told_which_right_it_lacks(
     postgres_database: PostgresDatabase,
     tmp_path: Path,
@@ -243,6 +255,7 @@ def test_a_role_that_may_only_read_is_told_which_right_it_lacks(
         for statement in (
             "GRANT USAGE ON SCHEMA scheduler TO {}",
             "GRANT SELECT ON ALL TABLES IN SCHEMA scheduler TO {}",
+            "REVOKE SELECT ON scheduler.backfill_jobs, scheduler.backfill_ranges FROM {}",
         ):
             connection.execute(sql.SQL(statement).format(sql.Identifier(reader)))
         url = postgres_url(postgres_database.app_url, user=reader, password=PASSWORD)
