@@ -258,7 +258,7 @@ def parent_above(ref: Ref) -> Key:
 
 
 def moment(steps: TransactionSteps, last: Result) -> Moment:
-    """Return the time after the locks: it came with the row that was locked last, or is asked for now."""
+    """Return the time after the locks: it came with the row that was locked last, or the server is asked."""
 
     def now() -> datetime:
         return whole(last.first[-1] if last.first is not None else steps.run(CLOCK)[0].rows[0][0])
