@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import ref
 
 from psycopg_pool import ConnectionPool
+from psycopg_pool.pool import WaitingClient
 
 from twinstore.forks import OwnProcess
 from twinstore_postgres.connecting import Connection
@@ -184,6 +185,21 @@ def taken_from(pool: Pool, seconds: float) -> Connection:
         return pool.getconn(timeout=seconds)
     except RuntimeError as error:
         # A wait that was interrupted has no lock to give back, and says that instead of the reason.
-        if error.__context__ is None:
+        reason = interruption_of(error)
+        if reason is None:
             raise
-        raise error.__context__ from None
+        raise reason from None
+
+
+def interruption_of(error: RuntimeError) -> BaseException | None:
+    """Return what the handler of a signal raised in a wait that ended with another error."""
+    if error.__context__ is not None:
+        return error.__context__
+    # Whoever waits keeps it to raise it later, so that no exception refers to it.
+    trace = error.__traceback__
+    while trace is not None:
+        waiting = trace.tb_frame.f_locals.get("self")
+        if isinstance(waiting, WaitingClient):
+            return waiting.error
+        trace = trace.tb_next
+    return None
