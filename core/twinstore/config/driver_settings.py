@@ -31,7 +31,7 @@ WITHHELD = "the driver refuses its value (its message is withheld because it rep
 
 @without_locals
 def build_settings(
-    spec: BackendSpec, entries: Entries, section: ConfigPath, note: str = ""
+    spec: BackendSpec, entries: Entries, section: ConfigPath, note: str = "", *, partly: bool = False
 ) -> BackendSettings:
     """Validate the entries below a driver's section through the driver's model.
 
@@ -40,6 +40,7 @@ def build_settings(
         entries: by folded path relative to the section.
         section: the section of the module, for messages about absent keys.
         note: where absent keys might have stood, for the message.
+        partly: whether absent keys are none of the caller's concern, who looks at the given ones.
 
     Raises:
         ConfigurationError: a key is unknown, a value is refused, or a required one is absent.
@@ -50,12 +51,15 @@ def build_settings(
     except ValidationError as error:
         # Without input and context, which hold the value that was refused.
         details = error.errors(include_url=False, include_context=False, include_input=False)
+        absent = [detail for detail in details if detail["type"] == "missing" or not detail["loc"]]
+        if partly and len(absent) == len(details):
+            return spec.settings.model_construct()
         problems = [
             _problem(spec, named, section, tuple(map(str, detail["loc"])), detail["type"], detail["msg"])
             for detail in details
+            if not partly or detail not in absent
         ]
-        if any(detail["type"] == "missing" or not detail["loc"] for detail in details):
-            problems.append(note)
+        problems += [note] if absent else []
     except TwinstoreError:
         raise
     # A validator of somebody else may raise anything, and what it says may repeat what it was given.

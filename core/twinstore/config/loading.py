@@ -42,7 +42,7 @@ ConfigPathLike = str | os.PathLike[str] | None
 ConfigSource = Mapping[str, object] | BaseModel | str | os.PathLike[str] | Settings | None
 
 SHOWN: Final = 200
-NO_FILE: Final = f"No settings file was named: {CONFIG_VARIABLE} and --config are unset."
+NO_FILE: Final = f"No settings file was named: {CONFIG_VARIABLE} is unset."
 
 
 @without_locals

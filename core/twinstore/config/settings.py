@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import MappingProxyType
@@ -187,24 +188,32 @@ class Settings:
         return dict(sorted(shown.items()))
 
     def problems(self) -> tuple[str, ...]:
-        """Return what drivers refuse in their sections, each with its remedy; nothing is connected."""
+        """Return what drivers refuse in their sections, and what the named ones lack; nothing connects."""
         found: dict[str, None] = {}
         for module in self.named_modules() or built_modules():
-            for driver in self._drivers(module_keys(module)):
+            keys = module_keys(module)
+            for driver in self._drivers(keys):
+                section, entries = (*keys.storage, driver), self._driver_entries(keys, driver)
+                # A section that waits for the day of the switch need not be complete.
+                waits = driver != self._driver(keys)
                 try:
-                    self.backend_settings(module, load_backend(driver))
+                    build_settings(load_backend(driver), entries, section, self.note, partly=waits)
                 except ConfigurationError as error:
                     found[error.message] = None
         return tuple(found)
 
     def _defaults(self) -> Iterator[tuple[ConfigPath, object]]:
         for keys in modules().values():
+            if self._driver(keys) is None:
+                yield keys.switch, None
             for name, path in keys.option_paths.items():
                 if not keys.is_section(name):  # what is in one is shown entry by entry
                     yield path, keys.options.model_fields[name].default
         for driver in dict.fromkeys(name for keys in modules().values() for name in self._drivers(keys)):
-            for name, default in driver_defaults(load_backend(driver).settings):
-                yield ("Persistence", driver, name), default
+            # A driver that cannot be loaded is one of the problems, and no reason to hide everything else.
+            with suppress(ConfigurationError):
+                for name, default in driver_defaults(load_backend(driver).settings):
+                    yield ("Persistence", driver, name), default
 
     def _drivers(self, keys: ModuleSettings) -> Iterator[str]:
         """Yield the drivers of a module that the settings name or have a section for."""
