@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+import time
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
 import twinstore
+from tests.wires import over
 from twinstore import servicelog
 from twinstore.errors import ConcurrencyError, ConfigurationError, TimeoutExceededError, UnavailableError
 from twinstore.observing import SlowCalls
@@ -152,6 +154,35 @@ def test_a_store_that_is_back_is_told_once(log: pytest.LogCaptureFixture) -> Non
     note_lost(UnavailableError("gone", driver="Mongo"))
     assert [level for level, _ in lines(log)] == [logging.WARNING, logging.INFO, logging.WARNING]
     assert lines(log)[1][1] == "Mongo is reached again at host:27017"
+
+
+def test_a_service_hears_that_its_store_is_reached_again(
+    driver: str, settings: Settings, log: pytest.LogCaptureFixture
+) -> None:
+    wire, settings = over(settings)
+    persistence = cast("dict[str, dict[str, object]]", settings["Persistence"])
+    persistence["Mongo"] = {**persistence.get("Mongo", {}), "ServerSelectionTimeoutMs": 500}
+    with wire, twinstore.open_storage(settings) as storage:
+        storage.scheduler.runs.get(TENANT, "r-1")
+        wire.cut()
+        with pytest.raises(UnavailableError):
+            storage.scheduler.runs.get(TENANT, "r-1")
+        wire.mend()
+        storage.scheduler.runs.get(TENANT, "r-1")
+        lost, back = [text for level, text in lines(log) if level >= logging.INFO][-2:]
+    assert lost.startswith(f"{driver} cannot be reached (")
+    assert back.startswith(f"{driver} is reached again at 127.0.0.1:{wire.port}")
+
+
+def test_a_storage_on_mongodb_closes_without_a_wait(mongo_database: MongoDatabase) -> None:
+    waits: list[float] = []
+    for _ in range(3):
+        with twinstore.open_storage(mongo_database.config) as storage:
+            storage.scheduler.runs.get(TENANT, "r-1")
+            begun = time.perf_counter()
+        waits.append(time.perf_counter() - begun)
+    # A thread of the client that is waited for looks every half second.
+    assert min(waits) < 0.25
 
 
 def test_a_call_that_took_too_long_is_no_lost_store(log: pytest.LogCaptureFixture) -> None:

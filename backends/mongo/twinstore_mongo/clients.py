@@ -40,6 +40,7 @@ def new_client(settings: MongoSettings) -> Client:
     """Return a client whose every call is bounded in time; what the connection string says wins."""
     url = url_of(settings) or ""
     selection_ms = settings.server_selection_timeout_ms
+    primaries = Primaries()
     given = {name.lower() for name in parse_uri(url)["options"]}
     defaults: dict[str, Any] = {
         "appname": "twinstore",
@@ -49,9 +50,13 @@ def new_client(settings: MongoSettings) -> Client:
         "retryWrites": True,
         "retryReads": True,
         "_pool_class": SteadyPool,
-        "event_listeners": [Primaries()],
+        "event_listeners": [primaries],
     }
-    return MongoClient(url, **{name: value for name, value in defaults.items() if name.lower() not in given})
+    client = MongoClient[Any](
+        url, **{name: value for name, value in defaults.items() if name.lower() not in given}
+    )
+    primaries.watch(client)
+    return client
 
 
 def url_of(settings: MongoSettings) -> str | None:
