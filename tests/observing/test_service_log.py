@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Final, cast
 
 import pytest
@@ -181,17 +180,6 @@ def test_a_service_hears_that_its_store_is_reached_again(
         lost, back = [text for level, text in lines(log) if level >= logging.INFO][-2:]
         assert lost.startswith(f"{driver} cannot be reached (")
         assert back.startswith(f"{driver} is reached again at 127.0.0.1:{wire.port}")
-
-
-def test_a_storage_on_mongodb_closes_without_a_wait(mongo_database: MongoDatabase) -> None:
-    waits: list[float] = []
-    for _ in range(3):
-        with twinstore.open_storage(mongo_database.config) as storage:
-            storage.scheduler.runs.get(TENANT, "r-1")
-            begun = time.perf_counter()
-        waits.append(time.perf_counter() - begun)
-    # A thread of the client that is waited for looks every half second.
-    assert min(waits) < 0.25
 
 
 def test_a_call_that_took_too_long_is_no_lost_store(log: pytest.LogCaptureFixture) -> None:
