@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel, PostgresDsn, SecretStr
+from pydantic import BaseModel, PostgresDsn, SecretStr, field_serializer
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tests.leaks import assert_hidden
@@ -184,7 +184,7 @@ def test_a_line_of_an_environment_file_is_read_as_compose_reads_it(
         ),
         (
             f"\n{NAME}=${{NOT_SET_HERE}}{PASSWORD}\nNOT_SET_HERE=late\n",
-            "names ${NOT_SET_HERE}, which is not set",
+            ", line 2 has a ${NAME} that is not set above it",
         ),
         (b"A=\xff" + PASSWORD.encode(), "is malformed: byte 2 is not UTF-8"),
         (f"Persistence__Postgrs__PoolMax={PASSWORD}\n", ", line 1. Did you mean Postgres?"),
@@ -212,6 +212,9 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     assert "not a connection string" in refusal(lambda: load(TWINSTORE_ENV_FILE=URL))
     untyped = cast("Any", load_settings)
     assert "env_file should be a path, not int" in refusal(lambda: untyped(env_file=5))
+    with (tmp_path / "large").open("wb") as large:
+        large.truncate(16_777_217)
+    assert "is larger than 16,777,216 bytes" in refusal(lambda: load(None, tmp_path / "large"))
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert "is not a file" in refusal(lambda: load(None, pipe))  # a reader would wait for ever
@@ -356,6 +359,20 @@ def test_a_connection_string_of_the_host_may_be_a_url_object() -> None:
     settings = load_settings(Sections(), environ={})
     assert postgres(settings).connection_string == SecretStr(URL)
     assert PASSWORD not in str(settings.describe())
+
+
+def test_an_object_that_cannot_be_dumped_is_told_without_its_values() -> None:
+    class Broken(BaseModel):
+        password: str = PASSWORD
+
+        @field_serializer("password")
+        def refuse(self, value: str) -> str:
+            raise RuntimeError(value)
+
+    message = refusal(lambda: load(Broken()))
+    assert (
+        message == "The settings object Broken cannot be dumped (PydanticSerializationError); give a mapping."
+    )
 
 
 def test_another_object_is_refused_with_what_is_taken() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
@@ -93,8 +94,9 @@ def driver_defaults(model: type[BaseModel]) -> Iterator[tuple[str, object]]:
         # What is excluded from dumps is an object of the host.
         if not field.exclude:
             default: object = None if field.is_required() else field.get_default(call_default_factory=True)
-            hidden = default is not None and (_holds_secret(field.annotation) or is_secret_key(name))
-            yield field.alias or name, MASK if hidden else default
+            if default is not None and (_holds_secret(field.annotation) or is_secret_key(name)):
+                default = MASK
+            yield field.alias or name, str(default) if isinstance(default, Path) else default
 
 
 def _problem(  # noqa: PLR0917  # the parts of one pydantic error, passed on once

@@ -16,6 +16,8 @@ __all__ = ["ENCODING", "RefusedFileError", "read_file", "read_text", "unique"]
 
 # Windows editors put a byte order mark in front of appsettings.json.
 ENCODING: Final = "utf-8-sig"
+# A file of another kind that is named by mistake may not fit into the memory.
+MOST_BYTES: Final = 16_777_216
 # In a message; systems admit less.
 LONGEST_PATH: Final = 4096
 
@@ -96,15 +98,18 @@ def read_text(path: Path, what: str, origin: str) -> str:
         origin: who named it.
 
     Raises:
-        ConfigurationError: it is not there, not a file, cannot be read, or is not UTF-8.
+        ConfigurationError: it is not there, no file, too large, cannot be read, or is not UTF-8.
     """
     name = f"{what} {str(path)[:LONGEST_PATH]} ({origin})"
     try:
-        if path.is_file():
+        if not path.exists():
+            problem = "does not exist; correct the path or create it"
+        elif not path.is_file():
+            problem = "is not a file; name one"
+        elif path.stat().st_size > MOST_BYTES:
+            problem = f"is larger than {MOST_BYTES:,} bytes; name a file of settings"
+        else:
             return path.read_text(ENCODING)
-        problem = (
-            "is not a file; name one" if path.exists() else "does not exist; correct the path or create it"
-        )
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:

@@ -103,7 +103,15 @@ def load_settings(
 def _given(source: object) -> tuple[Mapping[str, object], object, str]:
     """Return the mapping of a host, or else the path of its file, and what the mapping is called."""
     if isinstance(source, BaseModel):
-        return source.model_dump(by_alias=True), None, f"the settings object {type(source).__name__}"
+        name = f"the settings object {type(source).__name__}"
+        try:
+            # No warnings: they would repeat values.
+            return source.model_dump(by_alias=True, warnings=False), None, name
+        except Exception as error:  # noqa: BLE001  # a serializer of the host may raise anything
+            problem = (
+                f"{name[0].upper()}{name[1:]} cannot be dumped ({type(error).__name__}); give a mapping."
+            )
+        raise ConfigurationError(problem)
     mapping = cast("Mapping[str, object]", source) if isinstance(source, Mapping) else {}
     return mapping, None if isinstance(source, Mapping) else source, "the explicit mapping"
 

@@ -213,7 +213,10 @@ class Settings:
             # A driver that cannot be loaded is one of the problems, and no reason to hide everything else.
             with suppress(ConfigurationError):
                 for name, default in driver_defaults(load_backend(driver).settings):
-                    yield ("Persistence", driver, name), default
+                    yield (
+                        ("Persistence", driver, name),
+                        None if default is None or default == {} else _masked(default),
+                    )
 
     def _drivers(self, keys: ModuleSettings) -> Iterator[str]:
         """Yield the drivers of a module that the settings name or have a section for."""

@@ -80,11 +80,11 @@ def read_env_file(path: Path, origin: str) -> Iterator[Variable]:
         source = f"environment file {path}, line {line}"
         if item.error:
             raise ConfigurationError(f"{source[0].upper()}{source[1:]} is malformed; write NAME=value.")
-        absent = [name for name in NAMED.findall(item.value or "") if name not in known]
-        if absent:
+        # Unnamed in the message: where a password holds this text, the name is a part of it.
+        if not known.issuperset(NAMED.findall(item.value or "")):
             raise ConfigurationError(
-                f"The value in {source} names ${{{mask_secret_url(absent[0])}}}, which is not set above it; "
-                "set it, or put a value with this text into a secret file or into the environment."
+                f"The value in {source} has a ${{NAME}} that is not set above it; set it, or put a value "
+                "with this text into a secret file or into the environment."
             )
         if item.key is not None:
             known.add(item.key)
