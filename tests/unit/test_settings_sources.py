@@ -162,6 +162,9 @@ def test_loaded_settings_take_no_more_files(tmp_path: Path) -> None:
         (f"{NAME}=\n", ""),
         (f"{NAME}='a\nb'\n", "a\nb"),
         (f"{NAME}=ü\n", "ü"),
+        (f"Persistence:Postgres:ConnectionString={URL}\n", URL),
+        (f"{NAME}=a=b==\n", "a=b=="),
+        (f"{NAME}=a'b\"c\n", "a'b\"c"),
     ],
 )
 def test_a_line_of_an_environment_file_is_read_as_compose_reads_it(
@@ -192,10 +195,11 @@ def test_a_line_of_an_environment_file_is_read_as_compose_reads_it(
     ],
 )
 def test_a_wrong_line_is_told_by_file_and_line_without_its_text(
-    tmp_path: Path, text: str | bytes, message: str
+    tmp_path: Path, text: str | bytes, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = env_file(tmp_path, text)
     told = refusal(lambda: load(None, path))
+    assert caplog.text == ""
     assert message in told
     assert str(path) in told
 

@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from twinstore.config.entries import SettingsEntry
+from twinstore.config.entries import ConfigPath, SettingsEntry
 from twinstore.config.files import ENCODING, read_text
 from twinstore.errors import ConfigurationError
 from twinstore.redaction import mask_secret_url
+
+if TYPE_CHECKING:
+    from dotenv.parser import Binding
 
 __all__ = ["Variable", "entries_of", "environment", "read_env_file", "read_secrets"]
 
@@ -36,10 +39,15 @@ class Variable(NamedTuple):
     source: str
 
 
+def key_of(name: str) -> ConfigPath:
+    """Return the key that a name says: ``A__B``, or ``A:B`` where a name may be so."""
+    return tuple(name.replace(":", "__").split("__"))
+
+
 def is_ours(name: str, tops: frozenset[str]) -> bool:
     """Whether a name says a key below a known section; ``WORKER`` alone is somebody else's."""
-    top, separator, _ = name.partition("__")
-    return bool(separator) and top.casefold() in tops
+    top, *below = key_of(name)
+    return bool(below) and top.casefold() in tops
 
 
 def entries_of(variables: Iterable[Variable], tops: frozenset[str]) -> Iterator[SettingsEntry]:
@@ -53,7 +61,7 @@ def entries_of(variables: Iterable[Variable], tops: frozenset[str]) -> Iterator[
             continue
         if value is None:
             raise ConfigurationError(f"{source} has no value; write {mask_secret_url(name)}=value.")
-        yield SettingsEntry(tuple(name.split("__")), value, source)
+        yield SettingsEntry(key_of(name), value, source)
 
 
 def environment(environ: Mapping[str, str]) -> Iterator[Variable]:
@@ -71,15 +79,17 @@ def read_env_file(path: Path, origin: str) -> Iterator[Variable]:
     from dotenv.parser import parse_stream  # noqa: PLC0415  # few hosts have such a file
     from pydantic_settings import BaseSettings, DotEnvSettingsSource  # noqa: PLC0415  # the same
 
-    text = read_text(path, "Environment file", origin)
-    values = DotEnvSettingsSource(BaseSettings, path.absolute(), ENCODING, case_sensitive=True).env_vars
-    known = {*os.environ}
-    for item in parse_stream(StringIO(text)):
+    lines: list[tuple[Binding, str]] = []
+    for item in parse_stream(StringIO(read_text(path, "Environment file", origin))):
         begin = item.original.string
         line = item.original.line + begin[: len(begin) - len(begin.lstrip())].count("\n")
-        source = f"environment file {path}, line {line}"
+        lines.append((item, f"environment file {path}, line {line}"))
         if item.error:
-            raise ConfigurationError(f"{source[0].upper()}{source[1:]} is malformed; write NAME=value.")
+            raise ConfigurationError(f"Environment file {path}, line {line} is malformed; write NAME=value.")
+    # Not before all lines are known to be good: of others it writes a log, and goes on without them.
+    values = DotEnvSettingsSource(BaseSettings, path.absolute(), ENCODING, case_sensitive=True).env_vars
+    known = {*os.environ}
+    for item, source in lines:
         # Unnamed in the message: where a password holds this text, the name is a part of it.
         if not known.issuperset(NAMED.findall(item.value or "")):
             raise ConfigurationError(
