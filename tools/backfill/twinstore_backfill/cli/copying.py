@@ -17,17 +17,22 @@ from twinstore_backfill.cli.params import (
     Format,
     FromBackend,
     IgnoreUnknown,
+    KeyFrom,
+    KeyTo,
     ModuleName,
     OnFinish,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
+    Since,
     SourceConfig,
     TargetConfig,
     ToBackend,
+    Until,
     common,
     ignored_option,
     instant_option,
+    subset_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
@@ -42,6 +47,7 @@ from twinstore_backfill.repair.extra import ExtraRows, delete_extra
 from twinstore_backfill.report.failing import Failure, failures_reported
 from twinstore_backfill.stopping import StopSwitch, stop_on_signals
 from twinstore_backfill.stores import Store, is_migrated
+from twinstore_backfill.subset import described
 
 __all__ = ["copied", "copy", "copy_directory"]
 
@@ -80,6 +86,10 @@ def copy(  # noqa: PLR0917  # the options of a command
     target_config: TargetConfig = None,
     entity: OnlyEntities = None,
     tenant: OnlyTenants = None,
+    key_from: KeyFrom = None,
+    key_to: KeyTo = None,
+    since: Since = None,
+    until: Until = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at the same time.")] = 2,
     max_rate: Annotated[
         float | None, typer.Option("--max-rate", help="Maximum number of documents read per second.")
@@ -130,6 +140,7 @@ def copy(  # noqa: PLR0917  # the options of a command
             execute=execute,
             out=out,
             ignored=ignored_option(context, ignore_unknown),
+            subset=subset_option(key_from, key_to, since, until),
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
         code = copied(sides, options, output, stop, extra=extra)
@@ -198,6 +209,8 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     yield table(("entity", *columns), rows)
     yield from left_out_texts(result.left_out)
     totals = result.totals.all()
+    if result.subset is not None:
+        yield f"Only a part was meant: {described(result.subset)}. Nothing is said of other rows."
     if result.stopped:
         yield f"Stopped: {result.stopped}. Resolve them, then run the same command again."
     if result.failed.count:

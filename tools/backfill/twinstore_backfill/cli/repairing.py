@@ -15,6 +15,7 @@ from twinstore_backfill.cli.params import (
     AsOf,
     Format,
     FromBackend,
+    IgnoreField,
     IgnoreUnknown,
     ModuleName,
     OnFinish,
@@ -24,6 +25,7 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_fields_option,
     ignored_option,
     instant_option,
 )
@@ -33,6 +35,7 @@ from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.ignoring import check_ignored
+from twinstore_backfill.ignoring_fields import check_ignored_fields
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.repair.engine import Repair, Repaired
@@ -68,6 +71,7 @@ def recheck(  # noqa: PLR0917  # the options of a command
     as_of: AsOf = None,
     out: ReportOut = None,
     ignore_unknown: IgnoreUnknown = None,
+    ignore_field: IgnoreField = None,
     finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -80,6 +84,7 @@ def recheck(  # noqa: PLR0917  # the options of a command
             as_of=instant_option(as_of, "--as-of"),
             switch=switch_of(common(context).settings(), name),
             ignored=ignored_option(context, ignore_unknown),
+            ignored_fields=ignored_fields_option(context, ignore_field),
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
         with (
@@ -118,6 +123,7 @@ def repair(  # noqa: PLR0917  # the options of a command
     delete_extra: DeleteExtra = False,  # noqa: FBT002  # Typer makes a flag of it
     execute: Execute = False,  # noqa: FBT002  # the same
     ignore_unknown: IgnoreUnknown = None,
+    ignore_field: IgnoreField = None,
     finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -133,12 +139,14 @@ def repair(  # noqa: PLR0917  # the options of a command
             as_of=instant_option(as_of, "--as-of"),
             switch=switch_of(common(context).settings(), name),
             ignored=ignored_option(context, ignore_unknown),
+            ignored_fields=ignored_fields_option(context, ignore_field),
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
         with sides as (left, right), progress_on() as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
             check_ignored(options.ignored, left.bulk.entities())
+            check_ignored_fields(options.ignored_fields, left.bulk.entities())
             with named_rows(given, select_entities(left.bulk, ())) as rows:
                 require_same_stores(given, left, right)
                 if not execute:

@@ -20,19 +20,26 @@ from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
+    IgnoreField,
     IgnoreUnknown,
+    KeyFrom,
+    KeyTo,
     ModuleName,
     OnFinish,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
+    Since,
     SourceConfig,
     TargetConfig,
     ToBackend,
+    Until,
     common,
+    ignored_fields_option,
     ignored_option,
     instant_option,
     side_settings,
+    subset_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.finishing import on_finish
@@ -119,6 +126,10 @@ def verify(  # noqa: PLR0917  # the options of a command
     target_config: TargetConfig = None,
     entity: OnlyEntities = None,
     tenant: OnlyTenants = None,
+    key_from: KeyFrom = None,
+    key_to: KeyTo = None,
+    since: Since = None,
+    until: Until = None,
     mode: Annotated[Mode, typer.Option("--mode", help="Compare every document, or a sample.")] = Mode.FULL,
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses the sample.")] = 0,
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
@@ -137,6 +148,7 @@ def verify(  # noqa: PLR0917  # the options of a command
     benchmark: Benchmark = False,  # noqa: FBT002  # the same
     max_ratio: MaxRatio = None,
     ignore_unknown: IgnoreUnknown = None,
+    ignore_field: IgnoreField = None,
     finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -164,6 +176,8 @@ def verify(  # noqa: PLR0917  # the options of a command
             max_ratio=max_ratio,
             groups=read_groups(groups, name) if groups is not None else {},
             ignored=ignored_option(context, ignore_unknown),
+            ignored_fields=ignored_fields_option(context, ignore_field),
+            subset=subset_option(key_from, key_to, since, until),
         )
         if approval is not None:
             with open_store(name, target, side_settings(common(context), target_config)) as store:

@@ -136,6 +136,8 @@ class CopyResult:
     conflicts: Sequence[Mapping[str, object]] = ()
     failed: FailedRanges = field(default_factory=lambda: FailedRanges({}))
     left_out: Sequence[Mapping[str, object]] = ()
+    # What was meant, where that was a part of the rows.
+    subset: Mapping[str, object] | None = None
 
     @property
     def exit(self) -> Exit:
@@ -182,6 +184,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "target": result.target.described(),
         "warnings": list(result.warnings),
         "as_of": jsontext.format_timestamp(result.as_of),
+        "subset": result.subset,
         "state": result.state,
         "executed": result.executed,
         "complete": result.complete,

@@ -186,7 +186,9 @@ def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
         context.source.port.view() as view,
         copy_writer(context.target, entity, on_conflict=context.on_conflict, check=check) as writer,
     ):
-        reader = RangeReader(entity, expired=context.expired[entity.name], lines=lines)
+        reader = RangeReader(
+            entity, expired=context.expired[entity.name], lines=lines, subset=context.source.subset
+        )
         for batch in context.source.records(view, entity, claim.within):
             # Before the batch is written: a range whose stop was asked for here is rolled back and costs
             # nothing.
