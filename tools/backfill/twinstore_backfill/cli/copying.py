@@ -17,24 +17,21 @@ from twinstore_backfill.cli.params import (
     Format,
     FromBackend,
     IgnoreUnknown,
-    KeyFrom,
-    KeyTo,
     ModuleName,
     OnFinish,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
-    Since,
     SourceConfig,
     TargetConfig,
     ToBackend,
-    Until,
     common,
     ignored_option,
     instant_option,
-    subset_option,
 )
+from twinstore_backfill.cli.parts import KeyFrom, KeyTo, Since, Until, subset_option
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
@@ -42,7 +39,6 @@ from twinstore_backfill.copy.reporting import REPORT_FILE, CopyResult, failure_d
 from twinstore_backfill.files import json_text, naming, write_whole
 from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.progress import progress_on
 from twinstore_backfill.repair.extra import ExtraRows, delete_extra
 from twinstore_backfill.report.failing import Failure, failures_reported
 from twinstore_backfill.stopping import StopSwitch, stop_on_signals
@@ -117,6 +113,8 @@ def copy(  # noqa: PLR0917  # the options of a command
     extra: DeleteExtra = False,  # noqa: FBT002  # the same
     ignore_unknown: IgnoreUnknown = None,
     finish: OnFinish = None,
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Copy a module from one store to another. Without --execute nothing is written.
@@ -143,7 +141,8 @@ def copy(  # noqa: PLR0917  # the options of a command
             subset=subset_option(key_from, key_to, since, until),
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-        code = copied(sides, options, output, stop, extra=extra)
+        told = Telling("copy", progress_form, metrics_port)
+        code = copied(sides, options, output, stop, told, extra=extra)
     raise typer.Exit(code)
 
 
@@ -166,13 +165,14 @@ def copied(
     options: CopyOptions,
     output: Format,
     stop: StopSwitch,
+    told: Telling,
     *,
     extra: bool = False,
 ) -> int:
     """Copy, with ``extra`` remove what only the target has, print the report, and return the exit code."""
     removal: ExtraRows | None = None
     kept = options.out or (DEFAULT_OUT if options.execute else None)
-    with naming(kept), sides as (left, right), progress_on() as progress:
+    with naming(kept), sides as (left, right), told.progress() as progress:
         result = run_copy(left, right, options, progress, stop)
         # While the stores are open: it asks them for their identity and version.
         document = report_document(result)

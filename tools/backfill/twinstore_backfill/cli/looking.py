@@ -16,7 +16,6 @@ from twinstore_backfill.cli.params import (
     AsOf,
     Format,
     FromBackend,
-    IgnoreField,
     IgnoreUnknown,
     ModuleName,
     OutputFormat,
@@ -24,10 +23,10 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
-    ignored_fields_option,
     ignored_option,
     instant_option,
 )
+from twinstore_backfill.cli.parts import IgnoreField, ignored_fields_option
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.ignoring import check_ignored, of_entity

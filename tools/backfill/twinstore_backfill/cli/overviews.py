@@ -16,23 +16,19 @@ from twinstore_backfill.cli.params import (
     Format,
     FromBackend,
     IgnoreUnknown,
-    KeyFrom,
-    KeyTo,
     ModuleName,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
-    Since,
     SourceConfig,
     TargetConfig,
     ToBackend,
-    Until,
     common,
     ignored_option,
     instant_option,
     side_settings,
-    subset_option,
 )
+from twinstore_backfill.cli.parts import KeyFrom, KeyTo, Since, Until, subset_option
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import plan_document, status_document

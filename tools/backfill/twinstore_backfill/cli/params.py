@@ -15,9 +15,7 @@ from twinstore.config import Settings, load_settings
 from twinstore.errors import ValidationError
 from twinstore.fields import parse_timestamp
 from twinstore_backfill.ignoring import IgnoredPath, ignored_paths
-from twinstore_backfill.ignoring_fields import ignored_fields
 from twinstore_backfill.secrets import REDACTOR
-from twinstore_backfill.subset import Subset
 
 __all__ = [
     "AsOf",
@@ -25,27 +23,20 @@ __all__ = [
     "CommonOptions",
     "Format",
     "FromBackend",
-    "IgnoreField",
     "IgnoreUnknown",
-    "KeyFrom",
-    "KeyTo",
     "ModuleName",
     "OnFinish",
     "OnlyEntities",
     "OnlyTenants",
     "OutputFormat",
-    "Since",
     "SourceConfig",
     "TargetConfig",
     "ToBackend",
-    "Until",
     "common",
-    "ignored_fields_option",
     "ignored_option",
     "instant_option",
     "remembered",
     "side_settings",
-    "subset_option",
 ]
 
 
@@ -110,38 +101,6 @@ IgnoreUnknown = Annotated[
         "a job file the proof stays open.",
     ),
 ]
-IgnoreField = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ignore-field",
-        metavar="ENTITY.PATH",
-        help="Do not compare this field, such as runs.stats.queued; repeatable. PARTIAL at best.",
-    ),
-]
-KeyFrom = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--key-from",
-        metavar="KEY",
-        help="Only rows from this key on, of one --entity; for a key of several parts once for each, or for "
-        "the first ones.",
-    ),
-]
-KeyTo = Annotated[
-    list[str] | None,
-    typer.Option("--key-to", metavar="KEY", help="Only rows before this key; given as --key-from."),
-]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="INSTANT",
-        help="Only rows last changed (or made, where no change is noted) at this instant or later.",
-    ),
-]
-Until = Annotated[
-    str | None, typer.Option("--until", metavar="INSTANT", help="Only rows dated before this instant.")
-]
 OnFinish = Annotated[
     str | None,
     typer.Option(
@@ -155,27 +114,6 @@ OnFinish = Annotated[
 def ignored_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
     """Return the unknown properties to drop: those of the option and those of the job file."""
     return ignored_paths(texts or (), common(context).reasons)
-
-
-def ignored_fields_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
-    """Return the fields that are not compared: those of the option and those of the job file."""
-    return ignored_fields(texts or (), common(context).field_reasons)
-
-
-def subset_option(
-    key_from: Sequence[str] | None, key_to: Sequence[str] | None, since: str | None, until: str | None
-) -> Subset:
-    """Return the part of the rows that the options mean.
-
-    Raises:
-        ValidationError: an instant is none, or they leave none between them.
-    """
-    return Subset(
-        key_from=tuple(key_from or ()),
-        key_to=tuple(key_to or ()),
-        since=instant_option(since, "--since"),
-        until=instant_option(until, "--until"),
-    )
 
 
 def common(context: typer.Context) -> CommonOptions:

@@ -22,24 +22,21 @@ from twinstore_backfill.cli.params import (
     Format,
     FromBackend,
     IgnoreUnknown,
-    KeyFrom,
-    KeyTo,
     ModuleName,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
-    Since,
     SourceConfig,
     TargetConfig,
     ToBackend,
-    Until,
     common,
     ignored_option,
     instant_option,
     side_settings,
-    subset_option,
 )
+from twinstore_backfill.cli.parts import KeyFrom, KeyTo, Since, Until, subset_option
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.copy.engine import known_job, present_job_id
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import latest_job
@@ -191,6 +188,8 @@ def retry(  # noqa: PLR0917  # the options of a command
         Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Copy the ranges once more that have documents in quarantine, after these were mended at the source.
@@ -212,7 +211,8 @@ def retry(  # noqa: PLR0917  # the options of a command
             retry_quarantine=True,
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-        code = copied(sides, options, output, stop) if execute else _waiting(sides, options, output)
+        told = Telling("quarantine retry", progress_form, metrics_port)
+        code = copied(sides, options, output, stop, told) if execute else _waiting(sides, options, output)
     raise typer.Exit(code)
 
 

@@ -20,30 +20,32 @@ from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
-    IgnoreField,
     IgnoreUnknown,
-    KeyFrom,
-    KeyTo,
     ModuleName,
     OnFinish,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
-    Since,
     SourceConfig,
     TargetConfig,
     ToBackend,
-    Until,
     common,
-    ignored_fields_option,
     ignored_option,
     instant_option,
     side_settings,
+)
+from twinstore_backfill.cli.parts import (
+    IgnoreField,
+    KeyFrom,
+    KeyTo,
+    Since,
+    Until,
+    ignored_fields_option,
     subset_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.finishing import on_finish
-from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
     NO_SOURCE,
@@ -150,6 +152,8 @@ def verify(  # noqa: PLR0917  # the options of a command
     ignore_unknown: IgnoreUnknown = None,
     ignore_field: IgnoreField = None,
     finish: OnFinish = None,
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
@@ -185,7 +189,8 @@ def verify(  # noqa: PLR0917  # the options of a command
         else:
             _require_source(source)
             sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-            report = verified(sides, options, out, stop)
+            told = Telling("verify", progress_form, metrics_port)
+            report = verified(sides, options, out, stop, told)
         conclude(report, out, output)
     raise typer.Exit(report.exit_code)
 
@@ -195,9 +200,10 @@ def verified(
     options: VerifyOptions,
     out: Path | None,
     stop: StopSwitch,
+    told: Telling,
 ) -> ParityReport:
     """Compare and return the report; the findings are written to the directory."""
-    with reports_in(out) as write, sides as (left, right), progress_on() as progress:
+    with reports_in(out) as write, sides as (left, right), told.progress() as progress:
         return run_verify(left, right, options, progress, stop, write)
 
 

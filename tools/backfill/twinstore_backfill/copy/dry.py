@@ -14,7 +14,7 @@ from twinstore.releasing import fence_in
 from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.quarantine import SHOWN, LineSink
 from twinstore_backfill.copy.reading import RangeReader, SourceRows
-from twinstore_backfill.copy.reporting import CopyResult, Totals, left_out_counts
+from twinstore_backfill.copy.reporting import CopyResult, Totals, left_out_counts, outcomes_of
 from twinstore_backfill.copy.retention import expiry_test
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import is_migrated
@@ -174,4 +174,6 @@ class DryRun:
                 writer.write(reader.wanted(batch))
                 self._progress.advance(entity.name, len(batch))
                 del batch
-        self._totals.add(entity.name, reader.tally(writer.outcome))
+        tally = reader.tally(writer.outcome)
+        self._totals.add(entity.name, tally)
+        self._progress.count(entity.name, outcomes_of(tally))

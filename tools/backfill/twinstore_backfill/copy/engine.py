@@ -9,6 +9,7 @@ holds its fence commits it.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -44,6 +45,7 @@ from twinstore_backfill.copy.reporting import (
     FailedRanges,
     Totals,
     left_out_counts,
+    outcomes_of,
     report_document,
 )
 from twinstore_backfill.copy.retention import expiry_test, instant_of_judgement
@@ -283,10 +285,13 @@ class Copy:
 
     def _begin(self, job: CopyJob, entity: Entity) -> None:
         live = self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE)
-        before = sum(sum(item.tally.read.values()) for item in live if item.tally)
+        before = Counter[str]()
+        for item in live:
+            before.update(outcomes_of(item.tally) if item.tally else {})
         ranges = self._ledger.counts(job.id, entity.name)
         most = sum(ranges.values()) * self._options.range_size
-        self._progress.start(entity.name, self._rows.count(entity, most), before)
+        self._progress.start(entity.name, self._rows.count(entity, most), before["read"])
+        self._progress.count(entity.name, before)
 
     def _settle(self, keeper: LeaseKeeper, entity: Entity) -> bool:
         """Write rows whose unique values moved between ranges; tell whether there is more to copy."""

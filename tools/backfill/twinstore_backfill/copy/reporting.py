@@ -30,6 +30,7 @@ __all__ = [
     "Totals",
     "failure_document",
     "left_out_counts",
+    "outcomes_of",
     "report_document",
 ]
 
@@ -75,6 +76,11 @@ class Totals:
             }
             for entity in entities
         ]
+
+
+def outcomes_of(tally: RangeTally) -> dict[str, int]:
+    """Return what became of the rows of one range, for whoever hears of the progress."""
+    return {"ranges": 1, **{name: sum(getattr(tally, name).values()) for name in COUNTS}}
 
 
 class FailedRanges:

@@ -26,6 +26,7 @@ from twinstore.errors import (
 from twinstore.releasing import copy_writer
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reading import RangeReader
+from twinstore_backfill.copy.reporting import outcomes_of
 from twinstore_backfill.stopping import StopRequestedError
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ def _process(context: CopyContext, claim: Claim) -> None:
         # It may have failed before in this run.
         context.failures.pop(claim.number, None)
         context.limits.add(tally, waiting)
+        context.progress.count(claim.entity, outcomes_of(tally))
 
 
 def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:

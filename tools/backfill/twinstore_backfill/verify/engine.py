@@ -267,6 +267,7 @@ class Verification:
             findings[result.entity].add(result)
             self._largest = max(self._largest, result.largest)
             self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
+            self._progress.count(DOCUMENTS, result.outcomes())
         self._settle(findings)
         self._progress.finish(DOCUMENTS)
         self._entities = [grouped(found.report(), self._options.groups) for found in findings.values()]

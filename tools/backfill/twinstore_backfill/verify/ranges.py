@@ -78,6 +78,10 @@ class RangeResult:
     findings: Findings = field(default_factory=Findings)
     largest: int = 0
 
+    def outcomes(self) -> Counter[str]:
+        """Return what became of its rows, for whoever hears of the progress."""
+        return sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+
     def merge(self, other: RangeResult) -> None:
         """Add the range that follows."""
         for tenant, result in other.tenants.items():
