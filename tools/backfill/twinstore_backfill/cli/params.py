@@ -59,6 +59,7 @@ class CommonOptions:
         env_file: environment file.
         secrets_dir: directory of secret files.
         reasons: of a job file, by path of an ignored property, why it may be lost.
+        field_reasons: of a job file, by path of a field that is not compared, why that is right.
     """
 
     config: Path | None = None
@@ -66,6 +67,7 @@ class CommonOptions:
     env_file: Path | None = None
     secrets_dir: Path | None = None
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def settings(self, file: Path | None = None) -> Settings:
         """Return the settings of the command, or those with another settings file."""
