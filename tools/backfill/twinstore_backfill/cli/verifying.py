@@ -40,6 +40,7 @@ from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.listing import lists_of
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
+    LONGEST_SENTENCE,
     NO_SOURCE,
     SPEED_COLUMNS,
     clipped,
@@ -237,24 +238,31 @@ def switch_of(settings: Settings, module: str) -> str | None:
 
 def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     """Return what a terminal shows of a report: the verdict first, and what to do last."""
-    yield toned(f"{report.verdict}: {_result(report)}", report.verdict)
-    yield from (f"- {reason}" for reason in report.reasons)
-    yield from (f"Warning: {text}" for text in report.warnings)
+    yield toned(f"{report.verdict}: {_sentence(_result(report))}", report.verdict)
+    yield from (f"- {_sentence(reason)}" for reason in report.reasons)
+    yield from (f"Warning: {_sentence(text)}" for text in report.warnings)
     yield from _entities(report)
-    checks = [(check.id, check.title, check.result, check.summary) for check in report.checks]
+    checks = [
+        (clipped(check.id), clipped(check.title), check.result, _sentence(check.summary))
+        for check in report.checks
+    ]
     yield table(("check", "", "result", ""), checks)
     if speed := speed_rows(report):
         yield table(SPEED_COLUMNS, speed, "Milliseconds for the first page of each list")
     yield from _named(report)
-    yield from (f"{text}." for text in left_out_texts(report))
+    yield from (f"{_sentence(text)}." for text in left_out_texts(report))
     for item in report.equivalences:
-        yield f"Equal after normalisation: {number_of(item.documents, 'document')} ({item.name})."
+        yield f"Equal after normalisation: {number_of(item.documents, 'document')} ({clipped(item.name)})."
     # Once more where it is looked for after a long list.
-    yield toned(f"{report.verdict}. {report.next_step}", report.verdict)
+    yield toned(f"{report.verdict}. {_sentence(report.next_step)}", report.verdict)
     if out is not None:
         yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
         if report.approval is None:
             yield f"Every finding: {out}/{DIFFERENCES}."
+
+
+def _sentence(text: str) -> str:
+    return clipped(text, LONGEST_SENTENCE)
 
 
 def _result(report: ParityReport) -> str:

@@ -18,7 +18,8 @@ __all__ = ["junit"]
 
 def junit(report: ParityReport) -> bytes:
     """Return JUnit XML. What is inconclusive is an error, so that no pipeline shows it green."""
-    root = ET.Element("testsuites", name=f"twinstore parity {report.module}: {report.verdict}")
+    name = xml_text(f"twinstore parity {report.module}: {report.verdict}")
+    root = ET.Element("testsuites", name=name)
     for entity in report.entities:
         _suite(root, f"{report.module}.{entity.entity}", _entity_cases(report.module, entity))
     cases = [_check_case(report.module, check) for check in report.checks]
@@ -115,7 +116,7 @@ def _add_times(root: ET.Element, report: ParityReport) -> None:
     root.set("time", seconds)
     for suite in root:
         # The form of the format has no offset; it is UTC.
-        suite.set("timestamp", report.envelope.generated_at.removesuffix("+00:00"))
+        suite.set("timestamp", xml_text(report.envelope.generated_at.removesuffix("+00:00")))
         suite.set("hostname", xml_text(report.envelope.host))
     # Entities are compared in turns and by several processes, so none has a time of its own.
     root[-1].set("time", seconds)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.report.texts import clipped, key_text, tenant_text
+from twinstore_backfill.report.texts import LONGEST_SENTENCE, clipped, key_text, tenant_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -107,7 +107,7 @@ def more_rows(count: int, shown: Sequence[object]) -> str:
 def _named(kind: str, item: Named) -> Listed:
     meaning = MEANINGS[kind]
     said = meaning if item.reason is None else f"{meaning}: {item.reason}"
-    return Listed(item.key, item.tenant, said)
+    return Listed(item.key, item.tenant, clipped(said, LONGEST_SENTENCE))
 
 
 def _differing(kind: str, item: Differing) -> Listed:
@@ -117,7 +117,7 @@ def _differing(kind: str, item: Differing) -> Listed:
         where = f"of no copy: its source {why}; {where}"
     elif kind == "unproved":
         where = f"equal once normalised: {where}"
-    return Listed(item.key, item.tenant, where)
+    return Listed(item.key, item.tenant, clipped(where, LONGEST_SENTENCE))
 
 
 def _paths(item: Differing) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from twinstore.tenancy import shown
@@ -82,6 +83,7 @@ def visible(text: str) -> str:
     return "".join(_shown(character) for character in text)
 
 
+@lru_cache(maxsize=1024)
 def _shown(character: str) -> str:
     if unicodedata.category(character) not in INVISIBLE:
         return character
