@@ -18,6 +18,7 @@ from twinstore_backfill.report.texts import (
     LONGEST_SENTENCE,
     SPEED_COLUMNS,
     clipped,
+    expired_rows,
     facts,
     group_rows,
     headline,
@@ -168,7 +169,8 @@ class Section:
 def html(report: ParityReport) -> str:
     """Return a self-contained HTML page."""
     return _page().render(
-        report=report,
+        verdict=report.verdict,
+        module=clipped(report.module),
         # The verdict of an approved clean start names the approval and has no tone of its own.
         tone=TONES.get(report.verdict, "pass"),
         headline=headline(report),
@@ -285,13 +287,14 @@ def _keys(entity: str, listed: KindList, *, is_open: bool) -> Folded:
 
 def _tenants(report: ParityReport) -> Section:
     kinds = [kind for kind in KINDS if any(getattr(item.counts, kind) for item in report.entities)]
+    expired = any(expired_rows(report))
     rows = [
         (
             entity.entity,
             tenant_text(tenant.tenant),
             f"{tenant.counts.equal:,}",
             *(f"{getattr(tenant.counts, kind):,}" for kind in kinds),
-            f"{tenant.counts.expired_source:,} / {tenant.counts.expired_target:,}",
+            *([f"{tenant.counts.expired_source:,} / {tenant.counts.expired_target:,}"] if expired else []),
         )
         # Those with differences first, where not all are shown.
         for named in (True, False)
@@ -299,8 +302,8 @@ def _tenants(report: ParityReport) -> Section:
         for tenant in entity.tenants
         if bool(tenant.counts.named) is named
     ]
-    note = "Expired rows (source / target) are due for removal and are not compared."
-    columns = ("entity", "tenant", "equal", *kinds, "expired")
+    columns = ("entity", "tenant", "equal", *kinds, *(["expired"] if expired else []))
+    note = "Expired rows (source / target) are due for removal and are not compared." if expired else ""
     return Section("Tenants", _capped("Tenants", columns, rows), note=note)
 
 

@@ -57,7 +57,7 @@ SPEED: Final = "lists take longer there than --max-ratio allows"
 SPEED_COLUMNS: Final = ("list", "source median", "source 95 %", "target median", "target 95 %")
 # A key may have any length; the files for programs hold it in full.
 LONGEST: Final = 160
-LONGEST_SENTENCE: Final = 1000
+LONGEST_SENTENCE: Final = 600
 LAST_SHORT: Final = 0xFFFF
 # Control characters, invisible marks such as those that turn the direction of text, halves of pairs, and
 # line ends: on a terminal or a page they would act instead of being seen.
@@ -218,14 +218,14 @@ def made_text(report: ParityReport) -> str:
     """Return when, where and how fast a report was made."""
     envelope = report.envelope
     return (
-        f"Made {_instant(envelope.generated_at)} on {envelope.host} in {envelope.seconds:,} s; "
+        f"Made {_instant(envelope.generated_at)} on {clipped(envelope.host)} in {envelope.seconds:,} s; "
         f"retention judged as of {_instant(envelope.as_of)}."
     )
 
 
 def _instant(text: str) -> str:
     """Return an instant for people, which is written in the form for programs."""
-    return INSTANT.sub(r"\1 \2 UTC", text)
+    return INSTANT.sub(r"\1 \2 UTC", clipped(text))
 
 
 def left_out_texts(report: ParityReport) -> Iterator[str]:
