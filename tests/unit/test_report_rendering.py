@@ -223,6 +223,8 @@ class TestHtml:
         style = render(report(), ReportFormat.HTML).decode()
         assert "prefers-color-scheme: dark" in style
         assert "@media print" in style
+        # Nothing moves, so nobody has to ask for less of it.
+        assert not re.search(r"\b(animation|transition)\b", style)
 
 
 class TestJunit:
