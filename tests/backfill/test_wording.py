@@ -181,7 +181,9 @@ class TestTerminal:
         assert sum(line.startswith("extra runs") for line in lines) == 10
         assert "… and 3 more extra in runs" in lines
 
-    @pytest.mark.parametrize(("terminal", "coloured"), [(True, True), (False, False)])
+    @pytest.mark.parametrize(
+        ("terminal", "refused", "coloured"), [(True, "", True), (True, "1", False), (False, "", False)]
+    )
     def test_has_colours_on_a_terminal_only(  # fixtures and parameters
         self,
         pair: MemoryPair,
@@ -190,10 +192,11 @@ class TestTerminal:
         monkeypatch: pytest.MonkeyPatch,
         *,
         terminal: bool,
+        refused: str,
         coloured: bool,
     ) -> None:
         monkeypatch.setenv("TERM", "xterm-256color")
-        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv("NO_COLOR", refused)
         monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
         shown = "\n".join(verify(pair, tmp_path, capsys))
         assert ("\x1b[1;32mPASS" in shown) == coloured

@@ -30,6 +30,8 @@ __all__ = ["escaped", "markdown", "table"]
 # Also "@": the text of a pull request would notify whoever has the name that follows.
 # The others make a link of an address, or the beginning of a line an item of a list.
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@]|:(?=//)|(?<=www)\.|^[-+=])", re.IGNORECASE)
+# Words of this program show a command between backticks.
+COMMAND: Final = re.compile(r"\\`([a-z -]+)\\`")
 # Comments on a pull request have a limit; differences.ndjson and the JSON report have every row.
 KEYS: Final = 20
 TENANTS: Final = 200
@@ -64,7 +66,7 @@ def _lines(report: ParityReport) -> Iterator[str]:
     if report.reasons:
         yield from (f"- {escaped(reason)}" for reason in report.reasons)
         yield ""
-    yield f"**Next step:** {escaped(report.next_step)}"
+    yield "**Next step:** " + COMMAND.sub(r"`\1`", escaped(report.next_step))
     yield ""
     if report.warnings:
         yield from (f"- Warning: {escaped(text)}" for text in report.warnings)
