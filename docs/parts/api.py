@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from docs.parts.api_text import described, explained, is_class, methods, written
+from docs.parts.api_text import INSTALLED, described, explained, is_class, methods, written
 from docs.parts.interface import DRIVER_PARTS, MODULE_PARTS
 from docs.parts.tables import code
 from twinstore.generate_stubs import shipped_modules
@@ -124,6 +124,8 @@ def candidates(name: str, module: str) -> Iterator[Entry]:
 
 def order(entry: Entry) -> tuple[int, str]:
     """Return where a name stands: functions, classes with methods, models, enumerations, the rest."""
+    if entry.home.startswith(INSTALLED):
+        return 5, entry.name
     if not is_class(entry.thing):
         return 0 if inspect.isfunction(entry.thing) else 4, entry.name
     kinds = (issubclass(entry.thing, Enum), is_dataclass(entry.thing) or issubclass(entry.thing, BaseModel))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-__all__ = ["described", "explained", "is_class", "methods", "written"]
+__all__ = ["INSTALLED", "described", "explained", "is_class", "methods", "written"]
 
 CORE: Final = Path(__file__).parents[2] / "core"
 ROOT: Final = "twinstore"

@@ -24,13 +24,24 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-__all__ = ["Outsiders", "foreign", "on_files", "on_page_markdown", "on_post_page", "relinked", "titled"]
+__all__ = [
+    "Outsiders",
+    "foreign",
+    "on_files",
+    "on_page_markdown",
+    "on_post_page",
+    "relinked",
+    "titled",
+    "unescaped",
+]
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = "docs/"
 OUTSIDE: Final = "repository/"
 FENCE: Final = re.compile(r"^(?P<ticks> *```)(?P<language>\w+)(?P<notes>[^\n]*)$", re.MULTILINE)
 BLOCK: Final = re.compile(r"(^ *```\w.*?^ *```$)", re.DOTALL | re.MULTILINE)
+ROW: Final = re.compile(r"^\|.*\|$", re.MULTILINE)
+CODE: Final = re.compile(r"`[^`\n]+`")
 LINK: Final = re.compile(r"\]\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
 LOADED: Final = re.compile(
     r"""<(?:audio|embed|iframe|img|link|object|script|source|video)\b[^>]*?\s(?:data|href|src)=["']?((?:https?:)?//[^"'\s>]+)"""
@@ -72,7 +83,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
     """Return what MkDocs renders."""
-    return titled(relinked(markdown, repository_path(page.file.src_uri)))
+    return titled(unescaped(relinked(markdown, repository_path(page.file.src_uri))))
+
+
+def unescaped(markdown: str) -> str:
+    """Return Markdown with plain bars in the code of tables: GitHub wants an escape, and MkDocs shows it."""
+    return ROW.sub(lambda row: CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), markdown)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
@@ -142,7 +158,9 @@ def repository_path(src_uri: str) -> str:
 
 def extending() -> str:
     """Return the page for authors of drivers and modules; it is long, so no file holds it."""
-    return f"# Python API: for authors of drivers and modules\n\n{api_page(EXTENDING)}\n"
+    # Found after the pages that somebody wrote.
+    head = "---\nsearch:\n  boost: 0.3\n---\n\n# Python API: for authors of drivers and modules"
+    return f"{head}\n\n{api_page(EXTENDING)}\n"
 
 
 def page_of(path: str) -> str:

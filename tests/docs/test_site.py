@@ -16,7 +16,7 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
 from docs.parts.api import EXTENDING
-from docs.parts.site import foreign, relinked, titled
+from docs.parts.site import foreign, relinked, titled, unescaped
 from tests.docs.pages import DOCS, ROOT, prose
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 def test_the_navigation_has_the_four_parts_and_begins_with_the_index() -> None:
     first, *parts = navigation()
-    assert first == "index.md"
+    assert first == {"Home": "index.md"}
     assert [name for part in parts for name in cast("dict[str, Any]", part)] == [
         "Tutorials",
         "How-to",
@@ -116,6 +116,16 @@ def test_a_fence_keeps_its_language_and_names_its_file() -> None:
     assert titled("```python no-run\n") == "```python\n"
     assert titled("```text output\n") == "```text\n"
     assert titled("```python file=acme/a.py\n") == '```python title="acme/a.py"\n'
+
+
+def test_a_bar_in_the_code_of_a_table_is_shown_without_its_escape(tmp_path: Path) -> None:
+    row = "| `text\\|json` | a \\| b |"
+    assert unescaped(row) == "| `text|json` | a \\| b |"
+    assert unescaped("`a\\|b`") == "`a\\|b`"
+    built(tmp_path, {"index.md": f"# Title\n\n| A | B |\n| --- | --- |\n{row}\n"})
+    html = (tmp_path / "site" / "index.html").read_text()
+    assert "<td><code>text|json</code></td>" in html
+    assert "<td>a | b</td>" in html
 
 
 def test_a_link_out_of_the_pages_leads_to_a_page_of_the_site() -> None:
