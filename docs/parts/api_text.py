@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from enum import Enum, EnumType
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ __all__ = ["INSTALLED", "described", "explained", "is_class", "methods", "writte
 
 CORE: Final = Path(__file__).parents[2] / "core"
 ROOT: Final = "twinstore"
+QUOTED: Final = re.compile(r"'([^'\"\\]*)'")
 INSTALLED: Final = "twinstore.installed."
 WIDTH: Final = 96
 LISTED: Final = {
@@ -273,4 +275,9 @@ def closed(text: str) -> tuple[list[str], str]:
 
 def fence(text: str) -> str:
     """Return a block of Python that is shown and not run."""
-    return f"```python no-run\n{text}\n```"
+    return f"```python no-run\n{QUOTED.sub(double_quoted, text)}\n```"
+
+
+def double_quoted(text: re.Match[str]) -> str:
+    """Return a literal as the formatter of this repository writes it, which looks into the pages, too."""
+    return f'"{text[1]}"'
