@@ -104,11 +104,12 @@ def foreign(html: str) -> list[str]:
 
 
 def titled(markdown: str) -> str:
-    """Return Markdown whose fences have the name of their file as a title, and no other note."""
+    """Return Markdown whose fences have the name of their file or terminal as a title, and no other note."""
 
     def replace(match: re.Match[str]) -> str:
-        names = [note.removeprefix("file=") for note in match["notes"].split() if note.startswith("file=")]
-        title = "".join(f' title="{name}"' for name in names)
+        notes = dict(note.split("=", 1) for note in match["notes"].split() if "=" in note)
+        name = notes.get("file") or (f"Terminal {notes['terminal']}" if "terminal" in notes else "")
+        title = f' title="{name}"' if name else ""
         return f"{match['ticks']}{match['language']}{title}"
 
     return FENCE.sub(replace, markdown)

@@ -115,6 +115,7 @@ def test_what_a_page_would_load_from_another_host_is_found() -> None:
 def test_a_fence_keeps_its_language_and_names_its_file() -> None:
     assert titled("```python no-run\n") == "```python\n"
     assert titled("```text output\n") == "```text\n"
+    assert titled("```console terminal=2\n") == '```console title="Terminal 2"\n'
     assert titled("```python file=acme/a.py\n") == '```python title="acme/a.py"\n'
 
 
