@@ -58,6 +58,9 @@ LANGUAGES: Final[Mapping[str, str]] = {
     ".yml": "yaml",
 }
 
+# Long, and seldom what somebody looks for.
+FOUND_LATE: Final = "---\nsearch:\n  boost: 0.1\n---\n\n"
+
 Outsiders = dict[str, str]
 """The Markdown of each page for a file outside of docs/, by the path of the file in the repository."""
 
@@ -159,15 +162,13 @@ def repository_path(src_uri: str) -> str:
 
 def extending() -> str:
     """Return the page for authors of drivers and modules; it is long, so no file holds it."""
-    # Found after the pages that somebody wrote.
-    head = "---\nsearch:\n  boost: 0.3\n---\n\n# Python API: for authors of drivers and modules"
-    return f"{head}\n\n{api_page(EXTENDING)}\n"
+    return f"{FOUND_LATE}# Python API: for authors of drivers and modules\n\n{api_page(EXTENDING)}\n"
 
 
 def page_of(path: str) -> str:
     """Return the Markdown that shows a file of the repository."""
     text = (ROOT / path).read_text("utf-8")
     if path.endswith(".md"):
-        return text
+        return FOUND_LATE + text
     language = LANGUAGES.get(PurePosixPath(path).suffix, "text")
     return f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n```{language}\n{text.rstrip()}\n```\n"
