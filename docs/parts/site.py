@@ -42,7 +42,7 @@ FENCE: Final = re.compile(r"^(?P<ticks> *```)(?P<language>\w+)(?P<notes>[^\n]*)$
 BLOCK: Final = re.compile(r"(^ *```\w.*?^ *```$)", re.DOTALL | re.MULTILINE)
 ROW: Final = re.compile(r"^\|.*\|$", re.MULTILINE)
 CODE: Final = re.compile(r"`[^`\n]+`")
-LINK: Final = re.compile(r"\]\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
+LINK: Final = re.compile(r"\]\((?P<path>[^)\s#:/][^)\s#:]*)(?P<anchor>#[^)\s]*)?\)")
 LOADED: Final = re.compile(
     r"""<(?:audio|embed|iframe|img|link|object|script|source|video)\b[^>]*?\s(?:data|href|src)=["']?((?:https?:)?//[^"'\s>]+)"""
 )
@@ -74,7 +74,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     while todo:
         place, text = todo.pop()
         for target in targets(place, text):
-            if not target.startswith(DOCS) and target not in found:
+            # MkDocs itself says which links lead nowhere.
+            if not target.startswith(DOCS) and target not in found and (ROOT / target).is_file():
                 found[target] = page_of(target)
                 todo.append((target, found[target] if target.endswith(".md") else ""))
     files.append(File.generated(config, f"{EXTENDING}.md", content=extending()))
