@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROMPT: Final = re.compile(r"^\$ (?P<line>.+)$", re.MULTILINE)
+# From an index, from the checkout, or from the file that a build of this version makes.
+PACKAGE: Final = re.compile(
+    rf"(twinstore|\.|(\S*/)?twinstore-{re.escape(version('twinstore'))}-py3-none-any\.whl)\["
+)
 VARIABLE: Final = re.compile(r"(?P<name>\w+)=(?P<value>.*)")
 HELP: Final = frozenset({"--help", "-h"})
 LINES: Final = [
@@ -77,7 +82,7 @@ def check_make(words: Sequence[str]) -> None:
 def check_pip(words: Sequence[str]) -> None:
     """Check that the extras exist (test_names looks at each of them)."""
     assert words[0] == "install"
-    assert all(word.startswith("twinstore[") for word in words[1:])
+    assert all(PACKAGE.match(word) for word in words[1:])
 
 
 def check_python(words: Sequence[str]) -> None:

@@ -33,7 +33,8 @@ PARSERS: Final[dict[str, Callable[[str], dict[str, object]]]] = {
     "yaml": yaml.safe_load,
 }
 LANGUAGES: Final = {"console", "ini", "json", "python", "sql", "text", "toml", "yaml"}
-PYTHON_PAGES: Final = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+PYTHON: Final = all_blocks("python")
+PYTHON_PAGES: Final = sorted({block.page for block in PYTHON if "no-run" not in block.notes})
 MODULES: Final = ("taskrunner", "scheduler")
 STORES: Final = (*DRIVERS, "filesystem")
 SETTINGS: Final = all_blocks("json", "toml", "yaml")
@@ -83,10 +84,9 @@ def run_page(page: Path, folder: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.body, "utf-8")
         elif block.language == "python":
-            code = compiled(block)
             if "no-run" not in block.notes:
                 with redirect_stdout(printed):
-                    exec(code, names)  # noqa: S102  # the samples of our own pages
+                    exec(compiled(block), names)  # noqa: S102  # the samples of our own pages
         elif block.language == "text" and "output" in block.notes:
             assert printed.getvalue() == block.body, block.place
             printed = StringIO()
@@ -129,6 +129,11 @@ def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(page: Path, wo
                 sys.modules[name].__file__
             ):
                 del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in PYTHON}), ids=lambda page: page.name)
+def test_the_python_of_a_page_compiles(page: Path) -> None:
+    assert [compiled(block) for block in blocks(page) if block.language == "python"]
 
 
 def test_every_block_has_a_language_that_is_checked_here() -> None:
