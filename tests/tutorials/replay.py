@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import subprocess
-import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,55 +13,21 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from tests.installed import Account, identity
 from tests.service.serving import listening
 from tests.tutorials.script import Command, File, Interrupt, Step, pattern, steps
-from tests.tutorials.terminal import Account, Terminal
+from tests.tutorials.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["PORT", "Replay", "account", "open_folder", "python_of", "run_as"]
+__all__ = ["PORT", "Replay", "open_folder"]
 
 # The pages serve there; a replay takes a port that nobody else has.
 PORT: Final = "8000"
 # What an installation needs to reach its index.
 PASSED_ON: Final = ("PIP_", "SSL_", "REQUESTS_CA", "http_proxy", "https_proxy", "no_proxy")
 LOOK_AT_CODE: Final = "echo $?"
-
-
-def account() -> Account | None:
-    """Return the normal user who replays; ``None`` when this process is one."""
-    if os.geteuid() != 0:
-        return None
-    entry = pwd.getpwnam("nobody")
-    return Account(entry.pw_uid, entry.pw_gid)
-
-
-def python_of(who: Account | None) -> str:
-    """Return a Python of our own version that the user may run; that of root may lie in a closed folder."""
-    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    here = Path(sys.base_prefix, "bin", name)
-    known = (shutil.which(name, path=path) for path in (f"{here.parent}", "/usr/local/bin:/usr/bin"))
-    for path in filter(None, known):
-        if run_as(who, [path, "-c", "import venv, ensurepip"], check=False).returncode == 0:
-            return path
-    message = f"no {name} with venv that user nobody may run; install one in /usr/bin or run the tests as a user"
-    raise AssertionError(message)
-
-
-def run_as(
-    who: Account | None, command: list[str], *, check: bool = True, cwd: str | Path = "/"
-) -> subprocess.CompletedProcess[bytes]:
-    """Run a command as a user; a file that cannot be executed is like a command that failed."""
-    identity = {} if who is None else {"user": who.uid, "group": who.gid, "extra_groups": []}
-    try:
-        return subprocess.run(
-            command, check=check, capture_output=True, cwd=cwd, env=environment(Path("/")), **identity
-        )
-    except PermissionError:
-        if check:
-            raise
-        return subprocess.CompletedProcess(command, 126)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -125,7 +89,7 @@ class Replay:
         home = self.folder / "home"
         work = self.folder / "work"
         for made in (home, work):
-            run_as(self.who, ["mkdir", str(made)])
+            subprocess.run(["mkdir", made], check=True, **identity(self.who))
         try:
             for step, after in zip(script, [*script[1:], None], strict=True):
                 if isinstance(step, File):

@@ -7,28 +7,23 @@ import re
 import shlex
 import signal
 import subprocess
-from dataclasses import dataclass
 from threading import Condition, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from tests.installed import identity
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["Account", "Terminal"]
+    from tests.installed import Account
+
+__all__ = ["Terminal"]
 
 ENDED: Final = re.compile(r"\x1e(\d+)\n")
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Who types; nothing where it is the user of this process."""
-
-    uid: int
-    gid: int
 
 
 class Terminal:
@@ -45,7 +40,7 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            **({} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}),
+            **identity(account),
         )
         self._reader = Thread(target=self._read, name="terminal")
         self._reader.start()
