@@ -64,15 +64,16 @@ def python_for(who: Account | None) -> str:
     for path in filter(None, (shutil.which(name, path=place) for place in places)):
         if _runs(path, who):
             return path
-    message = f"no {name} with venv that user nobody may run; install one in /usr/bin, or test as a normal user"
+    message = (
+        f"no {name} with venv that user nobody may run; install one in /usr/bin, or test as a normal user"
+    )
     raise AssertionError(message)
 
 
 def _runs(python: str, who: Account | None) -> bool:
+    asked = [python, "-c", "import venv, ensurepip"]
     try:
-        done = subprocess.run(
-            [python, "-c", "import venv, ensurepip"], check=False, cwd="/", capture_output=True, **identity(who)
-        )
+        done = subprocess.run(asked, check=False, cwd="/", capture_output=True, **identity(who))
     except PermissionError:
         return False
     return done.returncode == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-import traceback
 from contextlib import redirect_stderr, redirect_stdout
 
 from twinstore_backfill.cli import main
@@ -13,11 +12,5 @@ from twinstore_backfill.cli import main
 for line in sys.stdin:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        try:
-            code = main(json.loads(line))
-        except SystemExit as error:
-            code = error.code
-        except BaseException:
-            code = -1
-            err.write(traceback.format_exc())
-    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
+        code = main(json.loads(line))
+    sys.stdout.write(f"{json.dumps([code, out.getvalue(), err.getvalue()])}\n")

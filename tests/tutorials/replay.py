@@ -89,7 +89,7 @@ class Replay:
         home = self.folder / "home"
         work = self.folder / "work"
         for made in (home, work):
-            subprocess.run(["mkdir", made], check=True, **identity(self.who))
+            subprocess.run(["/bin/mkdir", made], check=True, **identity(self.who))
         try:
             for step, after in zip(script, [*script[1:], None], strict=True):
                 if isinstance(step, File):

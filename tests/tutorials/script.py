@@ -1,8 +1,8 @@
 """Reads a tutorial as a script: the files that it shows, and what is typed into which terminal.
 
 A block ``console`` is typed; ``terminal=NAME`` says where, without it into the first one. A line that starts
-with ``$ `` is a command, the lines below it are what it prints. A block that starts with output goes on with the
-command that still runs there; ``^C`` ends it, once everything above has been printed. ``…`` stands for
+with ``$ `` is a command, the lines below it are what it prints. A block that starts with output goes on with
+the command that still runs there; ``^C`` ends it, once everything above has been printed. ``…`` stands for
 what varies: within a line for any text, alone for any number of lines.
 """
 

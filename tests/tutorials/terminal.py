@@ -33,7 +33,7 @@ class Terminal:
         self._printed, self._over = "", False
         self._news = Condition()
         self._shell = subprocess.Popen(
-            ["bash", "--noprofile", "--norc"],
+            ["/bin/bash", "--noprofile", "--norc"],
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,

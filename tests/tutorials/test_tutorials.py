@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -15,30 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.installed import Account, Installed
+    from tests.installed import Installed
 
 VENV: Final = "python3 -m venv .venv"
 INSTALL: Final = "pip install 'twinstore[all]'"
 
 
-@pytest.fixture(scope="module")
-def who() -> Account | None:
-    return normal_user()
-
-
-@pytest.fixture(scope="module")
-def python(who: Account | None) -> str:
-    return python_for(who)
-
-
 @pytest.fixture
-def folder(who: Account | None) -> Iterator[Path]:
+def newcomer() -> Iterator[Replay]:
+    """Return a normal user in an empty folder, who types what the page says."""
+    who = normal_user()
     with open_folder(who) as folder:
-        yield folder
+        yield Replay(folder, who, python_for(who), {})
 
 
 def test_there_is_a_tutorial_for_each_newcomer() -> None:
-    assert [page.stem for page in TUTORIALS] == ["tutorial-migration", "tutorial-pipeline", "tutorial-service"]
+    assert [page.stem for page in TUTORIALS] == [
+        "tutorial-migration",
+        "tutorial-pipeline",
+        "tutorial-service",
+    ]
 
 
 def test_the_pipeline_of_the_tutorial_is_that_of_the_samples() -> None:
@@ -48,24 +44,20 @@ def test_the_pipeline_of_the_tutorial_is_that_of_the_samples() -> None:
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial_says_what_happens(
-    page: Path, folder: Path, installed: Installed, who: Account | None, python: str
-) -> None:
+def test_a_tutorial_says_what_happens(page: Path, newcomer: Replay, installed: Installed) -> None:
     instead = {VENV: f"ln -s {installed.environment} .venv", INSTALL: "true"}
-    Replay(folder, who, python, instead).run(page)
+    replace(newcomer, instead=instead).run(page)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 @pytest.mark.parametrize("origin", ["wheel", "checkout"])
-def test_a_tutorial_says_what_happens_from_the_first_line(
-    page: Path, origin: str, folder: Path, installed: Installed, who: Account | None, python: str
+def test_a_tutorial_says_what_happens_from_its_first_line(
+    page: Path, origin: str, newcomer: Replay, installed: Installed
 ) -> None:
     clone = f"git -c safe.directory='*' clone --quiet {ROOT} checkout"
     line = {
         "wheel": f"pip install '{installed.wheel}[all]'",
         "checkout": f"{clone} && pip install './checkout[all]'",
     }
-    begun = monotonic()
-    Replay(folder, who, python, {INSTALL: line[origin]}).run(page)
-    print(f"\n{page.stem} from the {origin}: {monotonic() - begun:.0f} s")
+    replace(newcomer, instead={INSTALL: line[origin]}).run(page)

@@ -54,7 +54,7 @@ LINES: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
     ("backfill report", ("--in", "report"), 0),
     ("backfill diff", (*BOTH, "--entity", "runs", "--key", "acme-run-1"), 0),
     ("backfill recheck", (*BOTH, "--in", "report"), 3),
-    ("backfill repair", (*BOTH, "--in", "report"), 3),
+    ("backfill repair", (*BOTH, "--in", "report"), 1),
     ("smoke", ON, 0),
     ("purge", ON, 0),
     ("dev sql", ("scheduler",), 0),
