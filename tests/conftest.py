@@ -51,6 +51,7 @@ import pytest
 import twinstore
 from tests import chromium, older_postgres, pgbouncer
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
+from tests.installed import Installed, installed_wheel
 from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
 
@@ -192,6 +193,13 @@ def long_form(pytestconfig: pytest.Config) -> bool:
 def run_directory(pytestconfig: pytest.Config) -> Path:
     """Return the directory that the workers of this run share."""
     return pytestconfig.stash[RUN_DIRECTORY]
+
+
+@pytest.fixture(scope="session")
+def installed() -> Iterator[Installed]:
+    """Return the built wheel, installed away from the checkout."""
+    with installed_wheel() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
