@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["REPORTS", "begin", "end", "keep_outcome", "signals_to_python"]
+__all__ = ["REPORTS", "begin", "end", "keep_outcome", "signals_to_python", "wants"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STANDARD_STREAMS = 3
@@ -80,10 +81,13 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 
     Nothing is raised, because an exception in the middle of an import or of a clean-up shows up anywhere.
     """
-    _remove_reports(sys.argv[1:])
+    given = sys.argv[1:]
+    _remove_reports(given)
     name, code = signal.Signals(number).name, 128 + number
     text, stream = f"error: Interrupted by {name}.\n", 2
-    if _wants_json(sys.argv[1:]):
+    if wants(given, "--log-format", "json"):
+        text = _log_line(f"Interrupted by {name}.", code)
+    if wants(given, "--format", "json"):
         stream = 1
         text = (
             '{\n  "error": {\n    "code": "interrupted",\n'
@@ -93,6 +97,15 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
         # Not print, which refuses to write while it is writing.
         os.write(stream, text.encode())
     os._exit(code)
+
+
+def _log_line(message: str, code: int) -> str:
+    now = time.time()
+    instant = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    return (
+        f'{{"time":"{instant}.{int(now % 1 * 1000):03}Z","level":"error","logger":"twinstore",'
+        f'"message":"{message}","code":"interrupted","exit_code":{code}}}\n'
+    )
 
 
 def _remove_reports(given: list[str]) -> None:
@@ -113,8 +126,9 @@ def _command_of(given: list[str]) -> str:
     return next(iter(after), "")
 
 
-def _wants_json(given: list[str]) -> bool:
-    return "--format=json" in given or ("--format", "json") in list(pairwise(given))
+def wants(given: list[str], option: str, value: str) -> bool:
+    """Tell whether an option has a value, where the options cannot be read, or not yet."""
+    return f"{option}={value}" in given or (option, value) in list(pairwise(given))
 
 
 def _fill_closed_streams() -> None:

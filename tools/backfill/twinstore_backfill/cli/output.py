@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import contextmanager, suppress
-from io import StringIO, TextIOWrapper
-from typing import TYPE_CHECKING, ClassVar, Final
+from io import StringIO
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from twinstore.errors import TwinstoreError
 from twinstore_backfill.cli.params import Format
-from twinstore_backfill.files import json_text
+from twinstore_backfill.cli.streams import OutputError, emit_json, emit_text
+from twinstore_backfill.messages import warn
 from twinstore_backfill.report.texts import number_of, visible
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-__all__ = ["OutputError", "emit", "emit_json", "emit_text", "left_out_texts", "say", "table", "toned"]
+__all__ = ["OutputError", "emit", "emit_json", "emit_text", "left_out_texts", "table", "toned"]
 
 # Into a file or a pipe rich would assume 80 columns and fold keys, which nobody could search for then.
 WIDE = 200
@@ -36,12 +34,6 @@ TONES: Final[Mapping[str, str]] = {
     "partial": "bold yellow",
     "skipped": "dim",
 }
-
-
-class OutputError(TwinstoreError):
-    """The result could not be written to stdout, and stands nowhere else."""
-
-    code: ClassVar[str] = "output_failed"
 
 
 def emit(output: Format, document: object, *texts: RenderableType, kept: Path | None = None) -> None:
@@ -66,7 +58,7 @@ def emit(output: Format, document: object, *texts: RenderableType, kept: Path | 
     except OutputError as error:
         if kept is None:
             raise
-        say(f"warning: {error.message} It stands in {kept}.\n")
+        warn(f"{error.message} It stands in {kept}.")
 
 
 def _rendered(texts: Iterable[RenderableType]) -> str:
@@ -88,59 +80,6 @@ def _rendered(texts: Iterable[RenderableType]) -> str:
 def visible_lines(text: str) -> str:
     """Return text whose keys and names cannot steer the terminal; its own line ends stay."""
     return "\n".join(map(visible, text.split("\n")))
-
-
-def emit_json(document: object) -> None:
-    """Print JSON, which is UTF-8 whatever a terminal shows.
-
-    Raises:
-        OutputError: stdout cannot be written to.
-    """
-    content = json_text(document)
-    with _writing():
-        if not isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.write(content.decode())
-            return
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
-
-
-def emit_text(text: str) -> None:
-    """Print ready text.
-
-    Raises:
-        OutputError: stdout cannot be written to.
-    """
-    with _writing():
-        sys.stdout.write(text)
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    """Write to stdout now, so that a failure shows here and not when the process ends."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read it wants no more.
-        _discard()
-    except OSError as error:
-        _discard()
-        raise OutputError(f"The result could not be written to stdout: {error.strerror}.") from error
-
-
-def _discard() -> None:
-    """Send what is left of stdout to nowhere, or Python would fail to write it at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-
-
-def say(text: str) -> None:
-    """Write to stderr if anybody listens there."""
-    with suppress(OSError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:

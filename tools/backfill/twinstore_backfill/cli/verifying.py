@@ -35,6 +35,7 @@ from twinstore_backfill.cli.params import (
     side_settings,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.suggesting import drivers
 from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import ParityReport
@@ -70,7 +71,9 @@ RequireReady = Annotated[
 FromOrNone = Annotated[
     str,
     typer.Option(
-        "--from", help="Driver of the source, for example Mongo; with --start-clean also `none`: no source."
+        "--from",
+        help="Driver of the source, for example Mongo; with --start-clean also `none`: no source.",
+        autocompletion=drivers,
     ),
 ]
 StartClean = Annotated[
