@@ -26,8 +26,10 @@ COMMANDS: Final[dict[str, Place]] = {
     ),
     "smoke": (
         f"{OURS}.smoke:smoke",
-        "Check a deployed store: roles and schema, its lists against its rows, and a run through every "
-        "state.",
+        (
+            "Check a deployed store: roles and schema, its lists against its rows, and a run through every "
+            "state."
+        ),
     ),
     "purge": (
         f"{OURS}.purge:purge",

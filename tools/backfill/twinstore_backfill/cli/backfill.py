@@ -24,8 +24,10 @@ OURS: Final = "twinstore_backfill.cli"
 COMMANDS: Final[dict[str, Place]] = {
     "plan": (
         f"{OURS}.overviews:plan",
-        "Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes "
-        "nothing.",
+        (
+            "Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes "
+            "nothing."
+        ),
     ),
     "copy": (
         f"{OURS}.copying:copy",
