@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["REPORTS", "begin", "end", "keep_outcome", "signals_to_python", "wants"]
+__all__ = ["REPORTS", "Terminated", "begin", "end", "keep_outcome", "signals_to_python", "wants"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STANDARD_STREAMS = 3
-# These start and stop servers and clean up behind them, for which Python raises KeyboardInterrupt.
+# These start and stop servers and clean up behind them, for which an exception is raised.
 CLEANS_UP = frozenset({"demo", "down", "up"})
 # By command the files of --out that say how it ended; those of an earlier run say nothing of this one.
 REPORTS = {
@@ -50,10 +50,18 @@ def begin() -> None:
 
 
 def signals_to_python() -> None:
-    """Let a command that cleans up do so at Ctrl-C; called when every module is imported."""
+    """Let a command that cleans up do so when it is interrupted; called when every module is imported."""
     if CLEANS_UP.intersection(sys.argv[1:]) and signal.getsignal(signal.SIGINT) is _end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM for a command that cleans up, as Ctrl-C is for it."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise Terminated
 
 
 def keep_outcome() -> None:

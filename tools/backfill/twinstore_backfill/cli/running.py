@@ -77,8 +77,8 @@ def _main(given: list[str]) -> int:
     except TwinstoreError as error:
         return failing.known(error)
     # A command that stops at a safe point has its own error.
-    except (typer.Abort, KeyboardInterrupt):
-        return failing.interrupted()
+    except (typer.Abort, KeyboardInterrupt) as error:
+        return failing.interrupted(error)
     # SystemExit too: libraries end the process so.
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the last line of defence: no traceback
         if isinstance(error, SystemExit | BrokenPipeError) and not kept.complete:
@@ -120,10 +120,13 @@ class Failing:
         self._show(error.message, error.code, code, {"effects": effects} if effects else {})
         return code
 
-    def interrupted(self) -> int:
+    def interrupted(self, error: BaseException) -> int:
         """Show that a signal ended the command."""
-        self._show("Interrupted.", "interrupted", Exit.INTERRUPTED, trace=False)
-        return Exit.INTERRUPTED
+        name, code = "SIGINT", Exit.INTERRUPTED
+        if isinstance(error, process.Terminated):
+            name, code = "SIGTERM", Exit.TERMINATED
+        self._show(f"Interrupted by {name}.", "interrupted", code, trace=False)
+        return code
 
     def unknown(self, error: BaseException) -> int:
         """Show what was not meant to happen, and a mistake in the use of a command."""
