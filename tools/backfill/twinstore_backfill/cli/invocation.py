@@ -122,6 +122,7 @@ def options(
         LogFormat | None,
         typer.Option(
             "--log-format",
+            metavar="text|json",
             help="Lines of log, progress and errors on stderr: text, or a JSON object each. Default: text.",
             callback=_keep,
             expose_value=False,
