@@ -93,7 +93,8 @@ def options(context: typer.Context, job_file: JobFileOption = None) -> None:
         return
     job = read_job_file(job_file)
     context.default_map = defaults(job, dict(_parameters(context)), set(_flags(context)))
-    common(context).reasons = job.reasons
+    kept = common(context)
+    kept.reasons, kept.field_reasons = job.reasons, job.field_reasons
 
 
 def _parameters(context: typer.Context) -> Iterator[tuple[str, dict[str, str]]]:

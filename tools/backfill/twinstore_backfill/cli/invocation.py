@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -42,6 +42,7 @@ class CommonOptions:
         json: whether the result is wanted as JSON.
         complete: whether the options of the command itself have been read; until then the others say nothing.
         reasons: of a job file, by path of an ignored property, why it may be lost.
+        field_reasons: of a job file, by path of a field that is not compared, why that is right.
     """
 
     config: Path | None = None
@@ -51,13 +52,19 @@ class CommonOptions:
     log_format: LogFormat = LogFormat.TEXT
     json: bool = False
     complete: bool = False
+    env_file: Path | None = None
+    secrets_dir: Path | None = None
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def settings(self) -> Settings:
-        """Return the settings of the command."""
-        from twinstore_backfill.cli.params import settings_of  # noqa: PLC0415  # help needs no settings
+    def settings(self, file: Path | None = None) -> Settings:
+        """Return the settings of the command, or those with another settings file."""
+        from twinstore.config import CONFIG_VARIABLE, load_settings  # noqa: PLC0415  # help reads no settings
+        from twinstore_backfill.cli.params import remembered  # noqa: PLC0415  # it imports this module
 
-        return settings_of(self.config)
+        found = load_settings(file or self.config, env_file=self.env_file, secrets_dir=self.secrets_dir)
+        note = f"No settings file was named: {CONFIG_VARIABLE} and --config are unset."
+        return remembered(replace(found, note=note) if found.note else found)
 
     @property
     def messages(self) -> Messages:
@@ -88,6 +95,24 @@ def options(
         typer.Option(
             "--config",
             help="Settings file (JSON, YAML or TOML). Default: TWINSTORE_CONFIG.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--env-file",
+            help="File of lines NAME=value. Default: TWINSTORE_ENV_FILE.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = None,
+    secrets_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--secrets-dir",
+            help="Directory with a file for each secret. Default: TWINSTORE_SECRETS_DIR.",
             callback=_keep,
             expose_value=False,
         ),

@@ -38,7 +38,6 @@ __all__ = [
     "ignored_option",
     "instant_option",
     "remembered",
-    "settings_of",
     "side_settings",
 ]
 
@@ -112,21 +111,14 @@ OnFinish = Annotated[
 
 def ignored_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
     """Return the unknown properties to drop: those of the option and those of the job file."""
-    from twinstore_backfill.ignoring import ignored_paths  # noqa: PLC0415  # the same
+    from twinstore_backfill.ignoring import ignored_paths  # noqa: PLC0415  # help needs no models
 
     return ignored_paths(texts or (), common(context).reasons)
 
 
-def settings_of(file: Path | None) -> Settings:
-    """Return the settings of a file, or of the environment where none is named."""
-    from twinstore.config import load_settings  # noqa: PLC0415  # help and completion read no settings
-
-    return remembered(load_settings(file))
-
-
 def side_settings(options: CommonOptions, file: Path | None) -> Settings:
     """Return the settings of one side: its own file, or those of the command."""
-    return settings_of(file) if file is not None else options.settings()
+    return options.settings(file)
 
 
 def remembered(settings: Settings) -> Settings:
