@@ -90,6 +90,7 @@ def _keep(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any
 
 
 def options(
+    *,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -117,13 +118,13 @@ def options(
             expose_value=False,
         ),
     ] = None,
-    debug: Annotated[  # noqa: FBT002  # Typer makes a flag of it
+    debug: Annotated[
         bool,
         typer.Option(
             "--debug", help="Show log and traceback of a failure.", callback=_keep, expose_value=False
         ),
     ] = False,
-    quiet: Annotated[  # noqa: FBT002  # the same
+    quiet: Annotated[
         bool,
         typer.Option(
             "--quiet",
