@@ -1,9 +1,9 @@
-"""A way to a server that counts what comes back over it."""
+"""A way to a server that counts what comes back over it, and can be cut."""
 
 from __future__ import annotations
 
 import socket
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
@@ -13,6 +13,7 @@ from pymongo.uri_parser import parse_uri
 from tests.servers import postgres_url
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from tests.servers import Settings
@@ -30,6 +31,7 @@ class CountingWire:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = Lock()
         self._open: list[socket.socket] = []
+        self._is_cut = False
         self.received = 0
 
     @property
@@ -47,14 +49,40 @@ class CountingWire:
     ) -> None:
         """Cut every connection."""
         self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut every connection, and each new one at once."""
+        self._is_cut = True
         for one in self._open:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
+    def mend(self) -> None:
+        """Let new connections pass again."""
+        self._is_cut = False
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Cut every connection and refuse new ones, as if the server were gone."""
+        port = self.port
+        # To close it would not wake the thread that waits for a client.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self.__exit__(None, None, None)
+        yield
+        self._open = []
+        self.mend()
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.__enter__()
+
     def _accept(self) -> None:
+        listener = self._listener
         with suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
+                if self._is_cut:
+                    client.close()
+                    continue
                 family, address = self._upstream
                 server = socket.socket(family, socket.SOCK_STREAM)
                 server.connect(address)

@@ -208,11 +208,7 @@ def test_a_part_of_some_tenants_is_that_of_each(settings: dict[str, Any], tmp_pa
         for number in range(9):
             for tenant in ("a", "b", "c"):
                 pair.source.storage.audit.append(make_audit_record(tenant, f"{number}-{tenant}"))
-        part = {
-            "entities": ("audit",),
-            "tenants": ("a", "b"),
-            "subset": Subset(key_from=("2",), key_to=("7-b",)),
-        }
+        some, bounds = (("audit",), ("a", "b")), Subset(key_from=("2",), key_to=("7-b",))
         copied = pair.copy(entities=some[0], tenants=some[1], subset=bounds)
         report = pair.verify(entities=some[0], tenants=some[1], subset=bounds)
         assert (copied.totals.all()["read"], report.verdict) == (11, "PARTIAL")
@@ -222,10 +218,7 @@ def test_a_part_of_some_tenants_is_that_of_each(settings: dict[str, Any], tmp_pa
         # The least number there is stands for the part that is left out, on both servers.
         pair.copy(entities=("schedules", "runs"))
         key = keys_of(pair.source.bulk, EXECUTION_LOGS)[0]
-        one = {
-            "entities": ("execution_logs",),
-            "subset": Subset(key_from=(str(key[0]),), key_to=(f"{key[0]}!",)),
-        }
+        one, bounds = ("execution_logs",), Subset(key_from=(str(key[0]),), key_to=(f"{key[0]}!",))
         assert pair.copy(entities=one, subset=bounds).totals.all()["read"] == 1
         assert pair.verify(entities=one, subset=bounds).documents_equal == 1
 
