@@ -34,9 +34,18 @@ from twinstore_backfill.cli.params import (
     instant_option,
     side_settings,
 )
+from twinstore_backfill.cli.parts import (
+    IgnoreField,
+    KeyFrom,
+    KeyTo,
+    Since,
+    Until,
+    ignored_fields_option,
+    subset_option,
+)
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.finishing import on_finish
-from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.listing import lists_of
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
@@ -122,6 +131,10 @@ def verify(  # noqa: PLR0917  # the options of a command
     target_config: TargetConfig = None,
     entity: OnlyEntities = None,
     tenant: OnlyTenants = None,
+    key_from: KeyFrom = None,
+    key_to: KeyTo = None,
+    since: Since = None,
+    until: Until = None,
     mode: Annotated[Mode, typer.Option("--mode", help="Compare every document, or a sample.")] = Mode.FULL,
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses the sample.")] = 0,
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
@@ -140,7 +153,10 @@ def verify(  # noqa: PLR0917  # the options of a command
     benchmark: Benchmark = False,  # noqa: FBT002  # the same
     max_ratio: MaxRatio = None,
     ignore_unknown: IgnoreUnknown = None,
+    ignore_field: IgnoreField = None,
     finish: OnFinish = None,
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
@@ -167,6 +183,8 @@ def verify(  # noqa: PLR0917  # the options of a command
             max_ratio=max_ratio,
             groups=read_groups(groups, name) if groups is not None else {},
             ignored=ignored_option(context, ignore_unknown),
+            ignored_fields=ignored_fields_option(context, ignore_field),
+            subset=subset_option(key_from, key_to, since, until),
         )
         if approval is not None:
             with open_store(name, target, side_settings(common(context), target_config)) as store:
@@ -174,7 +192,8 @@ def verify(  # noqa: PLR0917  # the options of a command
         else:
             _require_source(source)
             sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-            report = verified(sides, options, out, stop)
+            told = Telling("verify", progress_form, metrics_port)
+            report = verified(sides, options, out, stop, told)
         conclude(report, out, output)
     raise typer.Exit(report.exit_code)
 
@@ -184,9 +203,10 @@ def verified(
     options: VerifyOptions,
     out: Path | None,
     stop: StopSwitch,
+    told: Telling,
 ) -> ParityReport:
     """Compare and return the report; the findings are written to the directory."""
-    with reports_in(out) as write, sides as (left, right), progress_on() as progress:
+    with reports_in(out) as write, sides as (left, right), told.progress() as progress:
         return run_verify(left, right, options, progress, stop, write)
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from twinstore.tenancy import shown
+from twinstore_backfill.subset import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -204,9 +205,14 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
         ("Ready for cut-over", "yes" if report.cutover_ready else "no"),
         ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
     ]
+    if report.subset is not None:
+        rows.append(("Only", described(report.subset.model_dump())))
     rows += [("Left out", text) for text in left_out_texts(report)]
     rows += [
-        ("Ignored", f"{item.entity}.{item.path}: {item.reason or 'no reason given'}")
+        (
+            "Not compared" if item.kind == "field" else "Ignored",
+            f"{item.entity}.{item.path}: {item.reason or 'no reason given'}",
+        )
         for item in report.ignored
     ]
     if report.approval is not None:

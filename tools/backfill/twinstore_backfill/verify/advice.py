@@ -56,10 +56,7 @@ def next_step(
         case "PARTIAL" if options.only is not None:
             return "This is proved for the rows that differed before; verify again in full."
         case "PARTIAL":
-            return (
-                "This is proved for the chosen entities and tenants only; verify without --entity and "
-                "--tenant."
-            )
+            return f"This is proved for what was asked only; verify without {', '.join(options.narrowing)}."
         case _:
             return _after_proof(options, context)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_LOCKS",
+    "ONLY_ROWS",
     "SMOKE",
     "ListJudgement",
     "content_check",
@@ -46,6 +47,7 @@ NOTHING: Final = (
     "or begin without old data with --start-clean"
 )
 SMOKE: Final = "lock smoke test"
+ONLY_ROWS: Final = "only single rows were compared"
 NO_LOCKS: Final = "the module has no locks"
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
@@ -129,13 +131,14 @@ def key_text(row: Differing) -> str:
     return json.dumps(row.key, ensure_ascii=True)
 
 
-def mode_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
+def mode_check(entities: Sequence[EntityReport], *, sampled: bool, part: bool = False) -> Check:
     """C3: everything was compared, or what a sample can say."""
     # A wrong name of a database on both sides looks the same.
     if not any(entity.counts.equal + entity.counts.named for entity in entities):
         return listed_check("C3", "mode", "inconclusive", "no document was compared", [NOTHING])
     if not sampled:
-        return listed_check("C3", "mode", "pass", "every document was compared", [])
+        which = "every document that was asked for" if part else "every document"
+        return listed_check("C3", "mode", "pass", f"{which} was compared", [])
     bounds = [_bound(entity) for entity in entities if entity.counts.equal]
     return listed_check(
         "C3", "mode", "inconclusive", "a sample was compared; it never proves equality", bounds
@@ -149,7 +152,7 @@ def recheck_mode(rows: int, keyless: int) -> Check:
     return listed_check("C3", "mode", result, f"{rows:,} rows that differed were compared again", unseen)
 
 
-def skipped(identifier: str, title: str, why: str = "only single rows were compared") -> Check:
+def skipped(identifier: str, title: str, why: str = ONLY_ROWS) -> Check:
     """Return a check that was left out on purpose."""
     return Check(id=identifier, title=title, result="skipped", summary=why)
 
