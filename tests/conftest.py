@@ -25,6 +25,10 @@ test is left out, and the summary of the run says so:
 
     @pytest.mark.pgbouncer       a test that starts one; see tests/pgbouncer.py
 
+So is what looks at pages:
+
+    @pytest.mark.chromium        a test that needs a browser; see tests/chromium.py
+
 So is what runs on a second PostgreSQL, older than that of the wheel:
 
     older_postgres_server        that server, started for the tests of a file; see tests/older_postgres.py
@@ -45,7 +49,7 @@ import hypothesis
 import pytest
 
 import twinstore
-from tests import older_postgres, pgbouncer
+from tests import chromium, older_postgres, pgbouncer
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
 from tests.installed import Installed, installed_wheel
 from tests.server_supervisor import servers_of, shared_run
@@ -74,6 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         leave_out(config, items, "long")
     missing = {
         "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.LEFT_OUT),
+        "chromium": (chromium.PROGRAM, chromium.LEFT_OUT),
         "older_postgres": (older_postgres.PROGRAMS, older_postgres.LEFT_OUT),
     }
     said = [

@@ -1,4 +1,4 @@
-"""A way to a server that counts what comes back over it."""
+"""A way to a server that counts what comes back over it, and can be cut."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class CountingWire:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = Lock()
         self._open: list[socket.socket] = []
+        self._is_cut = False
         self.received = 0
 
     @property
@@ -47,14 +48,26 @@ class CountingWire:
     ) -> None:
         """Cut every connection."""
         self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut every connection, and each new one at once."""
+        self._is_cut = True
         for one in self._open:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """Let new connections pass again."""
+        self._is_cut = False
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self._is_cut:
+                    client.close()
+                    continue
                 family, address = self._upstream
                 server = socket.socket(family, socket.SOCK_STREAM)
                 server.connect(address)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,6 +30,21 @@ if TYPE_CHECKING:
 CLOSED: Final = "This storage is closed; open a new one"
 THREADS: Final = 4
 WAIT: Final = 30
+SLEEP: Final = 0.5
+# Tells the seconds that closing takes, and then those from the end of the program to the end of its threads:
+# what is registered to run at the end runs in the opposite order.
+ENDING: Final = """
+import atexit, json, sys, time
+
+atexit.register(lambda: print(time.monotonic() - begun))
+import twinstore
+
+with twinstore.add_scheduler_storage(json.load(sys.stdin)) as storage:
+    storage.runs.list("tenant")
+    begun = time.monotonic()
+print(time.monotonic() - begun)
+begun = time.monotonic()
+"""
 
 # What a host has in hand of a storage, each way to go on with it.
 CALLS: Final[dict[str, Callable[[SchedulerStorage, str], object]]] = {
@@ -158,3 +176,17 @@ def test_the_facade_for_asyncio_answers_the_same(every_store: Settings, tenant: 
 
 async def nothing(unit: object) -> None:
     """Do nothing in a unit."""
+
+
+def test_neither_a_storage_nor_its_process_takes_long_to_end(every_store: Settings) -> None:
+    """Threads of pymongo that sleep for half a second are waited for by neither."""
+    found = subprocess.run(
+        [sys.executable, "-c", ENDING],
+        input=json.dumps(every_store),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stderr == ""
+    closing, ending = map(float, found.stdout.split())
+    assert (closing < SLEEP / 2, ending < SLEEP / 2) == (True, True), found.stdout

@@ -56,3 +56,11 @@ def test_no_test_and_no_cache_is_in_the_wheel(site: Path) -> None:
         "twinstore_postgres",
     }
     assert not [*site.rglob("__pycache__"), *site.rglob("test_*.py")]
+
+
+def test_a_report_of_a_wheel_finds_its_templates(site: Path) -> None:
+    folder = Path("twinstore_backfill", "report", "templates")
+    names = {path.name for path in (ROOT / "tools" / "backfill" / folder).iterdir()}
+    assert (
+        names == {path.name for path in (site / folder).iterdir()} == {"page.html", "parts.html", "page.css"}
+    )

@@ -16,7 +16,7 @@ from rich.text import Text
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import TextIO
 
     from rich.progress import Task, TaskID
@@ -40,6 +40,10 @@ class Progress(Protocol):
     def finish(self, name: str) -> None:
         """End a part of which everything is done; one that is stopped or has failed is not finished."""
         ...
+
+    def count(self, name: str, outcomes: Mapping[str, int]) -> None:
+        """Count what became of documents of a part, range by range. Default: nobody asks."""
+        del name, outcomes
 
 
 class SilentProgress(Progress):

@@ -48,7 +48,17 @@ def options(
         Path | None,
         typer.Option("--config", help="Settings file (JSON, YAML or TOML). Default: TWINSTORE_CONFIG."),
     ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option("--env-file", help="File of lines NAME=value. Default: TWINSTORE_ENV_FILE."),
+    ] = None,
+    secrets_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--secrets-dir", help="Directory with a file for each secret. Default: TWINSTORE_SECRETS_DIR."
+        ),
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show log and traceback of a failure.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
     """Keep what stands in front of the command."""
-    context.obj = CommonOptions(config_file, debug)
+    context.obj = CommonOptions(config_file, debug, env_file, secrets_dir)

@@ -52,7 +52,7 @@ def options(context: typer.Context, job_file: JobFileOption = None) -> None:
         return
     job = read_job_file(job_file)
     context.default_map = defaults(job, dict(_parameters(context)), set(_flags(context)))
-    context.obj = replace(common(context), reasons=job.reasons)
+    context.obj = replace(common(context), reasons=job.reasons, field_reasons=job.field_reasons)
 
 
 def _parameters(context: typer.Context) -> Iterator[tuple[str, dict[str, str]]]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from twinstore.config import Settings, load_settings
+from twinstore.config import CONFIG_VARIABLE, Settings, load_settings
 from twinstore.errors import ValidationError
 from twinstore.fields import parse_timestamp
 from twinstore_backfill.ignoring import IgnoredPath, ignored_paths
@@ -39,6 +39,8 @@ __all__ = [
     "side_settings",
 ]
 
+NO_FILE: Final = f"No settings file was named: {CONFIG_VARIABLE} and --config are unset."
+
 
 class Format(StrEnum):
     """How a command prints its result."""
@@ -52,16 +54,25 @@ class CommonOptions:
     """The options in front of the command.
 
     Attributes:
+        config: settings file.
+        debug: whether the log and the traceback of a failure are shown.
+        env_file: environment file.
+        secrets_dir: directory of secret files.
         reasons: of a job file, by path of an ignored property, why it may be lost.
+        field_reasons: of a job file, by path of a field that is not compared, why that is right.
     """
 
     config: Path | None = None
     debug: bool = False
+    env_file: Path | None = None
+    secrets_dir: Path | None = None
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def settings(self) -> Settings:
-        """Return the settings of the command."""
-        return remembered(load_settings(self.config))
+    def settings(self, file: Path | None = None) -> Settings:
+        """Return the settings of the command, or those with another settings file."""
+        found = load_settings(file or self.config, env_file=self.env_file, secrets_dir=self.secrets_dir)
+        return remembered(replace(found, note=NO_FILE) if found.note else found)
 
 
 OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
@@ -122,7 +133,7 @@ def common(context: typer.Context) -> CommonOptions:
 
 def side_settings(options: CommonOptions, file: Path | None) -> Settings:
     """Return the settings of one side: its own file, or those of the command."""
-    return remembered(load_settings(file)) if file is not None else options.settings()
+    return options.settings(file)
 
 
 def remembered(settings: Settings) -> Settings:

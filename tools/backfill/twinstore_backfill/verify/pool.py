@@ -27,6 +27,7 @@ from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.ignoring import IgnoredPath
 from twinstore_backfill.secrets import log_to_stderr
 from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.subset import Subset
 from twinstore_backfill.uncaught import log_uncaught
 from twinstore_backfill.verify.removals import OwnAges
 from twinstore_backfill.verify.tasks import VerifyContext
@@ -151,12 +152,30 @@ def _done(result: R) -> Future[R]:
     return future
 
 
-Shared: TypeAlias = tuple[datetime, int, frozenset[str], OwnAges, datetime | None, tuple[IgnoredPath, ...]]
+Shared: TypeAlias = tuple[
+    datetime,
+    int,
+    frozenset[str],
+    OwnAges,
+    datetime | None,
+    tuple[IgnoredPath, ...],
+    tuple[IgnoredPath, ...],
+    Subset,
+]
 
 
 def _shared(context: VerifyContext) -> Shared:
     """Return the part of a context that can be sent to another process."""
-    return context.as_of, context.batch_size, context.absent, context.own_ages, context.since, context.ignored
+    return (
+        context.as_of,
+        context.batch_size,
+        context.absent,
+        context.own_ages,
+        context.since,
+        context.ignored,
+        context.ignored_fields,
+        context.subset,
+    )
 
 
 def _start(source: StoreSpec, target: StoreSpec, log_level: int, shared: Shared, turns: Path | None) -> None:
