@@ -132,7 +132,7 @@ def test_no_key_breaks_on_a_terminal_of_80_columns(
     monkeypatch.setenv("Persistence__Postgres__OwnerConnectionString", f"postgresql://o:{SECRET}@h/d")
     path = config(tmp_path)
     documented = json.loads(invoke(capsys, "--config", path, "config", "show", "--format", "json").out)
-    monkeypatch.setattr(output_module, "WIDE", 80)
+    monkeypatch.setattr(output_module, "UNBROKEN", 80)
     lines = invoke(capsys, "--config", path, "config", "show").out.splitlines()
     assert max(map(len, lines)) <= 80
     for key in documented["settings"]:
