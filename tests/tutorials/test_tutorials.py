@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -55,9 +57,18 @@ def test_a_tutorial_says_what_happens(page: Path, newcomer: Replay, installed: I
 def test_a_tutorial_says_what_happens_from_its_first_line(
     page: Path, origin: str, newcomer: Replay, installed: Installed
 ) -> None:
-    clone = f"git -c safe.directory='*' clone --quiet {ROOT} checkout"
-    line = {
-        "wheel": f"pip install '{installed.wheel}[all]'",
-        "checkout": f"{clone} && pip install './checkout[all]'",
-    }
-    replace(newcomer, instead={INSTALL: line[origin]}).run(page)
+    place = clone_of(newcomer) if origin == "checkout" else installed.wheel
+    line = f"pip install '{place}[all]'"
+    replace(newcomer, instead={INSTALL: line}).run(page)
+
+
+def clone_of(newcomer: Replay) -> Path:
+    """Clone the repository for the newcomer, who owns the clone."""
+    place = newcomer.folder / "checkout"
+    # Without links to our own files, whose owner would change as well.
+    clone = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(place)]
+    subprocess.run(clone, check=True, capture_output=True)
+    if newcomer.who is not None:
+        for path in (place, *place.rglob("*")):
+            os.chown(path, newcomer.who.uid, newcomer.who.gid, follow_symlinks=False)
+    return place
