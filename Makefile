@@ -105,8 +105,13 @@ $(BIN)/python:
 	echo "or name another interpreter: make PYTHON=/path/to/python3 setup" >&2; \
 	exit 1
 
+# One line for each package that comes, because this takes minutes; of those that are there already, none.
+SHORTLY := sed -unE 's/^Installing collected.*/  Installing all of them, which takes a minute/p; \
+	/\.metadata/!s/^ *(Downloading|Using cached|Building) ([^ ]*\/)?/  \1 /p'
+
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "Installing what pyproject.toml names into $(VENV): some minutes the first time, for 800 MB with both servers"
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable '.[dev]' | $(SHORTLY)
 	@touch $@
 
 # Not with pip: it knows no lowest versions.

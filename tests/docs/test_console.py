@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from docs.parts.commands import Command, Parameter, choices, root_command, subcommands
-from tests.docs.pages import ROOT, Block, all_blocks
+from tests.docs.pages import ROOT, TUTORIALS, Block, all_blocks
 from twinstore import load_settings
 
 if TYPE_CHECKING:
@@ -25,8 +25,12 @@ PACKAGE: Final = re.compile(
 )
 VARIABLE: Final = re.compile(r"(?P<name>\w+)=(?P<value>.*)")
 HELP: Final = frozenset({"--help", "-h"})
+# A tutorial is replayed, line by line.
 LINES: Final = [
-    (block, match["line"]) for block in all_blocks("console") for match in PROMPT.finditer(block.body)
+    (block, match["line"])
+    for block in all_blocks("console")
+    if block.page not in TUTORIALS
+    for match in PROMPT.finditer(block.body)
 ]
 
 

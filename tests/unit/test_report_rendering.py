@@ -217,7 +217,7 @@ class TestHtml:
         assert all(after <= before + 1 for before, after in pairwise(levels))
         assert page.tags.count("th") == [name for name, _ in page.attributes].count("scope")
         regions = re.findall(r'<div class="scroll"[^>]*>', content)
-        assert all('role="region" aria-label="' in region and 'tabindex="0"' in region for region in regions)
+        assert all('role="group" aria-label="' in region and 'tabindex="0"' in region for region in regions)
 
     def test_works_in_the_dark_and_on_paper(self) -> None:
         style = render(report(), ReportFormat.HTML).decode()
