@@ -1,4 +1,4 @@
-"""A way to a server that counts what comes back over it."""
+"""A way to a server that counts what comes back over it, and can be cut."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class CountingWire:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = Lock()
         self._open: list[socket.socket] = []
+        self._is_cut = False
         self.received = 0
 
     @property
@@ -48,9 +49,18 @@ class CountingWire:
     ) -> None:
         """Cut every connection."""
         self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut every connection, and each new one at once."""
+        self._is_cut = True
         for one in self._open:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """Let new connections pass again."""
+        self._is_cut = False
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -61,6 +71,7 @@ class CountingWire:
         self.__exit__(None, None, None)
         yield
         self._open = []
+        self.mend()
         self._listener = socket.create_server(("127.0.0.1", port))
         self.__enter__()
 
@@ -69,6 +80,9 @@ class CountingWire:
         with suppress(OSError):
             while True:
                 client, _ = listener.accept()
+                if self._is_cut:
+                    client.close()
+                    continue
                 family, address = self._upstream
                 server = socket.socket(family, socket.SOCK_STREAM)
                 server.connect(address)

@@ -114,6 +114,8 @@ class Entity(Generic[M_co]):
         indexes: all indexes but that of the key.
         parent: the entity this one belongs to.
         retention: which rows are due for removal.
+        dated: the instant of the last change of a row, or of its making where nothing tells the last change;
+            tools choose rows by it.
         append_only: rows are never changed, not even by a copy that overwrites.
         versioned: stores count the changes of each row, so that writing an equal row again still conflicts
             with another writer.
@@ -147,6 +149,7 @@ class Entity(Generic[M_co]):
     indexes: tuple[Index, ...] = ()
     parent: Parent | None = None
     retention: Retention | None = None
+    dated: str | None = None
     append_only: bool = False
     versioned: bool = False
     life: LifeInCopy = LifeInCopy.COPIED

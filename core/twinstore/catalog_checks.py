@@ -50,6 +50,10 @@ def problems(entity: Entity) -> Iterator[str]:
         # Two appends wait for each other because both write the parent.
         yield "is an ordered log, but names no parent that is versioned"
     yield from _problems_of_release(entity)
+    if entity.dated is not None and (
+        entity.known.get(entity.dated) is not Kind.INSTANT or not is_present(entity, entity.dated)
+    ):
+        yield f"is dated by {entity.dated}, which is no instant that every row has"
     for index in entity.uniques:
         # Some stores hold two absent values to be equal, others do not.
         absent = [name for name in index.names if not is_present(entity, name, index.where)]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from twinstore.backend import ModuleBackend
     from twinstore.clock import Clock
-    from twinstore.config import ConfigSource, Settings
+    from twinstore.config import ConfigPathLike, ConfigSource, Settings
     from twinstore.modules import ModuleSpec
     from twinstore.observing.observer import Observer
 
@@ -109,6 +109,8 @@ class Storage(StaysInProcess, ModuleAttributes):
 def open_storage(
     config: ConfigSource = None,
     *,
+    env_file: ConfigPathLike = None,
+    secrets_dir: ConfigPathLike = None,
     clock: Clock | None = None,
     options: Mapping[str, Mapping[str, object]] | None = None,
     observers: Iterable[Observer] = (),
@@ -116,9 +118,13 @@ def open_storage(
     """Return the storage that the configuration names; it does no I/O and is a context manager.
 
     Args:
-        config: a mapping, which wins over the environment and over the file that ``TWINSTORE_CONFIG`` names;
-            the path of a JSON, TOML or YAML file, which the environment wins over; ``None`` for that file and
-            the environment alone; or settings that were loaded before, which are taken as they are.
+        config: a mapping or settings object, which wins over the environment and over the file that
+            ``TWINSTORE_CONFIG`` names; the path of a JSON, TOML or YAML file, which the environment wins
+            over; ``None`` for that file and the environment alone; or settings that were loaded before,
+            which are taken as they are.
+        env_file: a file of lines ``NAME=value``; default: the one that ``TWINSTORE_ENV_FILE`` names.
+        secrets_dir: a directory of secret files; default: the one that ``TWINSTORE_SECRETS_DIR`` names. See
+            :func:`~twinstore.config.load_settings`.
         clock: the clock of the services; default: the system's, in UTC with whole milliseconds.
         options: options of modules by module and name, for what a host only knows at run time; they win over
             the configuration.
@@ -128,7 +134,7 @@ def open_storage(
     Raises:
         ConfigurationError: unreadable, unknown or contradictory settings.
     """
-    settings = load_settings(config)
+    settings = load_settings(config, env_file=env_file, secrets_dir=secrets_dir)
     if options is not None:
         settings = settings.with_options(options)
     return Storage(settings, clock_of(clock), observers)

@@ -5,23 +5,32 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from docs.parts.commands import Command, Parameter, choices, root_command, subcommands
-from tests.docs.pages import ROOT, Block, all_blocks
+from tests.docs.pages import ROOT, TUTORIALS, Block, all_blocks
 from twinstore import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROMPT: Final = re.compile(r"^\$ (?P<line>.+)$", re.MULTILINE)
+# From an index, from the checkout, or from the file that a build of this version makes.
+PACKAGE: Final = re.compile(
+    rf"(twinstore|\.|(\S*/)?twinstore-{re.escape(version('twinstore'))}-py3-none-any\.whl)\["
+)
 VARIABLE: Final = re.compile(r"(?P<name>\w+)=(?P<value>.*)")
 HELP: Final = frozenset({"--help", "-h"})
+# A tutorial is replayed, line by line.
 LINES: Final = [
-    (block, match["line"]) for block in all_blocks("console") for match in PROMPT.finditer(block.body)
+    (block, match["line"])
+    for block in all_blocks("console")
+    if block.page not in TUTORIALS
+    for match in PROMPT.finditer(block.body)
 ]
 
 
@@ -77,7 +86,7 @@ def check_make(words: Sequence[str]) -> None:
 def check_pip(words: Sequence[str]) -> None:
     """Check that the extras exist (test_names looks at each of them)."""
     assert words[0] == "install"
-    assert all(word.startswith("twinstore[") for word in words[1:])
+    assert all(PACKAGE.match(word) for word in words[1:])
 
 
 def check_python(words: Sequence[str]) -> None:
@@ -93,11 +102,42 @@ def check_folder(words: Sequence[str]) -> None:
     assert (ROOT / words[0]).is_dir()
 
 
+def check_shell(words: Sequence[str]) -> None:
+    """Check that a script of the repository exists."""
+    assert (ROOT / words[0]).is_file()
+
+
+def check_docker(words: Sequence[str]) -> None:
+    """Check files, targets and services; there is no engine to ask for the rest."""
+    file = ROOT / words[words.index("-f") + 1]
+    text = file.read_text("utf-8")
+    assert words[0] in {"build", "compose"}
+    if words[0] == "build":
+        target = words[words.index("--target") + 1] if "--target" in words else "tools"
+        assert f" AS {target}\n" in text
+        assert words[-1] == "."
+    if words[-3:-1] == ["run", "--rm"]:
+        assert f"\n  {words[-1]}:\n" in text
+
+
+def check_kubectl(words: Sequence[str]) -> None:
+    """Check that manifests exist, and what is made of them."""
+    if "-f" in words:
+        assert (ROOT / words[words.index("-f") + 1]).is_file()
+    for kind, name in (word.split("/") for word in words if word.startswith(("job/", "deployment/"))):
+        manifests = (ROOT / "samples/deploy/kubernetes").glob("*.yaml")
+        made = f"kind: {kind.title()}\nmetadata:\n  name: {name}\n"
+        assert any(made in path.read_text("utf-8") for path in manifests), name
+
+
 CHECKS: Final[dict[str, Callable[[Sequence[str]], None]]] = {
     "cd": check_folder,
+    "docker": check_docker,
+    "kubectl": check_kubectl,
     "make": check_make,
     "pip": check_pip,
     "python": check_python,
+    "sh": check_shell,
     "twinstore": check_twinstore,
 }
 
@@ -117,6 +157,10 @@ def test_a_command_line_in_a_page_exists(block: Block, line: str) -> None:
         words = words[1:]
     variables = dict(assignments(words))
     variables.pop("TWINSTORE_CONFIG", None)
+    if words[:1] == ["docker"]:
+        compose = (ROOT / words[words.index("-f") + 1]).read_text("utf-8")
+        assert all(f"${{{name}:-" in compose for name in variables)
+        variables.clear()
     assert load_settings(environ=variables).entries or not variables, "the variables name no setting"
     if words:
         CHECKS[words[0]](words[1:])

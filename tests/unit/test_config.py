@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, SecretStr, model_validator
 
 from twinstore.backend import BackendSettings, BackendSpec, ModuleBackend, OpenRequest
-from twinstore.config import ConfigSource, Settings, files, load_settings
+from twinstore.config import ConfigSource, Settings, load_settings, yamlfile
 from twinstore.errors import ConfigurationError
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore.taskrunner.options import TaskRunnerOptions
@@ -385,7 +385,7 @@ def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
 def test_a_missing_file_says_who_named_it(tmp_path: Path) -> None:
     assert "given as an argument) does not exist" in refusal(tmp_path / "none.json")
     assert "from TWINSTORE_CONFIG) does not exist" in refusal(TWINSTORE_CONFIG=str(tmp_path / "none.json"))
-    assert "does not exist" in refusal(TWINSTORE_CONFIG=str(make(tmp_path / "folder.json")))
+    assert "is not a file; name one" in refusal(TWINSTORE_CONFIG=str(make(tmp_path / "folder.json")))
 
 
 def make(path: Path) -> Path:
@@ -694,7 +694,7 @@ def test_ordinary_aliases_and_long_files_are_read(tmp_path: Path, monkeypatch: p
     )
     section = load_settings(path, environ={}).backend_section("scheduler", "Postgres")
     assert section == {"PoolMax": 7, "PoolMin": 2}
-    monkeypatch.setattr(files, "MOST_NODES", 100)
+    monkeypatch.setattr(yamlfile, "MOST_NODES", 100)
     # Without aliases the length of the file is the limit.
     path.write_text("host: [" + ", ".join(["1"] * 101) + "]\n")
     load_settings(path, environ={})

@@ -100,6 +100,7 @@ LOOKED_INTO: Final = (
     "pydantic-core",
     "pydantic-settings",
     "pymongo",
+    "python-dotenv",
     "pyyaml",
 )
 

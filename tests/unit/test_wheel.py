@@ -64,6 +64,14 @@ def test_no_test_and_no_cache_is_in_the_wheel(site: Path) -> None:
     assert not [*site.rglob("__pycache__"), *site.rglob("test_*.py")]
 
 
+def test_a_report_of_a_wheel_finds_its_templates(site: Path) -> None:
+    folder = Path("twinstore_backfill", "report", "templates")
+    names = {path.name for path in (ROOT / "tools" / "backfill" / folder).iterdir()}
+    assert (
+        names == {path.name for path in (site / folder).iterdir()} == {"page.html", "parts.html", "page.css"}
+    )
+
+
 @pytest.fixture(scope="module")
 def metadata(site: Path) -> Message:
     """Return what an index shows of the wheel."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pymongo import MongoClient
+from pymongo import MongoClient, periodic_executor
 from pymongo.uri_parser import parse_uri
 
 from twinstore.errors import ConfigurationError
@@ -40,6 +42,7 @@ def new_client(settings: MongoSettings) -> Client:
     """Return a client whose every call is bounded in time; what the connection string says wins."""
     url = url_of(settings) or ""
     selection_ms = settings.server_selection_timeout_ms
+    primaries = Primaries()
     given = {name.lower() for name in parse_uri(url)["options"]}
     defaults: dict[str, Any] = {
         "appname": "twinstore",
@@ -49,9 +52,33 @@ def new_client(settings: MongoSettings) -> Client:
         "retryWrites": True,
         "retryReads": True,
         "_pool_class": SteadyPool,
-        "event_listeners": [Primaries()],
+        "event_listeners": [primaries],
     }
-    return MongoClient(url, **{name: value for name, value in defaults.items() if name.lower() not in given})
+    client = MongoClient[Any](
+        url, **{name: value for name, value in defaults.items() if name.lower() not in given}
+    )
+    primaries.watch(client)
+    end_at_once()
+    return client
+
+
+@cache
+def end_at_once() -> None:
+    """See to it that the end of the process waits for no thread of a closed client."""
+    # What is registered last runs first, so pymongo is there already and finds nothing to wait for.
+    atexit.register(release_stopped)
+
+
+def release_stopped() -> None:
+    """Forget the threads of closed clients, for which pymongo would wait when the process ends.
+
+    They sleep for half a second at a time, and then find that they have nothing to do.
+    """
+    # No version of pymongo promises these names; without them the process ends as it would by itself.
+    for reference in tuple(getattr(periodic_executor, "_EXECUTORS", ())):
+        executor = reference()
+        if getattr(executor, "_stopped", False):
+            executor._thread = None  # noqa: SLF001  # as above
 
 
 def url_of(settings: MongoSettings) -> str | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twinstore.aio.threads import CallThreads
     from twinstore.backend import Capabilities
     from twinstore.clock import Clock
-    from twinstore.config import ConfigSource
+    from twinstore.config import ConfigPathLike, ConfigSource
     from twinstore.migrations import Consent, MigrationReport
     from twinstore.module_storage import ModuleStorage
     from twinstore.observing.observer import Observer
@@ -237,6 +237,8 @@ class AsyncStorage(AsyncModuleAttributes):
 def open_storage(
     config: ConfigSource = None,
     *,
+    env_file: ConfigPathLike = None,
+    secrets_dir: ConfigPathLike = None,
     clock: Clock | None = None,
     options: Mapping[str, Mapping[str, object]] | None = None,
     observers: Iterable[Observer] = (),
@@ -246,6 +248,8 @@ def open_storage(
 
     Args:
         config: as for :func:`twinstore.open_storage`.
+        env_file: as for :func:`twinstore.open_storage`.
+        secrets_dir: as for :func:`twinstore.open_storage`.
         clock: the clock of the services.
         options: as for :func:`twinstore.open_storage`.
         observers: as for :func:`twinstore.open_storage`; they are told in the threads that make the calls.
@@ -257,6 +261,12 @@ def open_storage(
         ConfigurationError: as :func:`twinstore.open_storage`.
         ValidationError: ``concurrency`` is less than 1.
     """
-    return AsyncStorage(
-        open_sync_storage(config, clock=clock, options=options, observers=observers), concurrency
+    storage = open_sync_storage(
+        config,
+        env_file=env_file,
+        secrets_dir=secrets_dir,
+        clock=clock,
+        options=options,
+        observers=observers,
     )
+    return AsyncStorage(storage, concurrency)

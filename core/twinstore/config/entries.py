@@ -19,6 +19,7 @@ __all__ = [
     "collect",
     "env_spelling",
     "fold",
+    "items_of",
     "merge",
     "nest",
     "refuse_overlap",
@@ -72,39 +73,45 @@ def env_spelling(path: Iterable[str]) -> str:
     return "__".join(path)
 
 
+def items_of(given: object, what: str) -> Iterator[tuple[str, object]]:
+    """Yield what a host gave by name, which no type checker may have seen.
+
+    Raises:
+        ConfigurationError: it is no mapping, or not by texts.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(
+            mask_secret_url(f"The {what} should be a mapping, not {type(given).__name__}.")
+        )
+    for key, value in cast("Mapping[object, object]", given).items():
+        if not isinstance(key, str):
+            shown = mask_secret_url(repr(key)[:MOST_CHARACTERS])
+            raise ConfigurationError(f"{mask_secret_url(what)} has the key {shown}; keys must be text.")
+        yield key, value
+
+
 def walk(mapping: Mapping[str, object], source: str, tops: frozenset[str]) -> Iterator[SettingsEntry]:
     """Yield the values of a nested mapping below the given top sections; null counts as not given."""
-    for key, value in mapping.items():
-        # A host that no type checker has seen may give any mapping.
-        name = cast("object", key)
-        if not isinstance(name, str):
-            raise not_text(name, source)
-        path = tuple(name.split(":"))
+    for key, value in items_of(mapping, source):
+        path = tuple(key.split(":"))
         if path[0].casefold() in tops:
-            yield from _below(path, value, source)
+            yield from walk_below(path, value, source)
 
 
-def _below(path: ConfigPath, value: object, source: str) -> Iterator[SettingsEntry]:
+def walk_below(path: ConfigPath, value: object, source: str) -> Iterator[SettingsEntry]:
+    """Yield the values at and below a key."""
     if len(path) > DEEPEST:
         shown = mask_secret_url(":".join(path[:DEEPEST_SHOWN]))
         raise ConfigurationError(
             f"{shown} in {source} is nested deeper than {DEEPEST} sections; no setting stands there."
         )
     if isinstance(value, Mapping):
-        for key, inner in cast("Mapping[object, object]", value).items():
-            if not isinstance(key, str):
-                raise not_text(key, source, path)
-            yield from _below((*path, *key.split(":")), inner, source)
+        for key, inner in items_of(cast("object", value), f"{':'.join(path)} in {source}"):
+            yield from walk_below((*path, *key.split(":")), inner, source)
     elif value is not None:
-        yield SettingsEntry(path, value, source)
-
-
-def not_text(key: object, source: str, path: ConfigPath = ()) -> ConfigurationError:
-    """Return the error of a key that is no text, below another one or at the top."""
-    where = mask_secret_url(f"{':'.join(path)} in {source}" if path else source)
-    return ConfigurationError(
-        f"{where} has the key {mask_secret_url(repr(key)[:MOST_CHARACTERS])}; keys must be text."
-    )
+        # Settings objects hold connection strings as objects of this module, which is imported for them only.
+        url = any(base.__module__ == "pydantic.networks" for base in type(value).__mro__)
+        yield SettingsEntry(path, str(value) if url else value, source)
 
 
 def collect(entries: Iterable[SettingsEntry]) -> dict[ConfigPath, SettingsEntry]:
@@ -150,12 +157,12 @@ def refuse_overlap(entries: Entries) -> None:
 def nest(pairs: Iterable[tuple[ConfigPath, object]]) -> dict[str, object]:
     """Build nested mappings from paths; segments that differ only in case become one."""
     built: dict[str, object] = {}
-    below: dict[str, list[tuple[ConfigPath, object]]] = {}
-    spelling: dict[str, str] = {}
     for path, value in pairs:
-        name = spelling.setdefault(path[0].casefold(), path[0])
-        if len(path) == 1:
-            built[name] = value
-        else:
-            below.setdefault(name, []).append((path[1:], value))
-    return built | {name: nest(inner) for name, inner in below.items()}
+        section = built
+        for depth, segment in enumerate(path):
+            name = next((key for key in section if key.casefold() == segment.casefold()), segment)
+            if depth + 1 == len(path):
+                section[name] = value
+            else:
+                section = cast("dict[str, object]", section.setdefault(name, {}))
+    return built

@@ -1,12 +1,14 @@
-"""The known keys. Everything below the known top sections is checked against this tree."""
+"""The known keys, as modules and option models say them. Any other key below our sections is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from typing import Final, cast
 
-from twinstore.config.entries import ConfigPath, Entries, SettingsEntry, fold
+from pydantic import BaseModel
+
+from twinstore.config.entries import ConfigPath, SettingsEntry
 from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
 from twinstore.modules import broken_modules, module_plugins
@@ -17,44 +19,30 @@ from twinstore.redaction import mask_secret_url
 __all__ = [
     "allowed_drivers",
     "canonical_driver",
-    "check_keys",
     "key_tree",
+    "model_tree",
     "module_keys",
     "modules",
-    "top_sections",
+    "spelled",
 ]
 
 # Sections of these are known even where their driver is not installed, since one file serves many hosts.
 OWN_DRIVERS: Final = ("Filesystem", "Memory", "Mongo", "Postgres")
 
 
-@dataclass(slots=True)
-class Section:
-    """What may stand below a key.
+class Leaf(Enum):
+    """What stands at a key that is no section of known names."""
 
-    Attributes:
-        values: the names of single values.
-        sections: what may stand below each section.
-        drivers: whether there may be one section per driver, whose keys are the driver's.
-        open: whether any name is a value, as in an option that is a mapping.
-    """
+    VALUE = auto()
+    # A section in which any name is a value.
+    NAMES = auto()
+    # A section of a driver, whose names are known once the driver is loaded.
+    DRIVER = auto()
+    # What only the model itself can judge.
+    FREE = auto()
 
-    values: tuple[str, ...] = ()
-    sections: dict[str, Section] = field(default_factory=dict[str, "Section"])
-    drivers: bool = False
-    open: bool = False
 
-    def at(self, path: ConfigPath) -> Section:
-        """Return the section of a path below this one; it is made if there is none."""
-        section = self
-        for name in path:
-            section = section.sections.setdefault(name, Section())
-        return section
-
-    def add_value(self, path: ConfigPath) -> None:
-        """Let a value stand at a path."""
-        parent = self.at(path[:-1])
-        parent.values = (*parent.values, path[-1])
+Tree = dict[str, "Tree | Leaf"]
 
 
 def modules() -> Mapping[str, ModuleSettings]:
@@ -62,30 +50,39 @@ def modules() -> Mapping[str, ModuleSettings]:
     return {name: plugin.settings for name, plugin in module_plugins().items()}
 
 
-def key_tree() -> Section:
+def key_tree() -> Tree:
     """Return what may stand where, as the modules say it."""
-    root = Section()
-    root.at(("Persistence",)).drivers = True
-    for settings in modules().values():
-        root.add_value(settings.switch)
-        if settings.mode:
-            root.add_value(settings.mode)
-        for option, path in settings.option_paths.items():
-            if settings.is_section(option):
-                root.at(path).open = True
-            else:
-                root.add_value(path)
-        storage = root.at(settings.storage)
-        storage.drivers = True
-        for path in (path for paths in settings.roles.values() for path in paths):
+    root: Tree = {}
+    drivers = dict.fromkeys(_sorted({*OWN_DRIVERS, *installed_backend_names()}), Leaf.DRIVER)
+    for keys in modules().values():
+        for path in filter(None, (keys.switch, keys.mode)):
+            _section(root, path[:-1])[path[-1]] = Leaf.VALUE
+        for option, path in keys.option_paths.items():
+            _section(root, path[:-1])[path[-1]] = Leaf.NAMES if keys.is_section(option) else Leaf.VALUE
+        storage = _section(root, keys.storage)
+        storage |= drivers
+        for path in (path for paths in keys.roles.values() for path in paths):
             # The same object, so that a role may set whatever stands below the storage section of its module.
-            root.at(path[:-1]).sections[path[-1]] = storage
+            _section(root, path[:-1])[path[-1]] = storage
+    _section(root, ("Persistence",)).update(drivers)
     return root
 
 
-def top_sections(root: Section | None = None) -> frozenset[str]:
-    """Return the top sections that are ours, folded; all others belong to the host."""
-    return frozenset(fold((root or key_tree()).sections))
+def _section(root: Tree, path: ConfigPath) -> Tree:
+    """Return the section of a path, which is made if there is none."""
+    for name in path:
+        root = cast("Tree", root.setdefault(name, {}))
+    return root
+
+
+def model_tree(model: type[BaseModel]) -> Tree:
+    """Return what may stand where, as a model says it."""
+    found: Tree = {}
+    for name, field in model.model_fields.items():
+        inner: object = field.annotation
+        below = model_tree(inner) if isinstance(inner, type) and issubclass(inner, BaseModel) else Leaf.FREE
+        found[field.alias or name] = below
+    return dict(sorted(found.items()))
 
 
 def module_keys(module: str) -> ModuleSettings:
@@ -105,8 +102,7 @@ def module_keys(module: str) -> ModuleSettings:
 def allowed_drivers(keys: ModuleSettings) -> tuple[str, ...]:
     """Return the driver names a module may be switched to: our own for it, and every other installed one."""
     # Which modules a driver of somebody else stores is known once it is imported, and settings import none.
-    others = {name for name in installed_backend_names() if name not in OWN_DRIVERS}
-    return tuple(sorted({*keys.drivers, *others}, key=str.casefold))
+    return _sorted({*keys.drivers, *installed_backend_names()} - ({*OWN_DRIVERS} - {*keys.drivers}))
 
 
 def canonical_driver(entry: SettingsEntry, keys: ModuleSettings) -> str:
@@ -116,73 +112,62 @@ def canonical_driver(entry: SettingsEntry, keys: ModuleSettings) -> str:
         ConfigurationError: it does not name a driver.
     """
     allowed = allowed_drivers(keys)
-    if isinstance(entry.value, str):
-        for name in allowed:
-            if name.casefold() == entry.value.strip().casefold():
-                return name
-    hint = did_you_mean(str(entry.value), allowed)
+    given = entry.value.strip().casefold() if isinstance(entry.value, str) else None
+    if (found := next((name for name in allowed if name.casefold() == given), None)) is not None:
+        return found
     raise ConfigurationError(
-        f"{entry.key} = {mask_secret_url(entry.text)[:60]!r} ({entry.source}) does not name a driver.{hint} "
-        f"Allowed: {', '.join(allowed)}."
+        f"{entry.key} = {mask_secret_url(entry.text)[:60]!r} ({entry.source}) does not name a driver."
+        f"{did_you_mean(str(entry.value), allowed)} Allowed: {', '.join(allowed)}."
     )
 
 
-def check_keys(entries: Entries, root: Section) -> dict[ConfigPath, SettingsEntry]:
-    """Return the entries with their keys in proper spelling.
+def spelled(entry: SettingsEntry, tree: Tree, start: int = 0) -> ConfigPath:
+    """Return the key of an entry in its proper spelling, as far as the names are known.
 
     Args:
-        entries: by folded path.
-        root: what may stand where; see :func:`key_tree`.
+        entry: the entry.
+        tree: what may stand where.
+        start: at which segment of the key the tree begins.
 
     Raises:
         ConfigurationError: a key is unknown, or a value stands where a section is expected.
     """
-    drivers = tuple(sorted({*OWN_DRIVERS, *installed_backend_names()}, key=str.casefold))
-    found: dict[ConfigPath, SettingsEntry] = {}
-    for path, entry in entries.items():
-        proper = tuple(_spell(entry, root, drivers))
-        found[path] = SettingsEntry(proper, entry.value, entry.source)
-    return found
+    path, here = entry.path[:start], cast("Tree | Leaf", tree)
+    for depth, segment in enumerate(entry.path[start:], start):
+        if here is Leaf.DRIVER or here is Leaf.FREE:
+            return (*path, *entry.path[depth:])
+        if here is Leaf.NAMES:
+            path, here = (*path, segment), Leaf.VALUE
+        elif isinstance(here, dict):
+            name = next((known for known in here if _plain(known) == _plain(segment)), None)
+            if name is None:
+                raise _unknown(entry, depth, here)
+            path, here = (*path, name), here[name]
+        else:
+            raise _misplaced(entry, depth, "is a single value, but has settings below it")
+    if here is not Leaf.VALUE and here is not Leaf.FREE:
+        raise _misplaced(entry, len(entry.path), "is a section, but has a value")
+    return path
 
 
-def _spell(entry: SettingsEntry, section: Section, drivers: tuple[str, ...]) -> Iterator[str]:
-    for depth, segment in enumerate(entry.path):
-        last = depth + 1 == len(entry.path)
-        if section.open:
-            if not last:
-                raise _misplaced(entry, depth, is_value=True)
-            yield segment
-            return
-        name = _match(segment, (*section.sections, *section.values, *(drivers if section.drivers else ())))
-        if name is None:
-            raise _unknown(entry, depth, section, drivers)
-        if last != (name in section.values):
-            raise _misplaced(entry, depth, is_value=name in section.values)
-        yield name
-        if name not in section.values and name not in section.sections:
-            yield from entry.path[depth + 1 :]
-            return
-        section = section.sections.get(name, section)
+def _plain(name: str) -> str:
+    """Return a name for comparisons: files spell ``PoolMax``, Python spells ``pool_max``."""
+    return name.casefold().replace("_", "")
 
 
-def _match(segment: str, names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name.casefold() == segment.casefold()), None)
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=str.casefold))
 
 
-def _unknown(
-    entry: SettingsEntry, depth: int, section: Section, drivers: tuple[str, ...]
-) -> ConfigurationError:
+def _unknown(entry: SettingsEntry, depth: int, allowed: Iterable[str]) -> ConfigurationError:
     if depth and (broken := broken_modules().get(entry.path[depth].casefold())) is not None:
         return broken
-    allowed = (*section.values, *section.sections, *(drivers if section.drivers else ()))
     parent = mask_secret_url(":".join(entry.path[:depth]))
     return ConfigurationError(
         f"Unknown setting {entry.key} in {entry.source}.{did_you_mean(entry.path[depth], allowed)} "
-        f"Allowed below {parent}: {', '.join(allowed)}."
+        f"Allowed below {parent}: {', '.join(allowed) or 'nothing'}."
     )
 
 
-def _misplaced(entry: SettingsEntry, depth: int, *, is_value: bool) -> ConfigurationError:
-    key = mask_secret_url(":".join(entry.path[: depth + 1]))
-    problem = "is a single value, but has settings below it" if is_value else "is a section, but has a value"
-    return ConfigurationError(f"{key} in {entry.source} {problem}.")
+def _misplaced(entry: SettingsEntry, depth: int, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"{mask_secret_url(':'.join(entry.path[:depth]))} in {entry.source} {problem}.")

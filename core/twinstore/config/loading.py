@@ -1,48 +1,70 @@
 """Brings the sources of the settings together.
 
-file, environment, mapping -> entries of known top sections -> one layer each, no key twice
--> merged, later wins -> every key spelled properly or refused -> Settings, which check switches and options
+file, secret files, environment file, environment, mapping -> entries of known top sections -> one layer each,
+no key twice -> merged, later wins -> every key spelled properly or refused -> Settings, which check switches
+and options
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, cast
 
-from twinstore.config.entries import SettingsEntry, collect, merge, walk
+from pydantic import BaseModel
+
+from twinstore.config.entries import collect, merge, walk
 from twinstore.config.files import read_file
-from twinstore.config.keys import check_keys, key_tree, top_sections
+from twinstore.config.keys import key_tree, spelled
 from twinstore.config.settings import Settings
+from twinstore.config.variables import entries_of, environment, read_env_file, read_secrets
 from twinstore.errors import ConfigurationError
 from twinstore.forgetting import without_locals
 from twinstore.redaction import mask_secret_url
 
-__all__ = ["CONFIG_VARIABLE", "ConfigSource", "load_settings"]
+__all__ = [
+    "CONFIG_VARIABLE",
+    "ENV_FILE_VARIABLE",
+    "SECRETS_DIR_VARIABLE",
+    "ConfigPathLike",
+    "ConfigSource",
+    "load_settings",
+]
 
 CONFIG_VARIABLE: Final = "TWINSTORE_CONFIG"
+ENV_FILE_VARIABLE: Final = "TWINSTORE_ENV_FILE"
+SECRETS_DIR_VARIABLE: Final = "TWINSTORE_SECRETS_DIR"
 
-ConfigSource = Mapping[str, object] | str | os.PathLike[str] | Settings | None
+ConfigPathLike = str | os.PathLike[str] | None
+ConfigSource = Mapping[str, object] | BaseModel | str | os.PathLike[str] | Settings | None
 
 SHOWN: Final = 200
+NO_FILE: Final = f"No settings file was named: {CONFIG_VARIABLE} is unset."
 
 
 @without_locals
 def load_settings(
     source: ConfigSource = None,
     *,
+    env_file: ConfigPathLike = None,
+    secrets_dir: ConfigPathLike = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """Read and check the settings.
 
-    Later sources win: the file (the path given here, or else ``TWINSTORE_CONFIG``), the environment,
-    the mapping given here. Top sections that belong to the host are ignored.
+    Later sources win: the file (the path given here, or else ``TWINSTORE_CONFIG``), the secret files, the
+    environment file, the environment, the mapping or settings object given here. Nothing is read that
+    neither an argument nor a variable names. Top sections that belong to the host are ignored.
 
     Args:
-        source: an explicit mapping, the path of a file, or settings that were loaded before (returned
-            as they are).
+        source: an explicit mapping, an instance of a pydantic model such as ``BaseSettings``, the path of a
+            file, or settings that were loaded before (returned as they are).
+        env_file: a file of lines ``NAME=value``, as Compose reads it; default: ``TWINSTORE_ENV_FILE``.
+        secrets_dir: a directory in which a file ``Persistence__Postgres__ConnectionString`` holds the value,
+            as Docker and Kubernetes mount it; default: ``TWINSTORE_SECRETS_DIR``.
         environ: the environment; that of the process by default.
 
     Raises:
@@ -50,54 +72,73 @@ def load_settings(
             allowed, or two settings contradict each other. The message names key and source.
     """
     if isinstance(source, Settings):
+        if env_file is not None or secrets_dir is not None:
+            raise ConfigurationError(
+                "Loaded settings are taken as they are; give env_file and secrets_dir to load_settings."
+            )
         return source
-    environment = os.environ if environ is None else environ
-    mapping: Mapping[str, object] = source if isinstance(source, Mapping) else {}
-    path = None if source is None or isinstance(source, Mapping) else _path_of(source, "The configuration")
-    root = key_tree()
-    tops = top_sections(root)
-    layers = (
-        # Each source by itself: a key given twice in one is a mistake, in two of them the later one wins.
-        collect(_file_entries(path, environment, tops)),
-        collect(_environment_entries(environment, tops)),
-        collect(walk(mapping, "the explicit mapping", tops)),
+    process = os.environ if environ is None else environ
+    named = _named(env_file, "env_file", ENV_FILE_VARIABLE, process)
+    lines = list(read_env_file(*named)) if named else []
+    # What an environment file says stands for the environment, which wins over it.
+    variables = {line.name: line.value for line in lines if line.value} | dict(process)
+    mapping, file, origin = _given(source)
+    config = _named(file, "configuration", CONFIG_VARIABLE, variables)
+    secrets = _named(secrets_dir, "secrets_dir", SECRETS_DIR_VARIABLE, variables)
+    tree = key_tree()
+    tops = frozenset(name.casefold() for name in tree)
+    sources = (
+        walk(read_file(*config), f"file {config[0]}", tops) if config else (),
+        entries_of(read_secrets(*secrets, tops), tops) if secrets else (),
+        entries_of(lines, tops),
+        entries_of(environment(process), tops),
+        walk(mapping, origin, tops),
     )
-    return Settings(MappingProxyType(check_keys(merge(layers), root)))
+    # Each source by itself: a key given twice in one is a mistake, in two of them the later one wins.
+    layers = [collect(replace(entry, path=spelled(entry, tree)) for entry in source) for source in sources]
+    note = "" if config or source is not None else NO_FILE
+    return Settings(MappingProxyType(merge(layers)), note)
 
 
-def _path_of(source: object, what: str) -> Path:
-    """Return the path of a settings file.
+def _given(source: object) -> tuple[Mapping[str, object], object, str]:
+    """Return the mapping of a host, or else the path of its file, and what the mapping is called."""
+    if isinstance(source, BaseModel):
+        name = f"the settings object {type(source).__name__}"
+        try:
+            # No warnings: they would repeat values.
+            return source.model_dump(by_alias=True, warnings=False), None, name
+        except Exception as error:  # noqa: BLE001  # a serializer of the host may raise anything
+            problem = (
+                f"{name[0].upper()}{name[1:]} cannot be dumped ({type(error).__name__}); give a mapping."
+            )
+        raise ConfigurationError(problem)
+    mapping = cast("Mapping[str, object]", source) if isinstance(source, Mapping) else {}
+    return mapping, None if isinstance(source, Mapping) else source, "the explicit mapping"
+
+
+def _named(given: object, what: str, variable: str, variables: Mapping[str, str]) -> tuple[Path, str] | None:
+    """Return the path that an argument or else a variable names, and who named it.
 
     Raises:
         ConfigurationError: something else stands there, such as a connection string.
     """
-    kind = type(source).__name__
-    found = os.fspath(cast("os.PathLike[str]", source)) if isinstance(source, os.PathLike) else source
-    text: object = found
+    if given is None:
+        text: object = variables.get(variable)
+        name, origin = variable, f"from {variable}"
+        if not text:
+            return None
+    else:
+        text = os.fspath(cast("os.PathLike[str]", given)) if isinstance(given, os.PathLike) else given
+        name, origin = f"The {what}", "given as an argument"
+    form = (
+        "a mapping, a settings object or the path of a settings file" if what == "configuration" else "a path"
+    )
     if not isinstance(text, str):
-        raise ConfigurationError(f"{what} should be a mapping or the path of a settings file, not {kind}.")
+        raise ConfigurationError(f"{name} should be {form}, not {type(given).__name__}.")
     # Judged as text: a path has one slash where a connection string has two, and would show the password.
     if "://" in text:
         raise ConfigurationError(
-            f"{what} should be the path of a settings file, not a connection string "
-            f"({mask_secret_url(text)[:SHOWN]}); put that into the file, below Persistence."
+            f"{name} should be a path, not a connection string ({mask_secret_url(text)[:SHOWN]}); put that "
+            "into a settings file, below Persistence."
         )
-    return Path(text)
-
-
-def _file_entries(
-    path: Path | None, environment: Mapping[str, str], tops: frozenset[str]
-) -> Iterator[SettingsEntry]:
-    origin = "given as an argument"
-    if path is None and (variable := environment.get(CONFIG_VARIABLE)):
-        path, origin = _path_of(variable, CONFIG_VARIABLE), f"from {CONFIG_VARIABLE}"
-    if path is not None:
-        yield from walk(read_file(path, origin), f"file {path}", tops)
-
-
-def _environment_entries(environment: Mapping[str, str], tops: frozenset[str]) -> Iterator[SettingsEntry]:
-    """Yield the variables that name a key below a known section; ``WORKER`` alone is somebody else's."""
-    for name, value in environment.items():
-        path = tuple(name.split("__"))
-        if len(path) > 1 and path[0].casefold() in tops:
-            yield SettingsEntry(path, value, f"environment variable {mask_secret_url(name)}")
+    return Path(text), origin

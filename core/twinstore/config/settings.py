@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from pydantic import SecretStr, ValidationError
 from typing_extensions import override
 
 from twinstore.backend import BackendSettings, BackendSpec
-from twinstore.config.driver_settings import build_settings
+from twinstore.config.driver_settings import build_settings, driver_defaults
 from twinstore.config.entries import (
     ConfigPath,
     Entries,
@@ -20,16 +21,19 @@ from twinstore.config.entries import (
     collect,
     env_spelling,
     fold,
+    items_of,
     merge,
     nest,
     refuse_overlap,
+    walk_below,
 )
-from twinstore.config.keys import allowed_drivers, canonical_driver, module_keys, modules
+from twinstore.config.keys import allowed_drivers, canonical_driver, key_tree, module_keys, modules, spelled
 from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
 from twinstore.forgetting import without_locals
 from twinstore.modules import built_modules
 from twinstore.options import ModuleOptions, ModuleSettings
+from twinstore.plugins import installed_backend_names, load_backend
 from twinstore.redaction import MASK, is_secret_key, mask_secret_url
 
 __all__ = ["Settings"]
@@ -40,9 +44,15 @@ OPTIONS: Final = "the argument options"
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Settings:
-    """Which driver answers for which module, and how it is reached. Made by :func:`load_settings`."""
+    """Which driver answers for which module, and how it is reached. Made by :func:`load_settings`.
+
+    Attributes:
+        entries: by folded key.
+        note: what a message about something that is not set says besides.
+    """
 
     entries: Entries
+    note: str = ""
 
     def __post_init__(self) -> None:
         """Check every switch and option now, so that a mistake shows at start-up."""
@@ -62,13 +72,13 @@ class Settings:
             ConfigurationError: none is set.
         """
         keys = module_keys(module)
-        name = self._driver(keys)
-        if name is None:
-            raise ConfigurationError(
-                f"{':'.join(keys.switch)} is not set; set it to one of {', '.join(allowed_drivers(keys))} "
-                f"(environment: {env_spelling(keys.switch)})."
-            )
-        return name
+        if (name := self._driver(keys)) is not None:
+            return name
+        problem = (
+            f"{':'.join(keys.switch)} is not set; set it to one of {', '.join(allowed_drivers(keys))} "
+            f"(environment: {env_spelling(keys.switch)}). {self.note}"
+        )
+        raise ConfigurationError(problem.strip())
 
     def backend_section(self, module: str, backend: str) -> Mapping[str, object]:
         """Return ``Persistence:<backend>`` overlaid by ``<module>:Storage:<backend>``, secrets included."""
@@ -83,7 +93,9 @@ class Settings:
             ConfigurationError: a key is unknown, a value is refused, or a required one is absent.
         """
         keys = module_keys(module)
-        return build_settings(spec, self._driver_entries(keys, spec.name), (*keys.storage, spec.name))
+        return build_settings(
+            spec, self._driver_entries(keys, spec.name), (*keys.storage, spec.name), self.note
+        )
 
     def options(self, module: str) -> ModuleOptions:
         """Return the options of a module.
@@ -94,24 +106,23 @@ class Settings:
         return self._options(module_keys(module))
 
     def _options(self, keys: ModuleSettings) -> ModuleOptions:
-        found: dict[str, list[SettingsEntry]] = {}
-        values: dict[str, object] = {}
-        for name, path in keys.option_paths.items():
-            below = [entry for _, entry in self._below(fold(path))]
-            if not below:
-                continue
-            found[name] = below
-            section = {entry.path[-1]: entry.value for entry in below}
-            values[name] = section if keys.is_section(name) else below[0].value
+        # By the location that pydantic tells: the option, or in one that is a mapping the name as well.
+        found = {
+            (name, *(entry.path[-1:] if path else ())): entry
+            for name, section in keys.option_paths.items()
+            for path, entry in self._below(fold(section))
+        }
         try:
-            return keys.options.model_validate(values)
+            return keys.options.model_validate(nest((path, entry.value) for path, entry in found.items()))
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]
-            # Only taken from the error here and raised below, since pydantic's error holds the value and
-            # would be shown as the context of ours.
             location = tuple(map(str, detail["loc"]))
             message = detail["msg"].removeprefix("Value error, ")
-        entry = _concerned(found[location[0]], location)
+        # Outside the handler: pydantic's error holds the value and would be shown as the context of ours.
+        entry = next(
+            (entry for path, entry in found.items() if path == location[: len(path)]),
+            next(entry for path, entry in found.items() if path[0] == location[0]),
+        )
         raise ConfigurationError(f"{entry.key} = {_shown(entry)!r} ({entry.source}) is not valid: {message}.")
 
     @without_locals
@@ -125,15 +136,9 @@ class Settings:
         Raises:
             ConfigurationError: there is no such module or option, or a value is refused.
         """
-        modules_given = _named(given, "options")
-        entries = [
-            entry
-            for module, options in modules_given.items()
-            for entry in _given_options(
-                module, module_keys(module), _named(options, f"options of {module!r}")
-            )
-        ]
-        return Settings(MappingProxyType(merge([self.entries, collect(entries)]))) if entries else self
+        tree = key_tree()
+        entries = collect(replace(entry, path=spelled(entry, tree)) for entry in _given_options(given))
+        return replace(self, entries=MappingProxyType(merge([self.entries, entries])))
 
     def named_modules(self) -> tuple[str, ...]:
         """Return the modules that can be opened and whose driver the settings name."""
@@ -154,29 +159,71 @@ class Settings:
         if role.casefold() not in known:
             raise ConfigurationError(f"Unknown role {mask_secret_url(role)!r}; known: {', '.join(known)}.")
         mirrored = [
-            dict(self._mirrored(fold(section), keys.storage))
+            {
+                fold((*keys.storage, *path)): replace(
+                    entry, path=(*keys.storage, *entry.path[len(section) :]), given=entry.path
+                )
+                for path, entry in self._below(fold(section))
+            }
             for keys in modules().values()
             for section in keys.roles.get(role.casefold(), ())
         ]
         for first, second in combinations(mirrored, 2):
             for path in first.keys() & second.keys():
-                # Two sections of one role may say the same; which one would win otherwise nobody could tell.
-                if first[path].text != second[path].text:
-                    raise _contradiction(first[path], second[path])
-        return Settings(MappingProxyType(merge([self.entries, *mirrored])))
+                _refuse_contradiction(first[path], second[path])
+        return replace(self, entries=MappingProxyType(merge([self.entries, *mirrored])))
 
     def describe(self) -> dict[str, dict[str, object]]:
-        """Return every setting and every default by key: its value without secrets, and its source."""
+        """Return every setting and every default by key: its value without secrets, and its source.
+
+        Defaults of a driver are shown where the settings name the driver or have a section for it.
+        """
         shown: dict[str, dict[str, object]] = {
             entry.key: {"value": _shown(entry), "source": entry.source} for entry in self.entries.values()
         }
-        for keys in modules().values():
-            for name, path in keys.option_paths.items():
-                if keys.is_section(name):
-                    continue  # what is in it is shown entry by entry
-                default: object = keys.options.model_fields[name].default
-                shown.setdefault(":".join(path), {"value": default, "source": "default"})
+        spellings = {key.casefold() for key in shown}
+        for path, default in self._defaults():
+            if (key := ":".join(path)).casefold() not in spellings:
+                shown[key] = {"value": default, "source": "default"}
         return dict(sorted(shown.items()))
+
+    def problems(self) -> tuple[str, ...]:
+        """Return what drivers refuse in their sections, and what the named ones lack; nothing connects."""
+        found: dict[str, None] = {}
+        for module in self.named_modules() or built_modules():
+            keys = module_keys(module)
+            for driver in self._drivers(keys):
+                section, entries = (*keys.storage, driver), self._driver_entries(keys, driver)
+                # A section that waits for the day of the switch need not be complete.
+                waits = driver != self._driver(keys)
+                try:
+                    build_settings(load_backend(driver), entries, section, self.note, partly=waits)
+                except ConfigurationError as error:
+                    found[error.message] = None
+        return tuple(found)
+
+    def _defaults(self) -> Iterator[tuple[ConfigPath, object]]:
+        for keys in modules().values():
+            if self._driver(keys) is None:
+                yield keys.switch, None
+            for name, path in keys.option_paths.items():
+                if not keys.is_section(name):  # what is in one is shown entry by entry
+                    yield path, keys.options.model_fields[name].default
+        for driver in dict.fromkeys(name for keys in modules().values() for name in self._drivers(keys)):
+            # A driver that cannot be loaded is one of the problems, and no reason to hide everything else.
+            with suppress(ConfigurationError):
+                for name, default in driver_defaults(load_backend(driver).settings):
+                    yield (
+                        ("Persistence", driver, name),
+                        None if default is None or default == {} else _masked(default),
+                    )
+
+    def _drivers(self, keys: ModuleSettings) -> Iterator[str]:
+        """Yield the drivers of a module that the settings name or have a section for."""
+        installed = installed_backend_names()
+        for driver in allowed_drivers(keys):
+            if driver in installed and (driver == self._driver(keys) or self._driver_entries(keys, driver)):
+                yield driver
 
     def _driver(self, keys: ModuleSettings) -> str | None:
         """Return the driver of a module, or ``None``; refuse two switches that disagree."""
@@ -196,78 +243,38 @@ class Settings:
 
     def _spelled(self, keys: ModuleSettings, backend: str) -> Entries:
         """Return the entries of a driver below the section of a module, each under the key that it means."""
-        section = (*keys.storage, backend)
         meant = {fold(key): target for key, target in keys.spellings.items()}
-        found = dict(self._below(fold(section)))
-        for path, entry in tuple(found.items()):
+        found: dict[ConfigPath, SettingsEntry] = {}
+        for path, entry in self._below(fold((*keys.storage, backend))):
             target = meant.get(fold((backend, *path)))
-            if target is None:
-                continue
-            del found[path]
-            same = found.setdefault(
-                fold(target[1:]), replace(entry, path=(*keys.storage, *target), given=entry.path)
+            proper = (
+                entry if target is None else replace(entry, path=(*keys.storage, *target), given=entry.path)
             )
-            # Two keys for one thing: which one would win otherwise nobody could tell.
-            if same.text != entry.text:
-                raise _contradiction(same, entry)
+            _refuse_contradiction(found.setdefault(fold(target[1:]) if target else path, proper), proper)
         return found
 
     def _below(self, section: ConfigPath) -> Iterator[tuple[ConfigPath, SettingsEntry]]:
         size = len(section)
         return ((path[size:], entry) for path, entry in self.entries.items() if path[:size] == section)
 
-    def _mirrored(
-        self, section: ConfigPath, storage: ConfigPath
-    ) -> Iterator[tuple[ConfigPath, SettingsEntry]]:
-        """Yield the entries of the section of a role as entries of the storage section of its module."""
-        for path, entry in self._below(section):
-            proper = (*storage, *entry.path[len(section) :])
-            yield fold((*storage, *path)), replace(entry, path=proper, given=entry.path)
 
-
-def _named(given: object, what: str) -> Mapping[str, object]:
-    """Return what a host gave by name, which no type checker may have seen.
-
-    Raises:
-        ConfigurationError: it is no mapping, or not by texts.
-    """
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(
-            mask_secret_url(f"The {what} should be a mapping, not {type(given).__name__}.")
-        )
-    found = cast("Mapping[object, object]", given)
-    for name in found:
-        if not isinstance(name, str):
-            raise ConfigurationError(
-                mask_secret_url(f"The {what} have the key {name!r:.60}; keys must be text.")
-            )
-    return cast("Mapping[str, object]", given)
-
-
-def _given_options(module: str, keys: ModuleSettings, given: Mapping[str, object]) -> Iterator[SettingsEntry]:
+def _given_options(given: object) -> Iterator[SettingsEntry]:
     """Yield the entries of options that are given from Python."""
-    for name, value in given.items():
-        path = keys.option_paths.get(name)
-        if path is None:
-            known, near = ", ".join(keys.option_paths), did_you_mean(name, keys.option_paths)
-            raise ConfigurationError(
-                f"The module {module!r} has no option {mask_secret_url(name)!r}.{near} "
-                f"It has {known or 'none'}."
-            )
-        if not keys.is_section(name):
-            yield SettingsEntry(path, value, OPTIONS)
-        elif isinstance(value, Mapping):
-            for key, inner in cast("Mapping[object, object]", value).items():
-                yield SettingsEntry((*path, str(key)), inner, OPTIONS)
-        else:
-            raise ConfigurationError(
-                f"The option {name!r} of {module!r} takes texts by their names, not {type(value).__name__}."
-            )
+    for module, options in items_of(given, "options"):
+        paths = module_keys(module).option_paths
+        for name, value in items_of(options, f"options of {module!r}"):
+            if name not in paths:
+                raise ConfigurationError(
+                    f"The module {module!r} has no option {mask_secret_url(name)!r}."
+                    f"{did_you_mean(name, paths)} It has {', '.join(paths) or 'none'}."
+                )
+            yield from walk_below(paths[name], value, OPTIONS)
 
 
-def _concerned(entries: Sequence[SettingsEntry], location: tuple[str, ...]) -> SettingsEntry:
-    """Return the entry that a refusal is about: the named one of a mapping, else the only one."""
-    return next((entry for entry in entries if entry.path[-1] == location[-1]), entries[0])
+def _refuse_contradiction(first: SettingsEntry, second: SettingsEntry) -> None:
+    """Let two keys for one thing say the same only; which one would win otherwise nobody could tell."""
+    if first.text != second.text:
+        raise _contradiction(first, second)
 
 
 def _contradiction(first: SettingsEntry, second: SettingsEntry) -> ConfigurationError:

@@ -66,6 +66,7 @@ SCHEDULES: Final = Entity(
     key_parts=(text("id"),),
     tenancy=Tenancy.required(),
     group="definitions",
+    dated="updatedAt",
     filled=("tenantId", "name", "whenCron", "schemaVersion", "createdBy", "updatedBy"),
     storage=(
         Marker(name="deletedAt", kind=Kind.INSTANT, plain=True),
@@ -92,6 +93,7 @@ TRIGGERS: Final = Entity(
     key_parts=(text("id"),),
     tenancy=Tenancy.required(),
     group="triggers",
+    dated="updatedAt",
     parent=Parent(entity=SCHEDULES, field="scheduleId"),
     indexes=(
         Index(fields=("scheduleId",), name="schedule", unique=True),
@@ -114,6 +116,7 @@ RUNS: Final = Entity(
     key_parts=(text("id"),),
     tenancy=Tenancy.required(),
     group="job_history",
+    dated="createdAt",
     indexes=(
         Index(fields=("tenantId", "-createdAt", "id"), name="tenant_created"),
         Index(fields=("tenantId", "scheduleId", "-createdAt", "id"), name="tenant_schedule_created"),
@@ -146,6 +149,7 @@ EXECUTION_LOGS: Final = Entity(
     key_parts=(text("runId"), int64("sequence")),
     tenancy=Tenancy.required(),
     group="job_history",
+    dated="loggedAt",
     parent=Parent(entity=RUNS, field="runId"),
     indexes=(
         Index(fields=("tenantId", "runId", "sequence"), name="tenant_run"),
@@ -184,6 +188,7 @@ IMPACT_SNAPSHOTS: Final = Entity(
     key_parts=(text("snapshotId"),),
     tenancy=Tenancy.required(),
     group="definitions",
+    dated="generatedAt",
     layout=Layout.PAYLOAD,
     beside=("generatedAt",),
     storage=(
@@ -214,6 +219,7 @@ AUDIT: Final = Entity(
     key_parts=(text("id"),),
     tenancy=Tenancy.required(),
     group="job_history",
+    dated="occurredAt",
     indexes=(
         Index(fields=("tenantId", "-occurredAt", "id"), name="tenant_occurred"),
         Index(fields=("tenantId", "scheduleId", "-occurredAt", "id"), name="tenant_schedule"),
@@ -230,6 +236,7 @@ RUN_SUMMARIES: Final = Entity(
     key_parts=(text("tenantId"), text("scheduleId")),
     tenancy=Tenancy.required(),
     group="metrics",
+    dated="updatedAt",
     versioned=True,
 )
 
@@ -262,6 +269,7 @@ LOCKS: Final = Entity(
     key_parts=(text("tenantId"), text("lockKey")),
     tenancy=Tenancy.required(),
     group="leases",
+    dated="acquiredAt",
     # No retention: a row that is removed would begin again with the first fence.
     indexes=(Index(fields=("expiresAt",), name="expires"),),
     life=LifeInCopy.RELEASED,

@@ -35,6 +35,7 @@ PACK_RUNS: Final = Entity(
     key_parts=(text("runId"),),
     tenancy=Tenancy.optional(),
     group="runs",
+    dated="updatedAt",
     filled=("planHash",),
     indexes=(
         # The customer fixed these two of MongoDB, in this order.
@@ -73,6 +74,7 @@ PACK_RUN_LOGS: Final = Entity(
     key_parts=(text("runId"), int64("sequence")),
     tenancy=Tenancy.through_parent(),
     group="logs",
+    dated="timestamp",
     filled=("eventType",),
     parent=Parent(entity=PACK_RUNS, field="runId"),
     indexes=(
@@ -97,6 +99,7 @@ PACK_ARTIFACTS: Final = Entity(
     key_parts=(text("runId"), text("name")),
     tenancy=Tenancy.through_parent(),
     group="artifacts",
+    dated="capturedAt",
     filled=("type",),
     parent=Parent(entity=PACK_RUNS, field="runId"),
     indexes=(Index(fields=("runId",), name="run", stores=DOCUMENTS),),
@@ -111,6 +114,7 @@ PACK_RUN_APPROVALS: Final = Entity(
     key_parts=(text("runId"), text("approvalId")),
     tenancy=Tenancy.through_parent(),
     group="approvals",
+    dated="requestedAt",
     parent=Parent(entity=PACK_RUNS, field="runId"),
     indexes=(Index(fields=("runId", "status"), name="run_status"),),
     collection_setting="ApprovalsCollection",

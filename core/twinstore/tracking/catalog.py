@@ -33,6 +33,7 @@ SESSIONS: Final = Entity(
     key_parts=(text("session_id"),),
     tenancy=Tenancy.none(),
     group="sessions",
+    dated="updated_at",
     narrow=("docker_slot", "recovery_attempts"),
     generated_id=True,
     indexes=(
@@ -79,6 +80,7 @@ TASKS: Final = Entity(
     key_parts=(text("task_id"),),
     tenancy=Tenancy.none(),
     group="tasks",
+    dated="updated_at",
     generated_id=True,
     indexes=(
         # Fixed.
@@ -121,6 +123,7 @@ MACHINES: Final = Entity(
     key_parts=(text("machine_id"),),
     tenancy=Tenancy.none(),
     group="machines",
+    dated="updated_at",
     narrow=("docker_slots",),
     generated_id=True,
     # No retention: machines persist.

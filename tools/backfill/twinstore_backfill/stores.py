@@ -62,15 +62,16 @@ class StoreSpec:
     backend: str
     entries: dict[tuple[str, ...], SettingsEntry] = field(repr=False)
     read_only: bool = False
+    note: str = ""
 
     @classmethod
     def of(cls, module: str, backend: str, settings: Settings, *, read_only: bool = False) -> Self:
         """Return the specification of a module on a driver."""
-        return cls(module, backend, dict(settings.entries), read_only)
+        return cls(module, backend, dict(settings.entries), read_only, settings.note)
 
     def settings(self) -> Settings:
         """Return the settings it was made from."""
-        return Settings(MappingProxyType(self.entries))
+        return Settings(MappingProxyType(self.entries), self.note)
 
     def open(self) -> AbstractContextManager[Store]:
         """Open the store."""

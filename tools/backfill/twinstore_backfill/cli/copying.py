@@ -29,7 +29,9 @@ from twinstore_backfill.cli.params import (
     ignored_option,
     instant_option,
 )
+from twinstore_backfill.cli.parts import KeyFrom, KeyTo, Since, Until, subset_option
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
@@ -37,11 +39,11 @@ from twinstore_backfill.copy.reporting import REPORT_FILE, CopyResult, failure_d
 from twinstore_backfill.files import json_text, naming, write_whole
 from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.progress import progress_on
 from twinstore_backfill.repair.extra import ExtraRows, delete_extra
 from twinstore_backfill.report.failing import Failure, failures_reported
 from twinstore_backfill.stopping import StopSwitch, stop_on_signals
 from twinstore_backfill.stores import Store, is_migrated
+from twinstore_backfill.subset import described
 
 __all__ = ["copied", "copy", "copy_directory"]
 
@@ -80,6 +82,10 @@ def copy(  # noqa: PLR0917  # the options of a command
     target_config: TargetConfig = None,
     entity: OnlyEntities = None,
     tenant: OnlyTenants = None,
+    key_from: KeyFrom = None,
+    key_to: KeyTo = None,
+    since: Since = None,
+    until: Until = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at the same time.")] = 2,
     max_rate: Annotated[
         float | None, typer.Option("--max-rate", help="Maximum number of documents read per second.")
@@ -107,6 +113,8 @@ def copy(  # noqa: PLR0917  # the options of a command
     extra: DeleteExtra = False,  # noqa: FBT002  # the same
     ignore_unknown: IgnoreUnknown = None,
     finish: OnFinish = None,
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Copy a module from one store to another. Without --execute nothing is written.
@@ -130,9 +138,11 @@ def copy(  # noqa: PLR0917  # the options of a command
             execute=execute,
             out=out,
             ignored=ignored_option(context, ignore_unknown),
+            subset=subset_option(key_from, key_to, since, until),
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-        code = copied(sides, options, output, stop, extra=extra)
+        told = Telling("copy", progress_form, metrics_port)
+        code = copied(sides, options, output, stop, told, extra=extra)
     raise typer.Exit(code)
 
 
@@ -155,13 +165,14 @@ def copied(
     options: CopyOptions,
     output: Format,
     stop: StopSwitch,
+    told: Telling,
     *,
     extra: bool = False,
 ) -> int:
     """Copy, with ``extra`` remove what only the target has, print the report, and return the exit code."""
     removal: ExtraRows | None = None
     kept = options.out or (DEFAULT_OUT if options.execute else None)
-    with naming(kept), sides as (left, right), progress_on() as progress:
+    with naming(kept), sides as (left, right), told.progress() as progress:
         result = run_copy(left, right, options, progress, stop)
         # While the stores are open: it asks them for their identity and version.
         document = report_document(result)
@@ -198,6 +209,8 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     yield table(("entity", *columns), rows)
     yield from left_out_texts(result.left_out)
     totals = result.totals.all()
+    if result.subset is not None:
+        yield f"Only a part was meant: {described(result.subset)}. Nothing is said of other rows."
     if result.stopped:
         yield f"Stopped: {result.stopped}. Resolve them, then run the same command again."
     if result.failed.count:

@@ -11,6 +11,10 @@
     path = "runs.legacy"
     reason = "left by the old importer, nobody reads it"
 
+    [[ignore-field]]                    # the same for a field that is copied and not compared
+    path = "runs.stats.queued"
+    reason = "counted anew by the new service"
+
 What the command line says goes before the file.
 """
 
@@ -28,6 +32,7 @@ from twinstore.errors import ConfigurationError
 __all__ = ["JobFile", "defaults", "read_job_file"]
 
 IGNORED: Final = "ignore-unknown"
+IGNORED_FIELDS: Final = "ignore-field"
 ON_FINISH: Final = "on-finish"
 # They change a store, so they are said where the command is given.
 ONLY_ON_THE_COMMAND_LINE: Final = frozenset({"execute", "delete-extra"})
@@ -43,12 +48,14 @@ class JobFile:
         options: by name of the option, without its dashes, for every command that has it.
         commands: the same for one command each.
         reasons: by path of an ignored property, why it may be lost.
+        field_reasons: by path of a field that is not compared, why that is right.
     """
 
     name: str
     options: Table = field(default_factory=dict[str, Any])
     commands: Mapping[str, Table] = field(default_factory=dict[str, Table])
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def read_job_file(path: Path) -> JobFile:
@@ -63,22 +70,28 @@ def read_job_file(path: Path) -> JobFile:
         raise ConfigurationError(f"The job file {path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"The job file {path} is no TOML: {error}.") from None
-    reasons = dict(_reasons(document.pop(IGNORED, []), str(path)))
+    reasons, field_reasons = (
+        dict(_reasons(document.pop(name, []), name, str(path))) for name in (IGNORED, IGNORED_FIELDS)
+    )
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
     options = {name: value for name, value in document.items() if name not in tables}
     return JobFile(
-        str(path), _plain(options), {name: _plain(table) for name, table in tables.items()}, reasons
+        str(path),
+        _plain(options),
+        {name: _plain(table) for name, table in tables.items()},
+        reasons,
+        field_reasons,
     )
 
 
-def _reasons(found: object, name: str) -> Iterator[tuple[str, str]]:
+def _reasons(found: object, option: str, name: str) -> Iterator[tuple[str, str]]:
     for item in found if isinstance(found, list) else [found]:
         path, reason = (
             (item.get(part) for part in ("path", "reason")) if isinstance(item, dict) else (None, None)
         )
         if not (isinstance(path, str) and isinstance(reason, str) and path and reason.strip()):
             raise ConfigurationError(
-                f"The job file {name}: each [[{IGNORED}]] needs a path, such as runs.legacy, and a reason."
+                f"The job file {name}: each [[{option}]] needs a path, such as runs.legacy, and a reason."
             )
         yield path, reason.strip()
 

@@ -26,9 +26,11 @@ from twinstore_backfill.cli.params import (
     ignored_option,
     instant_option,
 )
+from twinstore_backfill.cli.parts import IgnoreField, ignored_fields_option
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.ignoring import check_ignored, of_entity
+from twinstore_backfill.ignoring_fields import check_ignored_fields
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.repair.named import is_nameable
 from twinstore_backfill.stores import select_entities
@@ -63,6 +65,7 @@ def diff(  # noqa: PLR0917  # the options of a command
     as_of: AsOf = None,
     show_values: ShowValues = False,  # noqa: FBT002  # Typer makes a flag of it  # Typer makes a flag of it
     ignore_unknown: IgnoreUnknown = None,
+    ignore_field: IgnoreField = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare one row as a verification does, and say where it differs. Values are shown on request only."""
@@ -75,7 +78,11 @@ def diff(  # noqa: PLR0917  # the options of a command
         ignored = ignored_option(context, ignore_unknown)
         check_ignored(ignored, left.bulk.entities())
         row = key_option(chosen, key)
-        found = compare_row(left, right, chosen, row, instant, of_entity(ignored, chosen))
+        fields = ignored_fields_option(context, ignore_field)
+        check_ignored_fields(fields, left.bulk.entities())
+        found = compare_row(
+            left, right, chosen, row, instant, of_entity(ignored, chosen), of_entity(fields, chosen)
+        )
     emit(output, _document(found, show_values=show_values), *_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))
 

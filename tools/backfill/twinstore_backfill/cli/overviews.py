@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,12 +28,14 @@ from twinstore_backfill.cli.params import (
     instant_option,
     side_settings,
 )
+from twinstore_backfill.cli.parts import KeyFrom, KeyTo, Since, Until, subset_option
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import plan_document, status_document
 from twinstore_backfill.report.failing import failures_reported
 from twinstore_backfill.report.texts import number_of
 from twinstore_backfill.stores import chosen_module, open_store
+from twinstore_backfill.subset import described
 
 __all__ = ["plan", "status"]
 
@@ -49,6 +52,10 @@ def plan(  # noqa: PLR0917  # the options of a command
     target_config: TargetConfig = None,
     entity: OnlyEntities = None,
     tenant: OnlyTenants = None,
+    key_from: KeyFrom = None,
+    key_to: KeyTo = None,
+    since: Since = None,
+    until: Until = None,
     as_of: AsOf = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 5000,
     ignore_unknown: IgnoreUnknown = None,
@@ -62,6 +69,7 @@ def plan(  # noqa: PLR0917  # the options of a command
         as_of=instant_option(as_of, "--as-of"),
         range_size=range_size,
         ignored=ignored_option(context, ignore_unknown),
+        subset=subset_option(key_from, key_to, since, until),
     )
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with sides as (left, right):
@@ -78,6 +86,8 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
     yield f"to   {document['target']['place']}"
     yield table(("entity", "rows", "tenants", "ranges", "in target"), rows)
     yield from left_out_texts(document["left_out"])
+    if document["subset"] is not None:
+        yield f"Only a part is meant: {described(document['subset'])}."
     yield from (f"Warning: {text}" for text in document["warnings"])
     pending = document["pending_migrations"]
     yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
@@ -124,6 +134,8 @@ def _status_texts(document: Document) -> Iterator[RenderableType]:
     for job in document["jobs"]:
         yield f"{job['id']}: {job['state']}, generation {job['generation']}, started {job['started_at']}"
         yield f"  from {job['settings'].get('source_place') or job['settings'].get('source')}"
+        if (part := job["settings"].get("subset")) is not None:
+            yield f"  a part only: {described(json.loads(part))}"
         yield f"  lease: {_lease(job['lease'])}"
         if job["paused"]:
             yield "  paused: `twinstore backfill resume` lets it go on"

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinstore.config import Settings, load_settings
 from twinstore.errors import ValidationError
-from twinstore.fields import parse_timestamp
-from twinstore_backfill.ignoring import IgnoredPath, ignored_paths
+from twinstore_backfill.cli.invocation import CommonOptions, common
+from twinstore_backfill.cli.suggesting import drivers, entities, modules
 from twinstore_backfill.secrets import REDACTOR
+
+if TYPE_CHECKING:
+    from twinstore.config import Settings
+    from twinstore_backfill.ignoring import IgnoredPath
 
 __all__ = [
     "AsOf",
@@ -47,39 +49,37 @@ class Format(StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True, slots=True)
-class CommonOptions:
-    """The options in front of the command.
-
-    Attributes:
-        reasons: of a job file, by path of an ignored property, why it may be lost.
-    """
-
-    config: Path | None = None
-    debug: bool = False
-    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def settings(self) -> Settings:
-        """Return the settings of the command."""
-        return remembered(load_settings(self.config))
-
-
 OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
 ModuleName = Annotated[
-    str | None, typer.Option("--module", help="Module. Default: the only one that the settings name.")
+    str | None,
+    typer.Option(
+        "--module",
+        help="Module. Default: the only one that the settings name.",
+        autocompletion=modules,
+    ),
 ]
 Backend = Annotated[
-    str | None, typer.Option("--backend", help="Driver instead of the one that the settings name.")
+    str | None,
+    typer.Option(
+        "--backend", help="Driver instead of the one that the settings name.", autocompletion=drivers
+    ),
 ]
-FromBackend = Annotated[str, typer.Option("--from", help="Driver of the source, for example Mongo.")]
-ToBackend = Annotated[str, typer.Option("--to", help="Driver of the target, for example Postgres.")]
+FromBackend = Annotated[
+    str, typer.Option("--from", help="Driver of the source, for example Mongo.", autocompletion=drivers)
+]
+ToBackend = Annotated[
+    str, typer.Option("--to", help="Driver of the target, for example Postgres.", autocompletion=drivers)
+]
 SourceConfig = Annotated[
     Path | None, typer.Option("--source-config", help="Settings file of the source instead of --config.")
 ]
 TargetConfig = Annotated[
     Path | None, typer.Option("--target-config", help="Settings file of the target instead of --config.")
 ]
-OnlyEntities = Annotated[list[str] | None, typer.Option("--entity", help="Only this entity; repeatable.")]
+OnlyEntities = Annotated[
+    list[str] | None,
+    typer.Option("--entity", help="Only this entity; repeatable.", autocompletion=entities),
+]
 OnlyTenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only this tenant; repeatable.")]
 AsOf = Annotated[
     str | None,
@@ -111,18 +111,14 @@ OnFinish = Annotated[
 
 def ignored_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
     """Return the unknown properties to drop: those of the option and those of the job file."""
+    from twinstore_backfill.ignoring import ignored_paths  # noqa: PLC0415  # help needs no models
+
     return ignored_paths(texts or (), common(context).reasons)
-
-
-def common(context: typer.Context) -> CommonOptions:
-    """Return the options in front of the command."""
-    found = context.find_object(CommonOptions)
-    return found or CommonOptions()
 
 
 def side_settings(options: CommonOptions, file: Path | None) -> Settings:
     """Return the settings of one side: its own file, or those of the command."""
-    return remembered(load_settings(file)) if file is not None else options.settings()
+    return options.settings(file)
 
 
 def remembered(settings: Settings) -> Settings:
@@ -140,6 +136,8 @@ def instant_option(text: str | None, name: str) -> datetime | None:
     """
     if text is None:
         return None
+    from twinstore.fields import parse_timestamp  # noqa: PLC0415  # the same
+
     try:
         return parse_timestamp(text)
     except ValueError as error:

@@ -18,8 +18,10 @@ from twinstore_backfill.cli.copying import copied, copy_directory
 from twinstore_backfill.cli.looking import KeyOption, ShowValues, key_option
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
+    AsOf,
     Format,
     FromBackend,
+    IgnoreUnknown,
     ModuleName,
     OnlyEntities,
     OnlyTenants,
@@ -28,9 +30,13 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
+    instant_option,
     side_settings,
 )
+from twinstore_backfill.cli.parts import KeyFrom, KeyTo, Since, Until, subset_option
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.copy.engine import known_job, present_job_id
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import latest_job
@@ -172,24 +178,41 @@ def retry(  # noqa: PLR0917  # the options of a command
     target_config: TargetConfig = None,
     entity: OnlyEntities = None,
     tenant: OnlyTenants = None,
+    key_from: KeyFrom = None,
+    key_to: KeyTo = None,
+    since: Since = None,
+    until: Until = None,
+    as_of: AsOf = None,
+    ignore_unknown: IgnoreUnknown = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Copy the ranges once more that have documents in quarantine, after these were mended at the source.
 
-    Give the same --entity and --tenant as the copy: they are part of the job.
+    Give the options that say what the copy was about, such as --entity and --as-of, as it was given them:
+    they are part of the job.
     """
     # The report of an earlier copy stays where nothing is copied.
     with copy_directory(out if execute else None, execute=execute), stop_on_signals() as stop:
         name = side_module(common(context), module, source_config, target_config)
         options = CopyOptions(
-            entities=entity or (), tenants=tenant or (), execute=True, out=out, retry_quarantine=True
+            entities=entity or (),
+            tenants=tenant or (),
+            as_of=instant_option(as_of, "--as-of"),
+            execute=True,
+            out=out,
+            ignored=ignored_option(context, ignore_unknown),
+            subset=subset_option(key_from, key_to, since, until),
+            retry_quarantine=True,
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-        code = copied(sides, options, output, stop) if execute else _waiting(sides, options, output)
+        told = Telling("quarantine retry", progress_form, metrics_port)
+        code = copied(sides, options, output, stop, told) if execute else _waiting(sides, options, output)
     raise typer.Exit(code)
 
 
@@ -199,6 +222,7 @@ def _waiting(
     """Say how many documents would be tried again; any is pending work."""
     with sides as (left, right):
         entities = select_entities(left.bulk, options.entities)
+        options.subset.check(entities)
         found = known_job(right, present_job_id(left, right, options, entities))
         waiting = sum(1 for _ in quarantined(right.ledger, found, content=False))
     text = f"To be tried again: {waiting:,}. This was a dry run; nothing was written. Add --execute to copy."

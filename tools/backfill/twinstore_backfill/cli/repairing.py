@@ -27,14 +27,16 @@ from twinstore_backfill.cli.params import (
     ignored_option,
     instant_option,
 )
+from twinstore_backfill.cli.parts import IgnoreField, ignored_fields_option
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.cli.verifying import conclude, report_texts, switch_of
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.ignoring import check_ignored
+from twinstore_backfill.ignoring_fields import check_ignored_fields
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.progress import progress_on
 from twinstore_backfill.repair.engine import Repair, Repaired
 from twinstore_backfill.repair.named import NamedRows, named_rows, require_same_stores
 from twinstore_backfill.report.model import ParityReport
@@ -68,7 +70,10 @@ def recheck(  # noqa: PLR0917  # the options of a command
     as_of: AsOf = None,
     out: ReportOut = None,
     ignore_unknown: IgnoreUnknown = None,
+    ignore_field: IgnoreField = None,
     finish: OnFinish = None,
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare again only the rows that a verification named. It never proves more than these rows."""
@@ -80,11 +85,13 @@ def recheck(  # noqa: PLR0917  # the options of a command
             as_of=instant_option(as_of, "--as-of"),
             switch=switch_of(common(context).settings(), name),
             ignored=ignored_option(context, ignore_unknown),
+            ignored_fields=ignored_fields_option(context, ignore_field),
         )
+        told = Telling("recheck", progress_form, metrics_port)
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
         with (
             sides as (left, right),
-            progress_on() as progress,
+            told.progress() as progress,
             # Read before the reports of this run take its place.
             named_rows(given, select_entities(left.bulk, ())) as rows,
         ):
@@ -118,7 +125,10 @@ def repair(  # noqa: PLR0917  # the options of a command
     delete_extra: DeleteExtra = False,  # noqa: FBT002  # Typer makes a flag of it
     execute: Execute = False,  # noqa: FBT002  # the same
     ignore_unknown: IgnoreUnknown = None,
+    ignore_field: IgnoreField = None,
     finish: OnFinish = None,
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Copy the rows that a verification named once more, and compare exactly these again.
@@ -133,12 +143,15 @@ def repair(  # noqa: PLR0917  # the options of a command
             as_of=instant_option(as_of, "--as-of"),
             switch=switch_of(common(context).settings(), name),
             ignored=ignored_option(context, ignore_unknown),
+            ignored_fields=ignored_fields_option(context, ignore_field),
         )
+        told = Telling("repair", progress_form, metrics_port)
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-        with sides as (left, right), progress_on() as progress:
+        with sides as (left, right), told.progress() as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
             check_ignored(options.ignored, left.bulk.entities())
+            check_ignored_fields(options.ignored_fields, left.bulk.entities())
             with named_rows(given, select_entities(left.bulk, ())) as rows:
                 require_same_stores(given, left, right)
                 if not execute:

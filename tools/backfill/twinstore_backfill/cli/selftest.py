@@ -28,8 +28,8 @@ from twinstore_backfill.cli.params import (
     side_settings,
 )
 from twinstore_backfill.cli.stores import side_module
+from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.files import json_text, naming, write_whole
-from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.failing import Failure, failures_reported
 from twinstore_backfill.selftest.document import FORMAT, document_of
 from twinstore_backfill.selftest.engine import run_selftest
@@ -72,6 +72,8 @@ def selftest(  # noqa: PLR0917  # the options of a command
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for the report as JSON and Markdown.")
     ] = None,
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Corrupt a copy of a sample in every way there is, and count what the verification finds of it."""
@@ -80,6 +82,7 @@ def selftest(  # noqa: PLR0917  # the options of a command
         name = side_module(common(context), module, source_config, target_config)
         options = SelftestOptions(sample=sample, seed=seed, thorough=thorough, entities=tuple(entities or ()))
         planted_drivers(name, (source, target))
+        told = Telling("selftest", progress_form, metrics_port)
         origin = open_store(name, source, side_settings(common(context), source_config), read_only=True)
         with origin as rows, scratch_settings(scratch) as settings:
             if scratch is not None:
@@ -88,7 +91,7 @@ def selftest(  # noqa: PLR0917  # the options of a command
             with (
                 open_scratch(name, source, settings) as left,
                 open_scratch(name, target, settings) as right,
-                progress_on() as progress,
+                told.progress() as progress,
             ):
                 outcome = run_selftest(rows, left, right, options, progress, stop)
             report = document_of(outcome, options, rows.described(), name)

@@ -14,7 +14,7 @@ from twinstore.releasing import fence_in
 from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.quarantine import SHOWN, LineSink
 from twinstore_backfill.copy.reading import RangeReader, SourceRows
-from twinstore_backfill.copy.reporting import CopyResult, Totals, left_out_counts
+from twinstore_backfill.copy.reporting import CopyResult, Totals, left_out_counts, outcomes_of
 from twinstore_backfill.copy.retention import expiry_test
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import is_migrated
@@ -117,7 +117,7 @@ class DryRun:
         self._source, self._target, self._options = source, target, options
         self._progress, self._stop = progress, stop
         self._limiter = RateLimiter(options.max_rate, stop)
-        self._rows = SourceRows(source.bulk, options.tenants, options.rows_per_batch, options.ignored)
+        self._rows = SourceRows(source.bulk, options)
         self._compared = is_migrated(target)
         self._totals = Totals()
         self._lines = FirstLines()
@@ -146,17 +146,23 @@ class DryRun:
             quarantine=self._lines.bad,
             conflicts=self._lines.conflicts,
             left_out=left_out_counts(self._source, self._target, self._options.entities),
+            subset=self._options.subset.document(entities) if self._options.subset else None,
         )
 
     def _entity(self, entity: Entity, as_of: datetime) -> None:
-        self._progress.start(entity.name, self._rows.count(entity))
-        for within in self._rows.cut(entity, self._options.range_size):
+        ranges: Iterable[KeyRange] = self._rows.cut(entity, self._options.range_size)
+        most = None
+        if self._rows.subset.by_key:
+            ranges = tuple(ranges)
+            most = len(ranges) * self._options.range_size
+        self._progress.start(entity.name, self._rows.count(entity, most))
+        for within in ranges:
             self._range(entity, within, as_of)
         self._progress.finish(entity.name)
 
     def _range(self, entity: Entity, within: KeyRange, as_of: datetime) -> None:
         expired = expiry_test(entity, self._target.options, as_of)
-        reader = RangeReader(entity, expired=expired, lines=self._lines)
+        reader = RangeReader(entity, expired=expired, lines=self._lines, subset=self._rows.subset)
         with ExitStack() as stack:
             view = stack.enter_context(self._source.bulk.view())
             # A target without our schema cannot be asked for rows; then all of them would be written.
@@ -168,4 +174,6 @@ class DryRun:
                 writer.write(reader.wanted(batch))
                 self._progress.advance(entity.name, len(batch))
                 del batch
-        self._totals.add(entity.name, reader.tally(writer.outcome))
+        tally = reader.tally(writer.outcome)
+        self._totals.add(entity.name, tally)
+        self._progress.count(entity.name, outcomes_of(tally))

@@ -9,6 +9,7 @@ holds its fence commits it.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -44,6 +45,7 @@ from twinstore_backfill.copy.reporting import (
     FailedRanges,
     Totals,
     left_out_counts,
+    outcomes_of,
     report_document,
 )
 from twinstore_backfill.copy.retention import expiry_test, instant_of_judgement
@@ -95,6 +97,7 @@ def run_copy(
     # Before the target is prepared: it would be the source that is migrated.
     refuse_same_store(source.bulk, target.bulk)
     check_ignored(options.ignored, source.bulk.entities())
+    options.subset.check(entities)
     state = inspect_source(source)
     as_of = instant_of_judgement(source.bulk, options.as_of)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
@@ -149,7 +152,7 @@ class Copy:
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
         self._patience = Patience(stop, target.bulk.end_abandoned)
-        self._rows = SourceRows(source.bulk, options.tenants, options.rows_per_batch, options.ignored)
+        self._rows = SourceRows(source.bulk, options)
         self._exported = ExportedLines()
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
@@ -282,8 +285,13 @@ class Copy:
 
     def _begin(self, job: CopyJob, entity: Entity) -> None:
         live = self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE)
-        before = sum(sum(item.tally.read.values()) for item in live if item.tally)
-        self._progress.start(entity.name, self._rows.count(entity), before)
+        before = Counter[str]()
+        for item in live:
+            before.update(outcomes_of(item.tally) if item.tally else {})
+        ranges = self._ledger.counts(job.id, entity.name)
+        most = sum(ranges.values()) * self._options.range_size
+        self._progress.start(entity.name, self._rows.count(entity, most), before["read"])
+        self._progress.count(entity.name, before)
 
     def _settle(self, keeper: LeaseKeeper, entity: Entity) -> bool:
         """Write rows whose unique values moved between ranges; tell whether there is more to copy."""
@@ -359,4 +367,5 @@ class Copy:
             conflicts=self._exported.conflicts,
             failed=failed,
             left_out=left_out_counts(self._source, self._target, self._options.entities),
+            subset=self._options.subset.document(entities) if self._options.subset else None,
         )

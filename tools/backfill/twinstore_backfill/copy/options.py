@@ -12,6 +12,7 @@ from twinstore import jsontext
 from twinstore.bulk import OnConflict
 from twinstore.errors import ValidationError
 from twinstore.scope import tenant_argument
+from twinstore_backfill.subset import EVERYTHING, Subset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,6 +52,7 @@ class CopyOptions:
         execute: write to the target; otherwise nothing is written.
         out: directory of the report, of the quarantine and of the conflicts.
         ignored: unknown properties to drop.
+        subset: copy only a part of the rows; part of the job, so that no other copy takes it for its own.
         retry_quarantine: only copy the ranges of the present job once more that have quarantined documents.
     """
 
@@ -68,6 +70,7 @@ class CopyOptions:
     execute: bool = False
     out: Path | None = None
     ignored: tuple[IgnoredPath, ...] = ()
+    subset: Subset = EVERYTHING
     retry_quarantine: bool = False
 
     def __post_init__(self) -> None:
@@ -136,6 +139,8 @@ def _settings(
     }
     if options.ignored:
         settings["ignore_unknown"] = jsontext.dumps([item.text for item in options.ignored]).decode()
+    if options.subset:
+        settings["subset"] = jsontext.dumps_sorted(options.subset.document(entities)).decode()
     if options.as_of is not None:
         settings["as_of"] = jsontext.format_timestamp(options.as_of)
     return settings

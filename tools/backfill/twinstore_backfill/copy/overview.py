@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -59,6 +60,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
     check_ignored(options.ignored, source.bulk.entities())
+    options.subset.check(entities)
     state = inspect_source(source)
     instant_of_judgement(source.bulk, options.as_of)
     migrated = is_migrated(target)
@@ -73,6 +75,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     return {
         "job": job_id(settings),
         "settings": dict(settings),
+        "subset": options.subset.document(entities) if options.subset else None,
         "source": source.described(),
         "target": target.described(),
         "pending_migrations": [item.name for item in statuses if item.state is MigrationState.PENDING],
@@ -100,19 +103,17 @@ class EntityPlan(TypedDict):
 
 
 def _planned(entity: Entity, source: Store, target: Store | None, options: CopyOptions) -> EntityPlan:
-    rows = SourceRows(source.bulk, options.tenants, options.batch_size, options.ignored)
-    tenants = rows.counts(entity)
-    there = (
-        SourceRows(target.bulk, options.tenants, options.batch_size).count(entity)
-        if target is not None
-        else 0
-    )
+    rows = SourceRows(source.bulk, options)
+    tenants = rows.counted(entity, options.range_size)
+    there = {}
+    if target is not None:
+        there = SourceRows(target.bulk, replace(options, ignored=())).counted(entity, options.range_size)
     return {
         "entity": entity.name,
         "rows": sum(tenants.values()),
         "tenants": tenants,
         "ranges": sum(1 for _ in rows.cut(entity, options.range_size)),
-        "rows_in_target": there,
+        "rows_in_target": sum(there.values()),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from twinstore.releasing import copied, copy_counts
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore_backfill.copy.forgiving import Forgiving
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
+from twinstore_backfill.subset import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort, BulkView, ImportOutcome, KeyRange, Record, Rejected
     from twinstore.catalog import Entity
     from twinstore.keys import Key
+    from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.quarantine import LineSink
-    from twinstore_backfill.ignoring import IgnoredPath
+    from twinstore_backfill.subset import Subset
 
-__all__ = ["REPEATED", "RangeReader", "SourceRows", "no_key"]
+__all__ = ["REPEATED", "RangeReader", "SourceRows", "is_meant", "no_key"]
 
 REPEATED: Final = (
     "another row of the source has the same key, and only the first is copied; remove one of them"
@@ -37,16 +40,15 @@ OTHERS_KEY: Final = (
 
 
 class SourceRows:
-    """The rows of the source that a copy is about: those of the wanted tenants."""
+    """The rows of a store that a copy is about: those of the wanted tenants, or a part of them."""
 
-    def __init__(
-        self, port: BulkPort, tenants: Sequence[str], batch_size: int, ignored: Sequence[IgnoredPath] = ()
-    ) -> None:
-        """Take the source, the tenants (none: all), the rows per batch, and what is dropped of them."""
+    def __init__(self, port: BulkPort, options: CopyOptions) -> None:
+        """Take the store and what is asked."""
         self.port = port
-        self._forgiving = Forgiving(port, ignored)
-        self._tenants = tuple(sorted(set(tenants)))
-        self._batch_size = batch_size
+        self.subset = options.subset
+        self._forgiving = Forgiving(port, options.ignored)
+        self._tenants = tuple(sorted(set(options.tenants)))
+        self._batch_size = options.rows_per_batch
 
     def records(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[list[Record]]:
         """Return the records of a range in batches; with several tenants, one tenant after the other."""
@@ -64,26 +66,47 @@ class SourceRows:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
         # With several tenants the same ranges are read once for each, so they are cut over all rows.
         tenant = self._tenants[0] if len(self._tenants) == 1 else None
-        return self.port.cut(entity, rows, tenant_id=tenant)
+        return self.subset.ranges(entity, self.port.cut(entity, rows, tenant_id=tenant))
 
     def counts(self, entity: Entity) -> dict[str, int]:
-        """Return the number of rows to read, by the label of their owner."""
+        """Return the number of rows to read, by the label of their owner, as if they were all meant."""
         counts = copy_counts(self.port, entity)
         return {
             label: counts[label] for label in sorted(counts) if not self._tenants or label in self._tenants
         }
 
-    def count(self, entity: Entity) -> int:
-        """Return the number of rows to read."""
-        return sum(self.counts(entity).values())
+    def count(self, entity: Entity, most: int | None = None) -> int:
+        """Return about how many rows are to be read: with bounds between keys at most ``most``."""
+        found = sum(self.counts(entity).values())
+        return min(found, most) if most is not None and self.subset.by_key else found
+
+    def counted(self, entity: Entity, rows: int) -> dict[str, int]:
+        """Return the number of rows that are meant, by the label of their owner; a part of them is read."""
+        if not self.subset:
+            return self.counts(entity)
+        found = Counter[str]()
+        with self.port.view() as view:
+            for within in self.cut(entity, rows):
+                for batch in self.records(view, entity, within):
+                    found.update(record.label for record in batch if is_meant(entity, self.subset, record))
+                    del batch
+        return dict(sorted(found.items()))
 
 
 class RangeReader:
     """Judges the records of one range and accounts for each of them."""
 
-    def __init__(self, entity: Entity, *, expired: Callable[[Record], bool] | None, lines: LineSink) -> None:
-        """Take the entity, its retention, and where the lines about single records go."""
+    def __init__(
+        self,
+        entity: Entity,
+        *,
+        expired: Callable[[Record], bool] | None,
+        lines: LineSink,
+        subset: Subset = EVERYTHING,
+    ) -> None:
+        """Take the entity, its retention, where the lines about single records go, and which are meant."""
         self.entity = entity
+        self._subset = subset
         self.read: Counter[str] = Counter()
         # How many rows the target refused because another one has a unique value of theirs.
         self.waiting = 0
@@ -138,11 +161,13 @@ class RangeReader:
             # Nobody was told that it is stored.
             self._torn_tail[label] += 1
             return False
+        # Asked for every record, also an unfit one: it remembers the key for the next.
+        repeated = self._repeated(record)
+        if not is_meant(self.entity, self._subset, record):
+            return False
         self.read[label] += 1
         if record.text_timestamp:
             self._text_timestamp[label] += 1
-        # Asked for every record, also an unfit one: it remembers the key for the next.
-        repeated = self._repeated(record)
         # Before retention: a record that cannot be read has no instant to judge by.
         if reason := self._unfit(record) or repeated:
             self._keep_back(record, reason)
@@ -197,6 +222,14 @@ class RangeReader:
                 "driver.",
                 entity=self.entity.name,
             )
+
+
+def is_meant(entity: Entity, subset: Subset, record: Record) -> bool:
+    """Whether a record belongs to a part by its date; one that cannot be read belongs to each."""
+    if not subset.by_time or entity.dated is None or record.model is None:
+        return True
+    instant = entity.value(record.model, record.storage, entity.dated)
+    return not isinstance(instant, datetime) or subset.admits(instant)
 
 
 def not_normal(wire: str) -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "Totals",
     "failure_document",
     "left_out_counts",
+    "outcomes_of",
     "report_document",
 ]
 
@@ -75,6 +76,11 @@ class Totals:
             }
             for entity in entities
         ]
+
+
+def outcomes_of(tally: RangeTally) -> dict[str, int]:
+    """Return what became of the rows of one range, for whoever hears of the progress."""
+    return {"ranges": 1, **{name: sum(getattr(tally, name).values()) for name in COUNTS}}
 
 
 class FailedRanges:
@@ -136,6 +142,8 @@ class CopyResult:
     conflicts: Sequence[Mapping[str, object]] = ()
     failed: FailedRanges = field(default_factory=lambda: FailedRanges({}))
     left_out: Sequence[Mapping[str, object]] = ()
+    # What was meant, where that was a part of the rows.
+    subset: Mapping[str, object] | None = None
 
     @property
     def exit(self) -> Exit:
@@ -182,6 +190,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "target": result.target.described(),
         "warnings": list(result.warnings),
         "as_of": jsontext.format_timestamp(result.as_of),
+        "subset": result.subset,
         "state": result.state,
         "executed": result.executed,
         "complete": result.complete,

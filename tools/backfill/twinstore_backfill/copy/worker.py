@@ -26,6 +26,7 @@ from twinstore.errors import (
 from twinstore.releasing import copy_writer
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reading import RangeReader
+from twinstore_backfill.copy.reporting import outcomes_of
 from twinstore_backfill.stopping import StopRequestedError
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ def _process(context: CopyContext, claim: Claim) -> None:
         # It may have failed before in this run.
         context.failures.pop(claim.number, None)
         context.limits.add(tally, waiting)
+        context.progress.count(claim.entity, outcomes_of(tally))
 
 
 def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
@@ -186,7 +188,9 @@ def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
         context.source.port.view() as view,
         copy_writer(context.target, entity, on_conflict=context.on_conflict, check=check) as writer,
     ):
-        reader = RangeReader(entity, expired=context.expired[entity.name], lines=lines)
+        reader = RangeReader(
+            entity, expired=context.expired[entity.name], lines=lines, subset=context.source.subset
+        )
         for batch in context.source.records(view, entity, claim.within):
             # Before the batch is written: a range whose stop was asked for here is rolled back and costs
             # nothing.

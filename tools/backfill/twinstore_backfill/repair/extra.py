@@ -72,7 +72,11 @@ def delete_extra(  # noqa: PLR0917  # both sides, what is asked, and who is told
         InterruptedRunError: a signal asked for the stop; what was removed stays removed.
     """
     asked = VerifyOptions(
-        entities=options.entities, tenants=options.tenants, as_of=as_of, ignored=options.ignored
+        entities=options.entities,
+        tenants=options.tenants,
+        as_of=as_of,
+        ignored=options.ignored,
+        subset=options.subset,
     )
     entities = select_entities(source.bulk, options.entities)
     with no_rows(entities) as named:

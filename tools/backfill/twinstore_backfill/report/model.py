@@ -32,6 +32,7 @@ __all__ = [
     "Result",
     "SideDigest",
     "SideReport",
+    "SubsetReport",
     "TenantReport",
     "Verdict",
     "parse_report",
@@ -256,11 +257,28 @@ class Equivalence(Frozen):
 
 
 class IgnoredReport(Frozen):
-    """An unknown property that the copy dropped, and why that is right, if somebody said so."""
+    """What was left out on request, and why that is right, if somebody said so.
+
+    ``unknown`` is a property of no model, which the copy dropped; ``field`` one that is copied, not compared.
+    """
 
     entity: str
     path: str
     reason: str | None = None
+    kind: Literal["unknown", "field"] = "unknown"
+
+
+class SubsetReport(Frozen):
+    """The part of the rows that was compared: ``key_from`` and ``since`` are included, the others are not.
+
+    ``dated_by`` names, by entity, the instant that ``since`` and ``until`` ask.
+    """
+
+    key_from: ReportKey | None = None
+    key_to: ReportKey | None = None
+    since: str | None = None
+    until: str | None = None
+    dated_by: dict[str, str] = Field(default_factory=dict)
 
 
 class ParityReport(Frozen):
@@ -276,6 +294,7 @@ class ParityReport(Frozen):
     as_of: str | None
     entities_asked: tuple[str, ...]
     tenants_asked: tuple[str, ...]
+    subset: SubsetReport | None = None
     source: SideReport
     target: SideReport
     switch: str | None

@@ -56,10 +56,7 @@ def next_step(
         case "PARTIAL" if options.only is not None:
             return "This is proved for the rows that differed before; verify again in full."
         case "PARTIAL":
-            return (
-                "This is proved for the chosen entities and tenants only; verify without --entity and "
-                "--tenant."
-            )
+            return f"This is proved for what was asked only; verify without {', '.join(options.narrowing)}."
         case _:
             return _after_proof(options, context)
 
@@ -71,7 +68,7 @@ def _after_failure(options: VerifyOptions, checks: Sequence[Check]) -> str:
         return "Empty the target, or verify without --start-clean."
     return (
         "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson names "
-        "and, with --delete-extra, removes those that the source does not have. Then verify again in full."
+        "and, with `--delete-extra`, removes those that the source does not have. Then verify again in full."
     )
 
 

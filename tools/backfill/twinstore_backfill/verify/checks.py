@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_LOCKS",
+    "ONLY_ROWS",
     "SMOKE",
     "ListJudgement",
     "content_check",
@@ -46,6 +47,7 @@ NOTHING: Final = (
     "or begin without old data with --start-clean"
 )
 SMOKE: Final = "lock smoke test"
+ONLY_ROWS: Final = "only single rows were compared"
 NO_LOCKS: Final = "the module has no locks"
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
@@ -76,7 +78,7 @@ def _count_problems(entity: EntityReport) -> Iterable[str]:
         source = tenant.stored_source - counts.expired_source - counts.quarantined
         target = tenant.stored_target - counts.expired_target
         if source != target:
-            yield f"{_place(entity, tenant)}: {source} in source, {target} in target"
+            yield f"{_place(entity, tenant)}: {source:,} in source, {target:,} in target"
 
 
 def _place(entity: EntityReport, tenant: TenantReport) -> str:
@@ -97,7 +99,7 @@ def _unseen(entity: EntityReport) -> Iterable[str]:
         for side, (counted, read) in seen.items():
             if counted != read:
                 yield (
-                    f"{_place(entity, tenant)}: {counted} rows counted but {read} read in {side}; "
+                    f"{_place(entity, tenant)}: {counted:,} rows counted but {read:,} read in {side}; "
                     "was it written to meanwhile?"
                 )
 
@@ -106,20 +108,21 @@ def content_check(entities: Sequence[EntityReport]) -> Check:
     """C2: the same documents with the same content."""
     kinds = ("missing", "extra", "different", "stale")
     problems = [
-        f"{entity.entity}: {getattr(entity.counts, kind)} {kind}"
+        f"{entity.entity}: {getattr(entity.counts, kind):,} {kind}"
         for entity in entities
         for kind in kinds
         if getattr(entity.counts, kind)
     ]
     unproved = [
-        f"{entity.entity}: {entity.counts.unproved} are equal only after normalising what keys, filters or "
+        f"{entity.entity}: {entity.counts.unproved:,} are equal only after normalising what keys, filters or "
         f"orders look at, such as {entity.unproved.shown[0].paths[0]} of {key_text(entity.unproved.shown[0])}"
         for entity in entities
         if entity.counts.unproved
     ]
     equal = sum(entity.counts.equal for entity in entities)
+    compared = equal + sum(entity.counts.named for entity in entities)
     result: Result = "fail" if problems else "inconclusive" if unproved else "pass"
-    summary = f"{number_of(equal, 'document')} equal"
+    summary = f"{number_of(compared, 'document')} compared, {equal:,} equal"
     return listed_check("C2", "content", result, summary, problems + unproved)
 
 
@@ -128,13 +131,14 @@ def key_text(row: Differing) -> str:
     return json.dumps(row.key, ensure_ascii=True)
 
 
-def mode_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
+def mode_check(entities: Sequence[EntityReport], *, sampled: bool, part: bool = False) -> Check:
     """C3: everything was compared, or what a sample can say."""
     # A wrong name of a database on both sides looks the same.
     if not any(entity.counts.equal + entity.counts.named for entity in entities):
         return listed_check("C3", "mode", "inconclusive", "no document was compared", [NOTHING])
     if not sampled:
-        return listed_check("C3", "mode", "pass", "every document was compared", [])
+        which = "every document that was asked for" if part else "every document"
+        return listed_check("C3", "mode", "pass", f"{which} was compared", [])
     bounds = [_bound(entity) for entity in entities if entity.counts.equal]
     return listed_check(
         "C3", "mode", "inconclusive", "a sample was compared; it never proves equality", bounds
@@ -148,7 +152,7 @@ def recheck_mode(rows: int, keyless: int) -> Check:
     return listed_check("C3", "mode", result, f"{rows:,} rows that differed were compared again", unseen)
 
 
-def skipped(identifier: str, title: str, why: str = "only single rows were compared") -> Check:
+def skipped(identifier: str, title: str, why: str = ONLY_ROWS) -> Check:
     """Return a check that was left out on purpose."""
     return Check(id=identifier, title=title, result="skipped", summary=why)
 
@@ -254,18 +258,18 @@ def smoke_check(target: Store) -> Check:
 def decode_check(entities: Sequence[EntityReport]) -> Check:
     """C7: every document can be read; what never reached the target leaves the proof open."""
     bad = [
-        f"{item.entity}: {item.undecodable.count} undecodable on both sides"
+        f"{item.entity}: {item.undecodable.count:,} undecodable on both sides"
         for item in entities
         if item.undecodable.count
     ]
     bad += [
-        f"{item.entity}: {field.documents} cannot be decoded in target (counted as {field.kind})"
+        f"{item.entity}: {field.documents:,} cannot be decoded in target (counted as {field.kind})"
         for item in entities
         for field in item.fields
         if field.path == UNREADABLE_TARGET
     ]
     kept = [
-        f"{item.entity}: {item.quarantined.count} in source cannot be copied and are not in target"
+        f"{item.entity}: {item.quarantined.count:,} in source cannot be copied and are not in target"
         for item in entities
         if item.quarantined.count
     ]

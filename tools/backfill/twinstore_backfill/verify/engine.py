@@ -13,7 +13,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
 from twinstore.releasing import copy_counts
@@ -23,14 +23,13 @@ from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.ignoring import check_ignored
+from twinstore_backfill.ignoring_fields import check_ignored_fields
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.provenance import tool_identity
 from twinstore_backfill.report.model import (
     EXITS,
-    ApprovalReport,
     Check,
     Envelope,
-    IgnoredReport,
     LeftOut,
     ParityReport,
     SideReport,
@@ -40,16 +39,26 @@ from twinstore_backfill.source import inspect_source, own_ages
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight, require_tenants, select_entities
 from twinstore_backfill.verify.advice import already_switched, direction_warnings, next_step
+from twinstore_backfill.verify.asked import (
+    A_PART,
+    approval,
+    grouped,
+    ignored_reports,
+    lists_skipped,
+    mode,
+    reasons,
+    subset_report,
+)
 from twinstore_backfill.verify.benchmark import largest_tenants, measured, speed_check
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
+    ONLY_ROWS,
     SMOKE,
     ListJudgement,
     content_check,
     count_check,
     decode_check,
     list_checks,
-    list_titles,
     mode_check,
     recheck_mode,
     skipped,
@@ -119,13 +128,24 @@ def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
     check_ignored(options.ignored, source.bulk.entities())
+    check_ignored_fields(options.ignored_fields, source.bulk.entities())
+    options.subset.check(entities)
     state = inspect_source(source)
     as_of = instant_of_judgement(source.bulk, options.as_of)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
     ages = OwnAges(state.own_ages, own_ages(target))
     context = VerifyContext(
-        source, target, as_of, options.batch_size, state.absent, ages, source.bulk.now(), options.ignored
+        source,
+        target,
+        as_of,
+        options.batch_size,
+        state.absent,
+        ages,
+        source.bulk.now(),
+        options.ignored,
+        options.ignored_fields,
+        options.subset,
     )
     run = Verification(context, options, progress, stop, state.warnings, write)
     try:
@@ -137,7 +157,7 @@ def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
     except StopRequestedError:
         stop.raise_if_interrupted("Nothing was written; run the same command again.")
         raise
-    return run.report(as_of, monotonic() - started)
+    return run.report(entities, as_of, monotonic() - started)
 
 
 class Verification:
@@ -170,7 +190,11 @@ class Verification:
         """Compare the documents and the lists."""
         counted = {entity.name: self._counted(entity) for entity in entities}
         chosen = tenants_for_lists(rows_of_tenants(counted.values()), self._options.seed)
-        findings = {entity.name: EntityFindings(entity, counted[entity.name]) for entity in entities}
+        # What a store counts is all of its rows, and so no number to compare those of a part with.
+        part = bool(self._options.subset)
+        findings = {
+            entity.name: EntityFindings(entity, None if part else counted[entity.name]) for entity in entities
+        }
         rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
         lists = self._collect(findings, self._tasks(entities, counted, chosen.tenants), rows)
         self._measure(counted, chosen.tenants)
@@ -180,11 +204,12 @@ class Verification:
             approved=self._approved(findings),
             chosen=chosen.note,
         )
+        module = self._context.target.module
         self.checks = [
-            count_check(self._entities, sampled=self._sampled),
+            skipped("C1", "counts", A_PART) if part else count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
-            mode_check(self._entities, sampled=self._sampled),
-            *list_checks(lists, self._context.target.module, judgement),
+            mode_check(self._entities, sampled=self._sampled, part=part),
+            *(lists_skipped(module) if part else list_checks(lists, module, judgement)),
             smoke_check(self._context.target),
             decode_check(self._entities),
             schema_check(self._context.target),
@@ -200,7 +225,7 @@ class Verification:
             skipped("C1", "counts"),
             content_check(self._entities),
             recheck_mode(sum(counts.values()), sum(only.keyless.get(name, 0) for name in counts)),
-            *(skipped(name, title) for name, title in list_titles(self._context.target.module)),
+            *lists_skipped(self._context.target.module, ONLY_ROWS),
             skipped("C6", SMOKE),
             decode_check(self._entities),
             skipped("C8", SCHEMA),
@@ -242,9 +267,10 @@ class Verification:
             findings[result.entity].add(result)
             self._largest = max(self._largest, result.largest)
             self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
+            self._progress.count(DOCUMENTS, result.outcomes())
         self._settle(findings)
         self._progress.finish(DOCUMENTS)
-        self._entities = [_grouped(found.report(), self._options.groups) for found in findings.values()]
+        self._entities = [grouped(found.report(), self._options.groups) for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         return lists
 
@@ -266,6 +292,8 @@ class Verification:
         tenants: Sequence[str],
     ) -> Iterator[AnyTask | None]:
         yield from self._range_tasks(entities, counted)
+        if self._options.subset:
+            return
         # The lists need to know how large the documents are.
         yield None
         # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
@@ -298,14 +326,15 @@ class Verification:
                     yield RangeTask(entity.name, tenant, within, rates, options.seed)
 
     def _cut(self, entity: Entity, tenant: str | None) -> Iterator[KeyRange]:
-        """Cut the source; its last range is unbounded, so that rows of the target beyond it are seen."""
-        return self._context.source.bulk.cut(entity, self._options.range_size, tenant_id=tenant)
+        """Cut the source; its last range ends where the question does: rows of the target are seen."""
+        found = self._context.source.bulk.cut(entity, self._options.range_size, tenant_id=tenant)
+        return self._options.subset.ranges(entity, found)
 
     def _page(self) -> int:
         """Return the rows per page: fewer where documents are large, so that memory stays bounded."""
         return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(self._largest, 1)))
 
-    def report(self, as_of: datetime, seconds: float) -> ParityReport:
+    def report(self, entities: Sequence[Entity], as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""
         options = self._options
         verdict = self._verdict()
@@ -323,12 +352,13 @@ class Verification:
             ),
             tool=Tool(**tool_identity()),
             module=self._context.target.module,
-            mode=_mode(options),
+            mode=mode(options),
             seed=options.seed if self._sampled else None,
             sample_size=options.sample_size if self._sampled else None,
             as_of=jsontext.format_timestamp(options.as_of) if options.as_of else None,
             entities_asked=tuple(options.entities),
             tenants_asked=tuple(sorted(set(options.tenants))),
+            subset=subset_report(options, entities),
             source=self._source_side(),
             target=SideReport(**self._context.target.described()),
             switch=options.switch,
@@ -336,15 +366,12 @@ class Verification:
             exit_code=int(code),
             cutover_ready=ready,
             cutover_ready_required=options.require_ready,
-            reasons=self._reasons(),
+            reasons=reasons(self.checks),
             warnings=self._warnings,
-            ignored=tuple(
-                IgnoredReport(entity=item.entity, path=".".join(item.path), reason=item.reason)
-                for item in options.ignored
-            ),
+            ignored=ignored_reports(options),
             next_step=next_step(verdict, options, self._context, self.checks),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
-            approval=_approval(options),
+            approval=approval(options),
             checks=tuple(self.checks),
             groups=groups(self._entities),
             equivalences=equivalences(self._equivalences),
@@ -353,7 +380,6 @@ class Verification:
         )
 
     def _source_side(self) -> SideReport:
-        """Return what the report says of the source."""
         return SideReport(**self._context.source.described())
 
     def _left_out(self) -> tuple[LeftOut, ...]:
@@ -371,28 +397,3 @@ class Verification:
         if self._options.approval:
             return "START-CLEAN (approved)"
         return "PARTIAL" if self._options.narrowed else "PASS"
-
-    def _reasons(self) -> tuple[str, ...]:
-        return tuple(
-            f"{check.id} {check.title}: {check.findings[0] if check.findings else check.summary}"
-            f"{f' (and {check.count - 1} more)' if check.count > 1 else ''}"
-            for check in self.checks
-            if check.result in {"fail", "inconclusive"}
-        )
-
-
-def _grouped(report: EntityReport, groups: Mapping[str, str]) -> EntityReport:
-    """Return the report of an entity with the group that the user names."""
-    group = groups.get(report.entity)
-    return report if group is None else report.model_copy(update={"group": group})
-
-
-def _mode(options: VerifyOptions) -> Literal["full", "sample", "recheck", "start-clean"]:
-    if options.approval:
-        return "start-clean"
-    return "recheck" if options.only is not None else options.mode
-
-
-def _approval(options: VerifyOptions) -> ApprovalReport | None:
-    given = options.approval
-    return ApprovalReport(reason=given.reason, approved_by=given.approved_by) if given else None

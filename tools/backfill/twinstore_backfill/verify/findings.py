@@ -14,9 +14,12 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from twinstore_backfill.verify.digests import document_digest
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from twinstore.bulk import ScanRow
     from twinstore.keys import Key
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "FindingKind",
     "Findings",
     "RowFinding",
+    "compared",
     "field_of",
     "shown_paths",
 ]
@@ -141,3 +145,24 @@ class Findings:
         for name in names:
             if name in self.fields or len(self.fields) < FIELDS:
                 self.fields[name] += count
+
+
+def compared(  # noqa: PLR0917  # both sides, and what was found of them
+    kind: FindingKind,
+    source: ScanRow,
+    wanted: bytes,
+    target: ScanRow,
+    paths: Sequence[str],
+    reason: str | None = None,
+) -> RowFinding:
+    """Return the finding of a row that both sides have."""
+    return RowFinding(
+        kind=kind,
+        key=source.key,
+        tenant=source.label,
+        paths=shown_paths(paths),
+        path_count=len(paths),
+        source_digest=document_digest(wanted),
+        target_digest=document_digest(target.content),
+        reason=reason,
+    )

@@ -56,7 +56,7 @@ def run_start_clean(source: str, target: Store, options: VerifyOptions, stop: St
     run = FreshStart(source, VerifyContext(target, target, as_of, options.batch_size), options, stop)
     run.look()
     stop.raise_if_interrupted("Nothing was written; run the same command again.")
-    return run.report(as_of, monotonic() - started)
+    return run.report((), as_of, monotonic() - started)
 
 
 class FreshStart(Verification):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from twinstore.errors import ValidationError
 from twinstore.fields import INT64_MAX, INT64_MIN
 from twinstore.scope import tenant_argument
+from twinstore_backfill.subset import EVERYTHING, Subset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,6 +62,8 @@ class VerifyOptions:
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.
         ignored: unknown properties that the copy dropped.
+        ignored_fields: known fields that are not compared.
+        subset: compare only a part of the rows.
         only: the rows to compare, ``None`` for all rows: a recheck.
         benchmark: also measure how long the lists take.
         max_ratio: how many times as long as on the source a list may take; ``None`` for any.
@@ -80,6 +83,8 @@ class VerifyOptions:
     approval: Approval | None = None
     switch: str | None = None
     ignored: tuple[IgnoredPath, ...] = ()
+    ignored_fields: tuple[IgnoredPath, ...] = ()
+    subset: Subset = EVERYTHING
     only: RowChoice | None = None
     benchmark: bool = False
     max_ratio: float | None = None
@@ -104,12 +109,34 @@ class VerifyOptions:
                 raise ValidationError(f"--max-ratio should be a number above 0, not {self.max_ratio:g}.")
         if self.approval is not None and self.benchmark:
             raise ValidationError("--benchmark compares two sides; leave it out with --start-clean.")
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        """Refuse a part where only the whole makes sense."""
         if self.approval is not None and (self.narrowed or self.mode != "full"):
             raise ValidationError(
-                "--start-clean looks at the whole target; leave out --entity, --tenant and --mode."
+                f"--start-clean looks at the whole target; leave out {_listed(*self.narrowing, '--mode')}."
+            )
+        if self.subset and self.mode != "full":
+            raise ValidationError(
+                f"--mode sample chooses of all rows; leave it out, or {_listed(*self.subset.options)}."
             )
 
     @property
     def narrowed(self) -> bool:
         """Whether something was left out on purpose."""
-        return bool(self.entities or self.tenants) or self.only is not None
+        return bool(self.narrowing) or self.only is not None
+
+    @property
+    def narrowing(self) -> tuple[str, ...]:
+        """The options that leave something out on purpose."""
+        given = {
+            "--entity": self.entities,
+            "--tenant": self.tenants,
+            "--ignore-field": self.ignored_fields,
+        }
+        return (*(name for name, value in given.items() if value), *self.subset.options)
+
+
+def _listed(*names: str) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

@@ -15,6 +15,9 @@ from twinstore.stored import has_marks
 from twinstore.turns import one_large
 from twinstore_backfill.copy.reading import REPEATED, no_key
 from twinstore_backfill.copy.retention import is_due
+from twinstore_backfill.subset import EVERYTHING, Subset
+from twinstore_backfill.verify.apart import ApartFrom
+from twinstore_backfill.verify.chosen import Chosen
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_digest, document_number
 from twinstore_backfill.verify.equivalences import is_harmless, looked_for
@@ -24,6 +27,7 @@ from twinstore_backfill.verify.findings import (
     FindingKind,
     Findings,
     RowFinding,
+    compared,
     shown_paths,
 )
 from twinstore_backfill.verify.kept import nothing_kept
@@ -74,6 +78,10 @@ class RangeResult:
     findings: Findings = field(default_factory=Findings)
     largest: int = 0
 
+    def outcomes(self) -> Counter[str]:
+        """Return what became of its rows, for whoever hears of the progress."""
+        return sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+
     def merge(self, other: RangeResult) -> None:
         """Add the range that follows."""
         for tenant, result in other.tenants.items():
@@ -91,6 +99,8 @@ class RangeComparison:
         removals: which rows may be removed while they are compared, ``None`` when none is.
         kept_back: returns those of some keys that a copy into the target has in quarantine.
         ignored: unknown properties that a copy of the entity drops.
+        ignored_fields: known ones that are not compared.
+        subset: which rows are meant by their date.
     """
 
     source: BulkPort
@@ -102,6 +112,8 @@ class RangeComparison:
     removals: Removals | None = None
     kept_back: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = nothing_kept
     ignored: tuple[IgnoredPath, ...] = ()
+    ignored_fields: tuple[IgnoredPath, ...] = ()
+    subset: Subset = EVERYTHING
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -147,6 +159,8 @@ class RowComparison:
         self._cutoff = work.cutoff
         self._expecting = Expecting(work.entity, work.ignored)
         self._looked_for = looked_for(work.entity)
+        self._apart = ApartFrom(work.entity, work.ignored_fields, self._expecting)
+        self._chosen = Chosen(work.entity, work.subset, self._expecting)
         self._missing: list[tuple[RowFinding, int]] = []
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
@@ -182,7 +196,9 @@ class RowComparison:
             del source, target
 
     def _pair(self, source: ScanRow | None, target: ScanRow | None) -> None:
-        """Judge a pair; an expired row counts as absent."""
+        """Judge a pair that is meant; an expired row counts as absent."""
+        if not self._chosen(source, target):
+            return
         if source is not None and self.expired(source, "source"):
             source = None
         if target is not None and self.expired(target, "target"):
@@ -196,15 +212,18 @@ class RowComparison:
 
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
-        self._quarantined(row, row.error or no_key(self._work.entity))
+        if self._chosen(row):
+            self._quarantined(row, row.error or no_key(self._work.entity))
 
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
-        self._quarantined(row, row.error or REPEATED)
+        if self._chosen(row):
+            self._quarantined(row, row.error or REPEATED)
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""
-        self._only_target(row)
+        if self._chosen(row):
+            self._only_target(row)
 
     def decodable(self, row: ScanRow) -> bool:
         """Tell whether a copy takes a row."""
@@ -267,6 +286,8 @@ class RowComparison:
         if isinstance(expected, Expected):
             if expected.content == target.content and stands_beside(expected, target):
                 self._equivalent(source, expected)
+            elif (agreed := self._apart.equal(expected, target)) is not None:
+                self._equivalent(source, agreed)
             else:
                 self._different(source, target, expected)
         elif source.content == target.content:
@@ -287,7 +308,7 @@ class RowComparison:
         """Count a row of the target under the key of a source row that no copy takes."""
         self._digested(source, source.content, target)
         paths = self._paths(source.content, target)
-        self._name(_compared(FindingKind.STALE, source, source.content, target, paths, refused.reason))
+        self._name(compared(FindingKind.STALE, source, source.content, target, paths, refused.reason))
 
     def _equivalent(self, source: ScanRow, expected: Expected) -> None:
         """Count a row that is right on the target and stored in another form in the source."""
@@ -318,11 +339,12 @@ class RowComparison:
         self._digested(source, expected.content, target)
         paths = self._paths(expected.content, target)
         paths += [f"beside.{name}" for name in misplaced(expected, target)]
-        self._name(_compared(FindingKind.DIFFERENT, source, expected.content, target, paths))
+        self._name(compared(FindingKind.DIFFERENT, source, expected.content, target, paths))
 
     def _paths(self, wanted: bytes, target: ScanRow) -> list[str]:
         """Return where a row of the target is not as wanted."""
-        paths = differing_paths(jsontext.loads(wanted), jsontext.loads(target.content))
+        sides = (self._apart.compared(content) for content in (wanted, target.content))
+        paths = differing_paths(*map(jsontext.loads, sides))
         if not has_marks(target.content) and not self._expecting.accepts(target.content):
             paths.insert(0, UNREADABLE_TARGET)
         return paths
@@ -369,24 +391,3 @@ class RowComparison:
     def _name(self, finding: RowFinding) -> None:
         self.result.tenants[finding.tenant].counts[finding.kind.value] += 1
         self.result.findings.add(self._work.entity.name, finding)
-
-
-def _compared(  # noqa: PLR0917  # both sides, and what was found of them
-    kind: FindingKind,
-    source: ScanRow,
-    wanted: bytes,
-    target: ScanRow,
-    paths: Sequence[str],
-    reason: str | None = None,
-) -> RowFinding:
-    """Return the finding of a row that both sides have."""
-    return RowFinding(
-        kind=kind,
-        key=source.key,
-        tenant=source.label,
-        paths=shown_paths(paths),
-        path_count=len(paths),
-        source_digest=document_digest(wanted),
-        target_digest=document_digest(target.content),
-        reason=reason,
-    )

@@ -11,6 +11,7 @@ from twinstore import jsontext
 from twinstore.errors import ValidationError
 from twinstore.tenancy import shown
 from twinstore_backfill.copy.retention import cutoff
+from twinstore_backfill.verify.apart import ApartFrom
 from twinstore_backfill.verify.differences import MISSING, differences
 from twinstore_backfill.verify.expected import Expected, Expecting, misplaced
 from twinstore_backfill.verify.ranges import RangeComparison, compare_keys
@@ -66,8 +67,9 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     key: Key,
     as_of: datetime,
     ignored: tuple[IgnoredPath, ...] = (),
+    ignored_fields: tuple[IgnoredPath, ...] = (),
 ) -> RowComparison:
-    """Compare one row, without the unknown properties that a copy drops.
+    """Compare one row, without the unknown properties that a copy drops and the fields that are ignored.
 
     Raises:
         ValidationError: neither side has it.
@@ -78,7 +80,9 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
         raise ValidationError(f"Neither side has a row of {entity.name} with the key {text!r}.")
     limit = cutoff(entity, target.options, as_of)
     # By the code of a verification, so that the two never tell different things.
-    work = RangeComparison(source.bulk, target.bulk, entity, None, limit, ignored=ignored)
+    work = RangeComparison(
+        source.bulk, target.bulk, entity, None, limit, ignored=ignored, ignored_fields=ignored_fields
+    )
     judged = compare_keys(work, [key])
     expecting = Expecting(entity, ignored)
     expected = None
@@ -86,8 +90,11 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
         expected = expecting.of(left) if right is None else expecting.beside_target(left, right)
     wanted = expected.content if isinstance(expected, Expected) else None if left is None else left.content
     places: list[Place] = []
+    apart = ApartFrom(entity, ignored_fields, expecting)
+    if isinstance(expected, Expected) and right is not None and wanted != right.content:
+        expected = apart.equal(expected, right) or expected
     if wanted is not None and right is not None:
-        found = differences(jsontext.loads(wanted), jsontext.loads(right.content))
+        found = differences(*(jsontext.loads(apart.compared(content)) for content in (wanted, right.content)))
         places = [Place(item.path, _value(item.source), _value(item.target)) for item in found]
         if isinstance(expected, Expected):
             stored = orjson.loads(right.beside)

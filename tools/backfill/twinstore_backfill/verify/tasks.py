@@ -12,6 +12,7 @@ from twinstore.bulk import Key, KeyRange
 from twinstore.modules import module_spec
 from twinstore_backfill.copy.retention import age_limit, cutoff
 from twinstore_backfill.ignoring import IgnoredPath, of_entity
+from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.kept import KeptBack
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
 from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_keys, compare_range
@@ -50,6 +51,8 @@ class VerifyContext:
         own_ages: the ages at which the servers remove rows by themselves.
         since: when the verification began, by the clock of the source.
         ignored: unknown properties that a copy drops.
+        ignored_fields: known ones that are not compared.
+        subset: which rows are meant.
         time: the time of both servers; each process asks for itself.
     """
 
@@ -61,6 +64,8 @@ class VerifyContext:
     own_ages: OwnAges = field(default_factory=OwnAges)
     since: datetime | None = None
     ignored: tuple[IgnoredPath, ...] = ()
+    ignored_fields: tuple[IgnoredPath, ...] = ()
+    subset: Subset = EVERYTHING
     time: ServerTime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +95,8 @@ class VerifyContext:
             removals=self.removals(entity),
             kept_back=KeptBack(self.source, self.target),
             ignored=of_entity(self.ignored, entity),
+            ignored_fields=of_entity(self.ignored_fields, entity),
+            subset=self.subset,
         )
 
     def removals(self, entity: Entity) -> Removals:

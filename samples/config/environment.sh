@@ -1,0 +1,9 @@
+# For a shell, or an init script: . samples/config/environment.sh
+export Persistence__Scheduler=Postgres
+export TaskRunner__Storage__Mode=mongo
+export TaskRunner__Storage__Mongo__ConnectionString=mongodb://127.0.0.1:27017/taskrunner
+export TaskRunner__Storage__Mongo__Database=taskrunner
+export TaskRunner__Storage__Mongo__RunsCollection=pack_runs
+export TaskRunner__Storage__Mongo__LogsCollection=pack_run_logs
+export TaskRunner__Storage__Mongo__ArtifactsCollection=pack_artifacts
+export TaskRunner__Storage__Mongo__ApprovalsCollection=pack_run_approvals

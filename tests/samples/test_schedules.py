@@ -1,0 +1,146 @@
+"""Verifying on a schedule: the script keeps reports and exit code, and each sample calls it rightly."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.backfill.toolkit import write_config
+from tests.docs.test_console import check_twinstore
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SAMPLES: Final = Path(__file__).parents[2] / "samples" / "operating" / "verify"
+SCRIPT: Final = SAMPLES / "verify-and-keep.sh"
+PLACE: Final = "/opt/twinstore/verify-and-keep.sh"
+NAME: Final = re.compile(r"\d{8}T\d{6}Z")
+FIELD_OF_CRON: Final = re.compile(r"\*(/\d+)?|\d+")
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    """Return a directory with reports of earlier times, and what is none of them."""
+    directory = tmp_path / "reports of mine"
+    for day in (20, 21, 22):
+        (directory / f"202510{day}T023000Z").mkdir(parents=True)
+    (directory / "notes").mkdir()
+    return directory
+
+
+def run(reports: Path, *given: object, keep: str = "2") -> int:
+    """Verify two stores of one process, which are empty, and return the exit code."""
+    files = [
+        write_config(reports.parent / f"{side}.json", {"Persistence": {"Memory": {"Store": side}}})
+        for side in ("source", "target")
+    ]
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "REPORTS": str(reports),
+        "KEEP": keep,
+    }
+    sides = ("--from", "memory", "--to", "memory", "--source-config", files[0], "--target-config", files[1])
+    words = [str(word) for word in ("--module", "scheduler", *sides, *given)]
+    done = subprocess.run([str(SCRIPT), *words], env=environment, capture_output=True, check=False)
+    assert b"Traceback" not in done.stderr
+    return done.returncode
+
+
+def names(reports: Path) -> list[str]:
+    return sorted(path.name for path in reports.iterdir())
+
+
+def test_the_last_reports_are_kept_and_the_exit_code_is_that_of_the_comparison(reports: Path) -> None:
+    # Two empty stores prove nothing.
+    assert run(reports) == Exit.INCONCLUSIVE
+    old, new, latest, notes = names(reports)
+    assert (old, latest, notes) == ("20251022T023000Z", "latest", "notes")
+    assert NAME.fullmatch(new)
+    assert (reports / "latest").resolve() == reports / new
+    assert (reports / "latest" / "parity-report.html").is_file()
+
+
+def test_without_a_report_the_last_one_stays_the_latest(reports: Path) -> None:
+    (reports / "latest").symlink_to("20251022T023000Z")
+    assert run(reports, "--no-such-option", keep="3") == Exit.USAGE
+    assert (reports / "latest").resolve().name == "20251022T023000Z"
+    assert names(reports)[:3] == ["20251020T023000Z", "20251021T023000Z", "20251022T023000Z"]
+
+
+@pytest.mark.parametrize("keep", ["0", "-1", "all", " "])
+def test_a_number_that_would_remove_everything_is_refused(keep: str, reports: Path) -> None:
+    before = names(reports)
+    assert run(reports, keep=keep) == Exit.USAGE
+    assert names(reports) == before
+
+
+def unit(name: str) -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # as systemd has them
+    parser.read(SAMPLES / name, "utf-8")
+    return parser
+
+
+def cron_lines() -> list[str]:
+    lines = (SAMPLES / "crontab").read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#") and not re.match(r"\w+=", line)]
+
+
+def container() -> dict[str, Any]:
+    document = yaml.safe_load((SAMPLES / "cronjob.yaml").read_text("utf-8"))
+    assert (document["apiVersion"], document["kind"]) == ("batch/v1", "CronJob")
+    spec = document["spec"]["jobTemplate"]["spec"]
+    assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == (0, "Never")
+    (found,) = spec["template"]["spec"]["containers"]
+    mounts = {item["name"] for item in found["volumeMounts"]}
+    assert mounts == {item["name"] for item in spec["template"]["spec"]["volumes"]}
+    assert all(isinstance(item["value"], str) for item in found["env"])
+    result: dict[str, Any] = found
+    return result
+
+
+def calls() -> Iterator[list[str]]:
+    """Yield the words of each call of the script in the samples."""
+    for line in cron_lines():
+        yield shlex.split(line)[5:]
+    yield shlex.split(unit("twinstore-verify.service")["Service"]["ExecStart"])
+    found = container()
+    yield [*found["command"], *found["args"]]
+
+
+def test_every_sample_calls_the_script_with_options_that_the_command_has() -> None:
+    found = list(calls())
+    assert len(found) == 3
+    for words in found:
+        script = words.index(PLACE)
+        check_twinstore(["backfill", "verify", "--out", "x", *words[script + 1 :]])
+
+
+def test_the_script_calls_a_command_that_is_there() -> None:
+    (line,) = re.findall(r"^twinstore (.+)$", SCRIPT.read_text("utf-8"), re.MULTILINE)
+    words = shlex.split(line.replace('"$@"', "--from Mongo --to Postgres"))
+    check_twinstore(words)
+
+
+def test_every_schedule_is_one() -> None:
+    (line,) = cron_lines()
+    documents = [yaml.safe_load((SAMPLES / "cronjob.yaml").read_text("utf-8"))]
+    for fields in (line.split()[:5], documents[0]["spec"]["schedule"].split()):
+        assert len(fields) == 5
+        assert all(FIELD_OF_CRON.fullmatch(field) for field in fields)
+    assert documents[0]["spec"]["concurrencyPolicy"] == "Forbid"
+    timer = unit("twinstore-verify.timer")
+    assert re.fullmatch(r"\*-\*-\* \d\d(/\d+)?:\d\d:\d\d", timer["Timer"]["OnCalendar"])
+    assert timer["Install"]["WantedBy"] == "timers.target"
+    assert unit("twinstore-verify.service")["Service"]["Type"] == "oneshot"
