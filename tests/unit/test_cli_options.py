@@ -305,6 +305,20 @@ class TestCompletion:
         assert (done.stdout, done.stderr) == ("status\n", "")
 
 
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_help_breaks_no_name_of_an_option(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in ((), ("backfill", "copy")):
+        shown = invoke(capsys, *words, "--help").out
+        assert "…" not in shown
+        # click goes no lower.
+        assert max(map(len, shown.splitlines())) <= max(columns, 50)
+        assert {"--config", "--log-format"} <= set(shown.split()) or words
+        assert "--max-quarantine" in shown.split() or not words
+
+
 def test_every_command_takes_every_common_option() -> None:
     root: Any = typer.main.get_command(app)
     wanted = {"--config", "--debug", "--quiet", "-q", "--log-level", "--log-format"}

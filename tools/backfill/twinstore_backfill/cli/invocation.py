@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -19,10 +20,11 @@ from twinstore_backfill.messages import LogFormat, Messages, set_messages
 if TYPE_CHECKING:
     from twinstore.config import Settings
 
-__all__ = ["CommonOptions", "Leaf", "common", "everywhere", "options"]
+__all__ = ["CommonOptions", "Leaf", "common", "everywhere", "narrow", "options"]
 
 # Beside --format; the result is what it asks for.
 OUTPUT: Final = "output"
+ROOM_FOR_FRAMES: Final = 60
 
 
 class LogLevel(StrEnum):
@@ -172,6 +174,11 @@ def everywhere(*, shown: bool = False) -> tuple[Any, ...]:
     return tuple(made)
 
 
+def narrow() -> bool:
+    """Tell whether the frames of rich would leave no room for the names of options."""
+    return get_terminal_size().columns < ROOM_FOR_FRAMES
+
+
 class Leaf(TyperCommand):
     """A command that does something."""
 
@@ -179,6 +186,12 @@ class Leaf(TyperCommand):
         """Take them too."""
         super().__init__(*given, **named)
         self.params.extend(everywhere())
+
+    @override
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        if narrow():
+            self.rich_markup_mode = None
+        super().format_help(ctx, formatter)
 
     @override
     def make_context(self, *given: Any, **named: Any) -> Any:
