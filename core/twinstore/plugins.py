@@ -212,7 +212,10 @@ def _missing_extra(registration: Registration, spec: BackendSpec) -> str:
     if not missing:
         return ""
     install = f"pip install '{_requirement(registration, spec.extra)}'"
-    return f"The driver {registration} needs {', '.join(missing)}, which is not installed. Run: {install}"
+    are = "is" if len(missing) == 1 else "are"
+    return (
+        f"The driver {registration} needs {' and '.join(missing)}, which {are} not installed. Run: {install}"
+    )
 
 
 def _importable(name: str) -> bool:
