@@ -21,6 +21,7 @@ from twinstore_backfill.cli import backends as backends_command
 from twinstore_backfill.cli import running
 from twinstore_backfill.cli.app import COMMANDS, app
 from twinstore_backfill.cli.backfill import COMMANDS as OF_BACKFILL
+from twinstore_backfill.cli.examples import EXAMPLES
 from twinstore_backfill.cli.lazily import _command_at
 from twinstore_backfill.cli.version import version_lines
 from twinstore_backfill.messages import Messages, set_messages
@@ -303,6 +304,23 @@ class TestCompletion:
             text=True,
         )
         assert (done.stdout, done.stderr) == ("status\n", "")
+
+
+def leaves(command: Any, *path: str) -> Iterator[str]:  # noqa: ANN401  # of whatever click Typer uses
+    """Yield the commands that do something, by their full names."""
+    inner = getattr(command, "commands", {})
+    for name, item in inner.items():
+        yield from leaves(item, *path, name)
+    if not inner:
+        yield " ".join(path)
+
+
+def test_the_help_of_every_command_shows_how_to_call_it(capsys: pytest.CaptureFixture[str]) -> None:
+    names = list(leaves(typer.main.get_command(app)))
+    assert sorted(EXAMPLES) == sorted(names)
+    shown = invoke(capsys, "backfill", "rate", "--help").out
+    assert "Examples:" in shown
+    assert all(line in shown for line in EXAMPLES["backfill rate"])
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])

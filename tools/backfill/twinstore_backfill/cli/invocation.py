@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 from typing_extensions import override
 
+from twinstore_backfill.cli.examples import EXAMPLES
 from twinstore_backfill.messages import LogFormat, Messages, set_messages
 
 if TYPE_CHECKING:
@@ -191,6 +192,9 @@ class Leaf(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if narrow():
             self.rich_markup_mode = None
+        shown = EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
+        # Each is a paragraph, or it would be run into the one before it.
+        self.epilog = "\n\n".join((f"Example{'s' if len(shown) > 1 else ''}:", *shown)) if shown else None
         super().format_help(ctx, formatter)
 
     @override
