@@ -351,10 +351,14 @@ def test_every_command_takes_every_common_option() -> None:
     check(root)
 
 
-@pytest.mark.parametrize("words", ["--help", "backfill verify --help", "--version", "--show-completion"])
-def test_what_nobody_reads_to_its_end_is_no_failure(words: str) -> None:
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", "backends", "down", "down --format json", "--show-completion"]
+)
+def test_what_nobody_reads_to_its_end_is_no_failure(words: str, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([*PROGRAM, *words.split()], check=False, stdout=writing, stderr=subprocess.PIPE)
+    done = subprocess.run(
+        [*PROGRAM, *words.split()], check=False, stdout=writing, stderr=subprocess.PIPE, cwd=tmp_path
+    )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
