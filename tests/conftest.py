@@ -40,6 +40,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -51,6 +52,7 @@ import pytest
 import twinstore
 from tests import chromium, older_postgres, pgbouncer
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
+from tests.installed import Installed, installed_wheel
 from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
 
@@ -157,13 +159,26 @@ def pytest_configure(config: pytest.Config) -> None:
     workerinput = getattr(config, "workerinput", None)
     if workerinput is not None:
         config.stash[RUN_DIRECTORY] = Path(workerinput["twinstore_run"])
+        use_for_files(config.stash[RUN_DIRECTORY])
         return
     source = choose_source(os.environ)
     stack = ExitStack()
     config.add_cleanup(stack.close)
     config.stash[RUN_DIRECTORY] = stack.enter_context(shared_run())
+    use_for_files(config.stash[RUN_DIRECTORY])
     if source is Source.URLS:
         stack.callback(_drop_leftovers, config.stash[RUN_DIRECTORY])
+
+
+def use_for_files(directory: Path) -> None:
+    """Let the files of tests and of their servers lie in the directory of the run, and go with it.
+
+    It is in memory where there is room. ``PYTEST_DEBUG_TEMPROOT`` names another place for ``tmp_path``, whose
+    files stay.
+    """
+    os.environ["TMPDIR"] = str(directory)
+    # What was looked up before holds no longer.
+    tempfile.tempdir = None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -192,6 +207,13 @@ def long_form(pytestconfig: pytest.Config) -> bool:
 def run_directory(pytestconfig: pytest.Config) -> Path:
     """Return the directory that the workers of this run share."""
     return pytestconfig.stash[RUN_DIRECTORY]
+
+
+@pytest.fixture(scope="session")
+def installed() -> Iterator[Installed]:
+    """Return the built wheel, installed away from the checkout."""
+    with installed_wheel() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from twinstore.paging import Page
     from twinstore.storage import Storage, open_storage
 
+    __version__: str
+
 __all__ = [
     "CanonicalJsonSerializer",
     "Capabilities",
@@ -72,6 +74,7 @@ __all__ = [
     "UnavailableError",
     "UnsupportedCapabilityError",
     "ValidationError",
+    "__version__",
     "load_settings",
     "open_storage",
 ]
@@ -91,6 +94,7 @@ else:
         "Page": "paging",
         "Storage": "storage",
         "open_storage": "storage",
+        "__version__": "released",
     }
     # A list would have to be complete when this package is imported, and so before any plug-in is.
     _fixed = tuple(globals().pop("__all__"))

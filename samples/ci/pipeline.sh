@@ -6,6 +6,8 @@
 #   OUT                directory for the results (default: out)
 #   SUMMARY            file that the pipeline shows as Markdown, if it has one
 #
+# Options that are given to it go to the comparison, such as --entity runs.
+#
 # The exit code is that of the comparison: 0 only when the switch could be turned, 1 when something differs,
 # 3 when the proof has gaps. When the copy does not come to its end, it is that of the copy.
 set -u
@@ -51,7 +53,7 @@ if [ "$code" -ne 0 ] && [ "$code" -ne 3 ]; then
     give_up copy "$code"
 fi
 
-run verify --require-cutover-ready --out "$out/report" > "$out/verify.txt"
+run verify --require-cutover-ready --out "$out/report" "$@" > "$out/verify.txt"
 code=$?
 cat "$out/verify.txt"
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import sys
 from importlib.metadata import version
+from io import StringIO
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import orjson
 import pytest
+from rich.console import Console
 
 from tests.backfill.toolkit import AS_OF, DOCUMENTS_PER_TENANT, fill, invoke, memory_pair, write_config
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.cli.output import table
+from twinstore_backfill.cli.output import emit, table, toned
+from twinstore_backfill.cli.params import Format
 from twinstore_backfill.report.texts import headline
 from twinstore_backfill.report.writing import ReportFormat, render
 from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows
@@ -34,6 +37,10 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
         fill(pair.source.storage, ["acme"])
         pair.copy()
         yield pair
+
+
+def _parts(value: object) -> list[str]:
+    return ["yes"] if value is True else str(value).split()
 
 
 def damage(pair: MemoryPair, *, extra: int = 0) -> None:
@@ -209,9 +216,45 @@ class TestTerminal:
         plant(pair.stores[1], _with(stored_rows(pair.stores[1], AUDIT)["acme-audit-0",], message="told"))
         assert "Equal after normalisation: 1 document (whitespace)." in verify(pair, tmp_path, capsys)
 
-    def test_does_not_break_what_a_row_is_about(self) -> None:
-        (first, *_) = table(("setting", "value"), [("a" * 60, "b" * 60)]).columns
-        assert first.no_wrap
+    @pytest.mark.parametrize("width", [40, 60, 80, 200])
+    @pytest.mark.parametrize(
+        "values", [("b" * 60,), ("b " * 30, "c" * 20), (1234567, True), ("pass", 7, "x" * 9)]
+    )
+    def test_breaks_no_word_however_narrow_it_is(self, width: int, values: tuple[object, ...]) -> None:
+        names = [f"column{number}" for number in range(len(values))]
+        rows = [("a" * 38, *values), ("impact_snapshots", *values)]
+        console = Console(file=StringIO(), width=width, force_terminal=False)
+        console.print(table(("entity", *names), rows))
+        shown = console.file.getvalue()  # type: ignore[attr-defined]  # what it was given
+        assert max(map(len, shown.splitlines())) <= width or width < 60
+        words = shown.replace(",", "").replace(":", "").split()
+        assert {"a" * 38, "impact_snapshots", *names} <= set(words)
+        if width >= 80:
+            assert {part for value in values for part in _parts(value)} <= set(words)
+
+    def test_one_long_word_leaves_a_table_a_table(self) -> None:
+        rows = [("one", "w" * 100), *((name, "as it must be") for name in ("two", "three", "four", "five"))]
+        console = Console(file=StringIO(), width=80)
+        console.print(table(("step", "what"), rows))
+        shown = console.file.getvalue()  # type: ignore[attr-defined]  # the same
+        assert shown.startswith("step   what")
+        assert "".join(shown.split()).count("w") == 102
+
+    def test_is_never_folded_in_a_pipe(self, capsys: pytest.CaptureFixture[str]) -> None:
+        emit(Format.TEXT, {}, "k" * 300, table(("key", "value"), [("a" * 300, "b" * 300)]))
+        assert [len(word) for word in capsys.readouterr().out.split()] == [300, 3, 5, 300, 300]
+
+    def test_has_colours_in_a_pipe_on_request(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        emit(Format.TEXT, {}, toned("PASS", "pass"))
+        assert capsys.readouterr().out == "\x1b[1;32mPASS\x1b[0m\n"
+        monkeypatch.setenv("NO_COLOR", "1")
+        emit(Format.TEXT, {}, toned("PASS", "pass"))
+        assert "32m" not in capsys.readouterr().out
 
 
 def test_a_report_is_printed_as_the_command_printed_it(

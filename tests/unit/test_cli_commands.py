@@ -195,7 +195,7 @@ def test_the_unexpected_is_one_line_with_a_way_to_see_more(
     assert answer.code == Exit.FAILED
     assert answer.err == (
         "error: unexpected RuntimeError: lost postgresql://app:***@db/twin. "
-        "Run it again with `twinstore --debug …` to see where.\n"
+        "Run it again with --debug to see where.\n"
     )
     debugged = invoke(capsys, "--debug", "backends")
     assert "Traceback" in debugged.err

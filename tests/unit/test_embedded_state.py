@@ -10,6 +10,7 @@ import pytest
 import twinstore_embedded
 from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError, TimeoutExceededError, UnavailableError
+from twinstore_backfill.cli import main
 from twinstore_embedded import owners, ports, processes
 from twinstore_embedded.appsettings import write_appsettings
 from twinstore_embedded.mongod import MongoServer
@@ -208,3 +209,30 @@ def test_a_database_name_is_quoted_in_a_url(tmp_path: Path) -> None:
 
 def test_no_repr_shows_a_password_of_postgres(tmp_path: Path) -> None:
     assert "s3cret" not in repr(postgres(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            {"Persistence": {"Postgres": {"PoolMax": 5}, "postgres": {}}},
+            "'Postgres' and 'postgres' below",
+        ),
+        (
+            {"Persistence": {}, "persistence": {}},
+            "'Persistence' and 'persistence'. Settings",
+        ),
+        ({"Persistence": {"Mongo": {"Database": "a", "database": "b"}}}, "below Persistence:Mongo"),
+    ],
+)
+def test_a_key_in_two_spellings_is_refused_before_a_server_starts(
+    content: dict[str, object], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "appsettings.json"
+    path.write_bytes(orjson.dumps(content))
+    assert main(["up", "--data-dir", str(tmp_path)]) == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ConfigurationError, match="remove one of them"):
+        write_appsettings(tmp_path, None, postgres(tmp_path))
+    assert orjson.loads(path.read_bytes()) == content

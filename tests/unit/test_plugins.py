@@ -165,7 +165,7 @@ def test_an_entry_point_to_a_missing_attribute_is_an_import_failure(install: Ins
 def test_a_missing_extra_names_the_pip_line_before_the_factory_is_called(install: Install) -> None:
     install("cask-driver", plugin(requires="('json', 'cask_client', 'cask_client.inner')"))
     error = failure("cask")
-    assert "needs cask_client, cask_client.inner, which is not installed" in error.message
+    assert "needs cask_client and cask_client.inner, which are not installed" in error.message
     assert error.message.endswith("pip install 'cask-driver[client]'")
     info = listed("cask")[0]
     assert (info.state, info.modules) == ("missing extra", ("scheduler", "tracking"))

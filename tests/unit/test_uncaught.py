@@ -10,7 +10,7 @@ import pytest
 
 BEGIN: Final = """
 import logging, threading
-from twinstore_backfill.secrets import log_to_stderr
+from twinstore_backfill.messages import log_to_stderr
 from twinstore_backfill.uncaught import log_uncaught
 log_to_stderr(logging.{level})
 log_uncaught()

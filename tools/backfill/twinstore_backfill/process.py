@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["REPORTS", "begin", "end", "keep_outcome", "signals_to_python"]
+__all__ = ["REPORTS", "Terminated", "begin", "end", "keep_outcome", "signals_to_python", "wants"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STANDARD_STREAMS = 3
-# These start and stop servers and clean up behind them, for which Python raises KeyboardInterrupt.
+# These start and stop servers and clean up behind them, for which an exception is raised.
 CLEANS_UP = frozenset({"demo", "down", "up"})
 # By command the files of --out that say how it ended; those of an earlier run say nothing of this one.
 REPORTS = {
@@ -49,10 +50,18 @@ def begin() -> None:
 
 
 def signals_to_python() -> None:
-    """Let a command that cleans up do so at Ctrl-C; called when every module is imported."""
+    """Let a command that cleans up do so when it is interrupted; called when every module is imported."""
     if CLEANS_UP.intersection(sys.argv[1:]) and signal.getsignal(signal.SIGINT) is _end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM for a command that cleans up, as Ctrl-C is for it."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise Terminated
 
 
 def keep_outcome() -> None:
@@ -80,10 +89,13 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 
     Nothing is raised, because an exception in the middle of an import or of a clean-up shows up anywhere.
     """
-    _remove_reports(sys.argv[1:])
+    given = sys.argv[1:]
+    _remove_reports(given)
     name, code = signal.Signals(number).name, 128 + number
     text, stream = f"error: Interrupted by {name}.\n", 2
-    if _wants_json(sys.argv[1:]):
+    if wants(given, "--log-format", "json"):
+        text = _log_line(f"Interrupted by {name}.", code)
+    if wants(given, "--format", "json"):
         stream = 1
         text = (
             '{\n  "error": {\n    "code": "interrupted",\n'
@@ -93,6 +105,15 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
         # Not print, which refuses to write while it is writing.
         os.write(stream, text.encode())
     os._exit(code)
+
+
+def _log_line(message: str, code: int) -> str:
+    now = time.time()
+    instant = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    return (
+        f'{{"time":"{instant}.{int(now % 1 * 1000):03}Z","level":"error","logger":"twinstore",'
+        f'"message":"{message}","code":"interrupted","exit_code":{code}}}\n'
+    )
 
 
 def _remove_reports(given: list[str]) -> None:
@@ -113,8 +134,9 @@ def _command_of(given: list[str]) -> str:
     return next(iter(after), "")
 
 
-def _wants_json(given: list[str]) -> bool:
-    return "--format=json" in given or ("--format", "json") in list(pairwise(given))
+def wants(given: list[str], option: str, value: str) -> bool:
+    """Tell whether an option has a value, where the options cannot be read, or not yet."""
+    return f"{option}={value}" in given or (option, value) in list(pairwise(given))
 
 
 def _fill_closed_streams() -> None:

@@ -10,10 +10,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 from rich.text import Text
 from typing_extensions import override
+
+from twinstore_backfill.messages import LogFormat, chosen, json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "SilentProgress", "progress_on"]
 
 SECONDS_BETWEEN_LINES: Final = 5.0
+LOGGER: Final = "twinstore.progress"
+# Columns of a terminal: from here on there is room for a bar of its usual length, for any bar and the rate.
+ROOM_FOR_ALL: Final = 100
+ROOM_FOR_A_BAR: Final = 60
 
 
 class Progress(Protocol):
@@ -111,10 +118,23 @@ class LineProgress(Progress):
         rate = (part.done - part.before) / max(monotonic() - part.started, 1e-3)
         more = part.total - part.done
         remaining = f", about {more / rate:.0f} s left" if left and rate and more > 0 else ""
+        text = f"{name}: {part.done:,} of {part.total:,}, {rate:,.0f}/s{remaining}"
+        if chosen().format is LogFormat.JSON:
+            counts = {"part": name, "done": part.done, "total": part.total, "per_second": round(rate)}
+            text = json_line("INFO", LOGGER, text, counts)
         # A log that is full or closed must not end the work.
         with suppress(OSError):
-            self._stream.write(f"{name}: {part.done:,} of {part.total:,}, {rate:,.0f}/s{remaining}\n")
+            self._stream.write(f"{text}\n")
             self._stream.flush()
+
+
+class CountColumn(ProgressColumn):
+    """Documents that are done, of all."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        """Return the count of a part."""
+        return Text(f"{int(task.completed):,}/{int(task.total or 0):,}", style="progress.download")
 
 
 class RateColumn(ProgressColumn):
@@ -159,16 +179,28 @@ class BarProgress(Progress):
 def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
     """Show progress on a stream, stderr by default, in the way it can."""
     shown: TextIO = stream or sys.stderr
+    if chosen().quiet:
+        yield SilentProgress()
+        return
+    console = Console(file=shown)
     # Bars redraw a line, which fills a log with control characters.
-    if not shown.isatty():
+    if not shown.isatty() or console.is_dumb_terminal or chosen().format is LogFormat.JSON:
         yield LineProgress(shown)
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        RateColumn(),
-        TimeRemainingColumn(),
-    )
-    with RichProgress(*columns, console=Console(file=shown)) as progress:
+    with RichProgress(*_columns(console.width), console=console) as progress:
         yield BarProgress(progress)
+
+
+def _columns(width: int) -> Iterator[ProgressColumn]:
+    """Yield what fits beside each other; no name or number is broken, the bar gives way."""
+
+    def whole() -> Column:
+        return Column(no_wrap=True)
+
+    yield TextColumn("{task.description}", table_column=whole())
+    if width >= ROOM_FOR_A_BAR:
+        yield BarColumn(bar_width=40 if width >= ROOM_FOR_ALL else None)
+    yield CountColumn(table_column=whole())
+    if width >= ROOM_FOR_A_BAR:
+        yield RateColumn(table_column=whole())
+    yield TimeRemainingColumn(table_column=whole())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from twinstore.config import Settings
     from twinstore.config.entries import SettingsEntry
 
-__all__ = ["REDACTOR", "RedactingFormatter", "Redactor", "log_to_stderr"]
+__all__ = ["REDACTOR", "RedactingFormatter", "Redactor"]
 
 SHORTEST: Final = 4
 
@@ -58,7 +57,6 @@ def _is_secret(entry: SettingsEntry) -> bool:
 
 
 REDACTOR: Final = Redactor()
-SERVICE_LOG: Final = "twinstore.service"
 
 
 class RedactingFormatter(logging.Formatter):
@@ -68,16 +66,3 @@ class RedactingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the cleaned line or lines."""
         return REDACTOR.clean(super().format(record))
-
-
-def log_to_stderr(level: int) -> None:
-    """Send the log of this process to stderr without any secret; every process of a command calls this."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(RedactingFormatter("%(levelname)s %(name)s: %(message)s"))
-    if level > logging.DEBUG:
-        # Of a service, whose operator reads a log; a command says itself where it ended and why.
-        handler.addFilter(lambda record: record.name != SERVICE_LOG)
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-    # The drivers below us log the commands they send, which hold data.
-    for name in ("pymongo", "psycopg", "psycopg.pool"):
-        logging.getLogger(name).setLevel(logging.ERROR)

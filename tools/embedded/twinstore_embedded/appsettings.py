@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from twinstore_embedded.mongod import MongoServer
     from twinstore_embedded.postgres import PostgresServer
 
-__all__ = ["settings_of", "write_appsettings"]
+__all__ = ["check_appsettings", "settings_of", "write_appsettings"]
 
 FILE = "appsettings.json"
 
@@ -42,9 +42,9 @@ def write_appsettings(
     """Write the connection strings into ``appsettings.json``, mode 0600, and keep every other key in it.
 
     Raises:
-        ConfigurationError: the file holds something else than a JSON object.
+        ConfigurationError: the file holds something else than a JSON object, or a key in two spellings.
     """
-    path = Path(directory).expanduser().resolve() / FILE
+    path = _path(directory)
     settings = _read(path)
     persistence = _section(settings, path)
     sections = settings_of(mongo, postgres)
@@ -61,6 +61,20 @@ def write_appsettings(
     return path
 
 
+def check_appsettings(directory: str | Path) -> None:
+    """Refuse a settings file that could not be written again, before anything is started for it.
+
+    Raises:
+        ConfigurationError: the file holds something else than a JSON object, or a key in two spellings.
+    """
+    path = _path(directory)
+    _section(_read(path), path)
+
+
+def _path(directory: str | Path) -> Path:
+    return Path(directory).expanduser().resolve() / FILE
+
+
 def _read(path: Path) -> dict[str, object]:
     try:
         content = orjson.loads(path.read_bytes())
@@ -68,7 +82,22 @@ def _read(path: Path) -> dict[str, object]:
         return {}
     except orjson.JSONDecodeError as error:
         raise _unreadable(path) from error
+    _refuse_two_spellings(_object(content, path), (), path)
     return _object(content, path)
+
+
+def _refuse_two_spellings(section: Mapping[str, object], above: tuple[str, ...], path: Path) -> None:
+    seen: dict[str, str] = {}
+    for key, value in section.items():
+        other = seen.setdefault(key.casefold(), key)
+        if other != key:
+            below = f" below {':'.join(above)}" if above else ""
+            raise ConfigurationError(
+                f"{path} has both {other!r} and {key!r}{below}. Settings ignore case, so they mean the same: "
+                "remove one of them and try again."
+            )
+        if isinstance(value, dict):
+            _refuse_two_spellings(value, (*above, key), path)
 
 
 def spelled(section: Mapping[str, object], name: str) -> str:

@@ -110,6 +110,8 @@ def _start(
     # Imported late: the drivers belong to an extra, and other commands need none of this.
     from twinstore_embedded import appsettings, lifecycle, mongod, postgres  # noqa: PLC0415
 
+    # First, or servers would run that no settings file names.
+    appsettings.check_appsettings(data_dir)
     match only:
         case ServerChoice.MONGO:
             mongod.start_mongo(data_dir)

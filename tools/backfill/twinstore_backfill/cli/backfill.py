@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.jobfile import defaults, read_job_file
-from twinstore_backfill.cli.lazily import group_of
-from twinstore_backfill.cli.params import common
+from twinstore_backfill.cli.lazily import Place, group_of
 
 __all__ = ["app"]
 
@@ -22,20 +21,62 @@ JobFileOption = Annotated[
 
 OURS: Final = "twinstore_backfill.cli"
 # In the order in which a migration needs them.
-COMMANDS: Final = {
-    "plan": f"{OURS}.overviews:plan",
-    "copy": f"{OURS}.copying:copy",
-    "verify": f"{OURS}.verifying:verify",
-    "diff": f"{OURS}.looking:diff",
-    "recheck": f"{OURS}.repairing:recheck",
-    "repair": f"{OURS}.repairing:repair",
-    "quarantine": f"{OURS}.quarantining:app",
-    "status": f"{OURS}.overviews:status",
-    "report": f"{OURS}.reporting:report",
-    "selftest": f"{OURS}.selftest:selftest",
-    "pause": f"{OURS}.controlling:pause",
-    "resume": f"{OURS}.controlling:resume",
-    "rate": f"{OURS}.controlling:rate",
+COMMANDS: Final[dict[str, Place]] = {
+    "plan": (
+        f"{OURS}.overviews:plan",
+        (
+            "Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes "
+            "nothing."
+        ),
+    ),
+    "copy": (
+        f"{OURS}.copying:copy",
+        "Copy a module from one store to another. Without --execute nothing is written.",
+    ),
+    "verify": (
+        f"{OURS}.verifying:verify",
+        "Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile.",
+    ),
+    "diff": (
+        f"{OURS}.looking:diff",
+        "Compare one row as a verification does, and say where it differs. Values are shown on request only.",
+    ),
+    "recheck": (
+        f"{OURS}.repairing:recheck",
+        "Compare again only the rows that a verification named. It never proves more than these rows.",
+    ),
+    "repair": (
+        f"{OURS}.repairing:repair",
+        "Copy the rows that a verification named once more, and compare exactly these again.",
+    ),
+    "quarantine": (
+        f"{OURS}.quarantining:app",
+        "Look at documents that could not be moved, and try them again.",
+    ),
+    "status": (
+        f"{OURS}.overviews:status",
+        "Show how far the copies into a target are, and who works on them.",
+    ),
+    "report": (
+        f"{OURS}.reporting:report",
+        "Print a parity report in another format.",
+    ),
+    "selftest": (
+        f"{OURS}.selftest:selftest",
+        "Corrupt a copy of a sample in every way there is, and count what the verification finds of it.",
+    ),
+    "pause": (
+        f"{OURS}.controlling:pause",
+        "Let a running copy take no more ranges until it is resumed; the ranges at work are finished.",
+    ),
+    "resume": (
+        f"{OURS}.controlling:resume",
+        "Let a copy that was paused go on.",
+    ),
+    "rate": (
+        f"{OURS}.controlling:rate",
+        "Give a running copy another rate; each of its threads obeys with its next range.",
+    ),
 }
 
 app = typer.Typer(
@@ -52,7 +93,8 @@ def options(context: typer.Context, job_file: JobFileOption = None) -> None:
         return
     job = read_job_file(job_file)
     context.default_map = defaults(job, dict(_parameters(context)), set(_flags(context)))
-    context.obj = replace(common(context), reasons=job.reasons, field_reasons=job.field_reasons)
+    kept = common(context)
+    kept.reasons, kept.field_reasons = job.reasons, job.field_reasons
 
 
 def _parameters(context: typer.Context) -> Iterator[tuple[str, dict[str, str]]]:

@@ -7,13 +7,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
+
+from twinstore_backfill.cli.invocation import Leaf, everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["group_of"]
+__all__ = ["Place", "group_of"]
+
+# Where a command is, ``module:attribute``, a function or an application of Typer; and its line in the help,
+# so that a list of commands imports none. A test compares it with what the command says of itself.
+Place = tuple[str, str]
 
 
 class Commands(MutableMapping[str, Any]):
@@ -22,20 +28,24 @@ class Commands(MutableMapping[str, Any]):
     Values have no type, because versions of Typer bring a click of their own or use the installed one.
     """
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        """Take where each command is: ``module:attribute``, a function or an application of Typer."""
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        """Take the commands by name."""
         self._places = dict(places)
         self._loaded: dict[str, Any] = {}
+
+    def listed(self, name: str) -> TyperCommand | None:
+        """Return what a list of commands shows of one."""
+        return TyperCommand(name, help=self._places[name][1]) if name in self._places else None
 
     @override
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
-            self._loaded[name] = _command_at(self._places[name], name)
+            self._loaded[name] = _command_at(self._places[name][0], name)
         return self._loaded[name]
 
     @override
     def __setitem__(self, name: str, command: Any) -> None:
-        self._places.setdefault(name, "")
+        self._places.setdefault(name, ("", ""))
         self._loaded[name] = command
 
     @override
@@ -52,19 +62,47 @@ class Commands(MutableMapping[str, Any]):
         return len(self._places)
 
 
-def group_of(places: Mapping[str, str]) -> type[TyperGroup]:
-    """Return the class of a group of commands, for ``typer.Typer(cls=...)``."""
+def group_of(places: Mapping[str, Place], *, root: bool = False) -> type[TyperGroup]:
+    """Return the class of a group of commands, for ``typer.Typer(cls=...)``.
+
+    Args:
+        places: its commands.
+        root: whether its help shows the options that every command takes.
+    """
 
     class LazyGroup(TyperGroup):
         """A group that knows the names of its commands and imports the one that is asked for."""
 
         def __init__(self, **given: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives
             super().__init__(**given)
-            self.commands = Commands(places)
+            self._known = Commands(places)
+            self._listing = False
+            self.commands = self._known
+            self.params[:0] = everywhere(shown=root)
 
         @override
         def list_commands(self, ctx: Any) -> list[str]:
             return list(self.commands)
+
+        @override
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            return self._known.listed(cmd_name) if self._listing else super().get_command(ctx, cmd_name)
+
+        @override
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            self._listing = True
+            try:
+                super().format_help(ctx, formatter)
+            finally:
+                self._listing = False
+
+        @override
+        def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+            self._listing = True
+            try:
+                return super().shell_complete(ctx, incomplete)
+            finally:
+                self._listing = False
 
     return LazyGroup
 
@@ -73,10 +111,14 @@ def _command_at(place: str, name: str) -> object:
     """Import a command and return what Typer makes of it."""
     module, _, attribute = place.partition(":")
     found: typer.Typer | Callable[..., object] = getattr(import_module(module), attribute)
-    if isinstance(found, typer.Typer):
-        command = typer.main.get_group(found)
-        command.name = name
-        return command
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(name)(found)
-    return typer.main.get_command(single)
+    if not isinstance(found, typer.Typer):
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        single.command(name, cls=Leaf)(found)
+        return typer.main.get_command(single)
+    for registered in found.registered_commands:
+        registered.cls = Leaf
+    command = typer.main.get_group(found)
+    command.name = name
+    if not isinstance(command.commands, Commands):
+        command.params.extend(everywhere())
+    return command

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 
 from twinstore import jsontext
 from twinstore.errors import ConfigurationError, ValidationError
@@ -20,6 +19,7 @@ from twinstore.reverting import RevertsMigrations
 from twinstore_backfill.cli.output import emit, emit_text, table
 from twinstore_backfill.cli.params import Backend, CommonOptions, Format, ModuleName, OutputFormat, common
 from twinstore_backfill.cli.reversals import consents_table, reversal_document, reversal_lines
+from twinstore_backfill.cli.tables import Rows
 from twinstore_backfill.outcome import Exit, effect_document
 from twinstore_backfill.stores import Store, chosen_module, open_store
 
@@ -259,7 +259,7 @@ def _described(item: MigrationStatus) -> dict[str, object]:
     return {**asdict(item), "applied_at": applied}
 
 
-def _listing(found: list[MigrationStatus]) -> Table:
+def _listing(found: list[MigrationStatus]) -> Rows:
     rows = [
         (
             item.name,

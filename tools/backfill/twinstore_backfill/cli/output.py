@@ -4,44 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager, suppress
-from io import StringIO, TextIOWrapper
-from typing import TYPE_CHECKING, ClassVar, Final
+from io import StringIO
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from twinstore.errors import TwinstoreError
 from twinstore_backfill.cli.params import Format
-from twinstore_backfill.files import json_text
-from twinstore_backfill.report.texts import number_of, visible
+from twinstore_backfill.cli.streams import OutputError, emit_json, emit_text
+from twinstore_backfill.cli.tables import table, toned, visible_lines
+from twinstore_backfill.messages import warn
+from twinstore_backfill.report.texts import number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import Any
 
     from rich.console import RenderableType
 
-__all__ = ["OutputError", "emit", "emit_json", "emit_text", "left_out_texts", "say", "table", "toned"]
+__all__ = ["OutputError", "emit", "emit_json", "emit_text", "left_out_texts", "table", "toned"]
 
 # Into a file or a pipe rich would assume 80 columns and fold keys, which nobody could search for then.
-WIDE = 200
-TONES: Final[Mapping[str, str]] = {
-    "pass": "bold green",
-    "start-clean": "bold green",
-    "fail": "bold red",
-    "inconclusive": "bold yellow",
-    "partial": "bold yellow",
-    "skipped": "dim",
-}
-
-
-class OutputError(TwinstoreError):
-    """The result could not be written to stdout, and stands nowhere else."""
-
-    code: ClassVar[str] = "output_failed"
+UNBROKEN = 100_000
 
 
 def emit(output: Format, document: object, *texts: RenderableType, kept: Path | None = None) -> None:
@@ -66,7 +50,7 @@ def emit(output: Format, document: object, *texts: RenderableType, kept: Path | 
     except OutputError as error:
         if kept is None:
             raise
-        say(f"warning: {error.message} It stands in {kept}.\n")
+        warn(f"{error.message} It stands in {kept}.")
 
 
 def _rendered(texts: Iterable[RenderableType]) -> str:
@@ -74,98 +58,21 @@ def _rendered(texts: Iterable[RenderableType]) -> str:
     rendered, terminal = StringIO(), sys.stdout.isatty()
     console = Console(
         file=rendered,
-        force_terminal=terminal,
-        width=None if terminal else WIDE,
+        force_terminal=terminal or bool(os.environ.get("FORCE_COLOR")),
+        width=None if terminal else UNBROKEN,
         highlight=False,
         markup=False,
         emoji=False,  # the key "a:b:c" is not to be shown with a picture
     )
     for text in texts:
-        console.print(visible_lines(text) if isinstance(text, str) else text)
+        shown = visible_lines(text) if isinstance(text, str) else text
+        console.print(shown, soft_wrap=isinstance(shown, str) and _has_long_word(shown, console.width))
     return rendered.getvalue()
 
 
-def visible_lines(text: str) -> str:
-    """Return text whose keys and names cannot steer the terminal; its own line ends stay."""
-    return "\n".join(map(visible, text.split("\n")))
-
-
-def emit_json(document: object) -> None:
-    """Print JSON, which is UTF-8 whatever a terminal shows.
-
-    Raises:
-        OutputError: stdout cannot be written to.
-    """
-    content = json_text(document)
-    with _writing():
-        if not isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.write(content.decode())
-            return
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
-
-
-def emit_text(text: str) -> None:
-    """Print ready text.
-
-    Raises:
-        OutputError: stdout cannot be written to.
-    """
-    with _writing():
-        sys.stdout.write(text)
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    """Write to stdout now, so that a failure shows here and not when the process ends."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read it wants no more.
-        _discard()
-    except OSError as error:
-        _discard()
-        raise OutputError(f"The result could not be written to stdout: {error.strerror}.") from error
-
-
-def _discard() -> None:
-    """Send what is left of stdout to nowhere, or Python would fail to write it at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-
-
-def say(text: str) -> None:
-    """Write to stderr if anybody listens there."""
-    with suppress(OSError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
-    """Return a table; numbers are right-aligned and grouped by thousands."""
-    shown = [list(row) for row in rows]
-    made = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
-    for index, column in enumerate(columns):
-        numeric = bool(shown) and all(isinstance(row[index], int) for row in shown)
-        # What a row is about stays in one piece; on a narrow terminal the other columns give way.
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
-    for row in shown:
-        made.add_row(*map(_cell, columns, row))
-    return made
-
-
-def _cell(column: str, value: object) -> str | Text:
-    if isinstance(value, int):
-        return f"{value:,}"
-    text = visible(str(value))
-    return toned(text, text) if column == "result" else text
-
-
-def toned(text: str, result: str) -> Text:
-    """Return text in the colour of a result or verdict; where there are no colours it is plain."""
-    return Text(visible_lines(text), style=TONES.get(result.casefold().split(" ")[0], ""))
+def _has_long_word(text: str, width: int) -> bool:
+    """Tell whether a key or a path is wider than the terminal, which breaks it so that it copies whole."""
+    return any(len(word) > width for word in text.split())
 
 
 def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:

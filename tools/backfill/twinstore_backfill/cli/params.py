@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinstore.config import CONFIG_VARIABLE, Settings, load_settings
 from twinstore.errors import ValidationError
-from twinstore.fields import parse_timestamp
-from twinstore_backfill.ignoring import IgnoredPath, ignored_paths
+from twinstore_backfill.cli.invocation import CommonOptions, common
+from twinstore_backfill.cli.suggesting import drivers, entities, modules
 from twinstore_backfill.secrets import REDACTOR
+
+if TYPE_CHECKING:
+    from twinstore.config import Settings
+    from twinstore_backfill.ignoring import IgnoredPath
 
 __all__ = [
     "AsOf",
@@ -39,8 +41,6 @@ __all__ = [
     "side_settings",
 ]
 
-NO_FILE: Final = f"No settings file was named: {CONFIG_VARIABLE} and --config are unset."
-
 
 class Format(StrEnum):
     """How a command prints its result."""
@@ -49,48 +49,37 @@ class Format(StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True, slots=True)
-class CommonOptions:
-    """The options in front of the command.
-
-    Attributes:
-        config: settings file.
-        debug: whether the log and the traceback of a failure are shown.
-        env_file: environment file.
-        secrets_dir: directory of secret files.
-        reasons: of a job file, by path of an ignored property, why it may be lost.
-        field_reasons: of a job file, by path of a field that is not compared, why that is right.
-    """
-
-    config: Path | None = None
-    debug: bool = False
-    env_file: Path | None = None
-    secrets_dir: Path | None = None
-    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
-    field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def settings(self, file: Path | None = None) -> Settings:
-        """Return the settings of the command, or those with another settings file."""
-        found = load_settings(file or self.config, env_file=self.env_file, secrets_dir=self.secrets_dir)
-        return remembered(replace(found, note=NO_FILE) if found.note else found)
-
-
 OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
 ModuleName = Annotated[
-    str | None, typer.Option("--module", help="Module. Default: the only one that the settings name.")
+    str | None,
+    typer.Option(
+        "--module",
+        help="Module. Default: the only one that the settings name.",
+        autocompletion=modules,
+    ),
 ]
 Backend = Annotated[
-    str | None, typer.Option("--backend", help="Driver instead of the one that the settings name.")
+    str | None,
+    typer.Option(
+        "--backend", help="Driver instead of the one that the settings name.", autocompletion=drivers
+    ),
 ]
-FromBackend = Annotated[str, typer.Option("--from", help="Driver of the source, for example Mongo.")]
-ToBackend = Annotated[str, typer.Option("--to", help="Driver of the target, for example Postgres.")]
+FromBackend = Annotated[
+    str, typer.Option("--from", help="Driver of the source, for example Mongo.", autocompletion=drivers)
+]
+ToBackend = Annotated[
+    str, typer.Option("--to", help="Driver of the target, for example Postgres.", autocompletion=drivers)
+]
 SourceConfig = Annotated[
     Path | None, typer.Option("--source-config", help="Settings file of the source instead of --config.")
 ]
 TargetConfig = Annotated[
     Path | None, typer.Option("--target-config", help="Settings file of the target instead of --config.")
 ]
-OnlyEntities = Annotated[list[str] | None, typer.Option("--entity", help="Only this entity; repeatable.")]
+OnlyEntities = Annotated[
+    list[str] | None,
+    typer.Option("--entity", help="Only this entity; repeatable.", autocompletion=entities),
+]
 OnlyTenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only this tenant; repeatable.")]
 AsOf = Annotated[
     str | None,
@@ -122,13 +111,9 @@ OnFinish = Annotated[
 
 def ignored_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
     """Return the unknown properties to drop: those of the option and those of the job file."""
+    from twinstore_backfill.ignoring import ignored_paths  # noqa: PLC0415  # help needs no models
+
     return ignored_paths(texts or (), common(context).reasons)
-
-
-def common(context: typer.Context) -> CommonOptions:
-    """Return the options in front of the command."""
-    found = context.find_object(CommonOptions)
-    return found or CommonOptions()
 
 
 def side_settings(options: CommonOptions, file: Path | None) -> Settings:
@@ -151,6 +136,8 @@ def instant_option(text: str | None, name: str) -> datetime | None:
     """
     if text is None:
         return None
+    from twinstore.fields import parse_timestamp  # noqa: PLC0415  # the same
+
     try:
         return parse_timestamp(text)
     except ValueError as error:

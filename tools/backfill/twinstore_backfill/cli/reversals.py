@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twinstore_backfill.cli.output import table
+from twinstore_backfill.cli.tables import Rows
 from twinstore_backfill.outcome import effect_document
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from twinstore.migrations import Effect
     from twinstore.reverting import Reversal
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["consents_table", "reversal_document", "reversal_lines"]
 
 
-def consents_table(effects: tuple[Effect, ...]) -> Table:
+def consents_table(effects: tuple[Effect, ...]) -> Rows:
     """Return each effect beside the option that agrees to it."""
     return table(("do this", "option"), [(item.text, item.option) for item in effects])
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import sys
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from io import TextIOWrapper
-from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
@@ -18,10 +17,12 @@ from twinstore.errors import TwinstoreError
 from twinstore_backfill import process, stopping
 from twinstore_backfill.allocating import give_memory_back
 from twinstore_backfill.cli.app import app
-from twinstore_backfill.cli.output import OutputError, emit_json, say
+from twinstore_backfill.cli.invocation import CommonOptions
+from twinstore_backfill.cli.streams import OutputError, discard, emit_json
 from twinstore_backfill.finishing import finish
+from twinstore_backfill.messages import LogFormat, Messages, chosen, json_line, say, set_messages, warn
 from twinstore_backfill.outcome import Exit, effect_document, effects_of, exit_code
-from twinstore_backfill.secrets import REDACTOR, log_to_stderr
+from twinstore_backfill.secrets import REDACTOR
 from twinstore_backfill.uncaught import log_uncaught
 
 if TYPE_CHECKING:
@@ -31,43 +32,61 @@ __all__ = ["main", "own_process"]
 
 # Typer brings its own copy of click in some versions and uses the installed one in others.
 USAGE_ERROR: Final = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+PROGRAM: Final = "twinstore"
+# A shell sets it to ask what may stand at the cursor.
+COMPLETION: Final = "_TWINSTORE_COMPLETE"
 FINE: Final = 0
 NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, then what --on-finish asks for, and return the exit code of the former."""
+    if arguments is None and COMPLETION in os.environ:
+        return _complete()
     give_memory_back()
     code = _main(list(sys.argv[1:] if arguments is None else arguments))
     process.keep_outcome()
     problem = finish(code)
     if problem is not None:
-        say(f"warning: {problem}\n")
+        warn(problem)
     return code
 
 
-def _main(given: list[str]) -> int:
-    # Looked for by hand, because the log must be set up before Typer reads the options.
-    log_to_stderr(logging.DEBUG if "--debug" in given else logging.WARNING)
+def _complete() -> int:
+    """Answer a shell in the words of its protocol, which Typer knows."""
     try:
-        # Not standalone: Typer would print its own errors and end the process.
-        code: object = app(args=given, prog_name="twinstore", standalone_mode=False)
+        app(args=[], prog_name=PROGRAM)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FINE
+    except Exception:  # noqa: BLE001  # nothing to offer; a traceback would stand in the user's line
+        return Exit.DIFFERENT
+    return FINE
+
+
+def _main(given: list[str]) -> int:
+    kept = CommonOptions()
+    set_messages(Messages(format=_format_in(given)))
+    failing = Failing(given, kept)
+    command = typer.main.get_command(app)
+    try:
+        # Not by calling the application: Typer would print its own errors and end the process.
+        with command.make_context(PROGRAM, list(given), obj=kept) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
     except TwinstoreError as error:
-        effects = [effect_document(item) for item in effects_of(error)]
-        more = {"effects": effects} if effects else {}
-        _show(given, error.message, error.code, exit_code(error), more)
-        return exit_code(error)
-    except typer.Abort:
-        return _interrupted(given)
-    # SystemExit too: Typer ends the process so when a connection breaks in the middle of a write.
+        return failing.known(error)
+    # A command that stops at a safe point has its own error.
+    except (typer.Abort, KeyboardInterrupt) as error:
+        return failing.interrupted(error)
+    # SystemExit too: libraries end the process so.
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the last line of defence: no traceback
-        return _unexpected(given, error)
-    if code is None:
-        return FINE
-    if code == Exit.INTERRUPTED:
-        # What Typer makes of a KeyboardInterrupt; a command that stops at a safe point has its own error.
-        return _interrupted(given)
-    return code if isinstance(code, int) else Exit.FAILED
+        if isinstance(error, SystemExit | BrokenPipeError) and not kept.complete:
+            # Help, or a script for a shell, that nobody reads to its end; rich ends the process then.
+            discard()
+        else:
+            return failing.unknown(error)
+    return FINE
 
 
 def own_process() -> None:
@@ -81,45 +100,84 @@ def own_process() -> None:
     stopping.at_the_end(process.keep_outcome)
 
 
-def _interrupted(given: list[str]) -> int:
-    _show(given, "Interrupted.", "interrupted", Exit.INTERRUPTED)
-    return Exit.INTERRUPTED
+def _format_in(given: list[str]) -> LogFormat:
+    """Return how the failure is to look of a command whose options cannot be read."""
+    return LogFormat.JSON if process.wants(given, "--log-format", "json") else LogFormat.TEXT
 
 
-def _unexpected(given: list[str], error: BaseException) -> int:
-    if isinstance(error, USAGE_ERROR):
-        return _usage(given, error)
-    hint = "" if "--debug" in given else " Run it again with `twinstore --debug …` to see where."
-    first = (str(error).splitlines() or [""])[0].rstrip(".?! ")
-    _show(given, f"unexpected {type(error).__name__}: {first}.{hint}", "unexpected", Exit.FAILED)
-    return Exit.FAILED
+class Failing:
+    """Makes of each failure one line and an exit code."""
 
+    def __init__(self, given: list[str], kept: CommonOptions) -> None:
+        """Take the words of the command line and what was read of them."""
+        self._given = given
+        self._kept = kept
 
-def _usage(given: list[str], error: BaseException) -> int:
-    if type(error).__name__ == "NoArgsIsHelpError":
-        say(f"{error}\n")
+    def known(self, error: TwinstoreError) -> int:
+        """Show an error that says itself what to do."""
+        effects = [effect_document(item) for item in effects_of(error)]
+        code = exit_code(error)
+        self._show(error.message, error.code, code, {"effects": effects} if effects else {})
+        return code
+
+    def interrupted(self, error: BaseException) -> int:
+        """Show that a signal ended the command."""
+        name, code = "SIGINT", Exit.INTERRUPTED
+        if isinstance(error, process.Terminated):
+            name, code = "SIGTERM", Exit.TERMINATED
+        self._show(f"Interrupted by {name}.", "interrupted", code, trace=False)
+        return code
+
+    def unknown(self, error: BaseException) -> int:
+        """Show what was not meant to happen, and a mistake in the use of a command."""
+        if isinstance(error, USAGE_ERROR):
+            return self._usage(error)
+        hint = "" if self._debug else " Run it again with --debug to see where."
+        first = (str(error).splitlines() or [""])[0].rstrip(".?! ")
+        self._show(f"unexpected {type(error).__name__}: {first}.{hint}", "unexpected", Exit.FAILED)
+        return Exit.FAILED
+
+    def _usage(self, error: BaseException) -> int:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            say(f"{error}\n")
+            return Exit.USAGE
+        text = cast("typer.BadParameter", error).format_message()
+        context = getattr(error, "ctx", None)
+        command = PROGRAM if context is None else context.command_path
+        self._show(f"{text.rstrip('. ')}. See `{command} --help`.", "usage", Exit.USAGE, trace=False)
         return Exit.USAGE
-    text = cast("typer.BadParameter", error).format_message()
-    _show(given, f"{text} See `twinstore --help`.", "usage", Exit.USAGE)
-    return Exit.USAGE
 
+    @property
+    def _debug(self) -> bool:
+        # Of a command whose own options were not reached, because what stands before them is wrong.
+        return self._kept.debug or (not self._kept.complete and "--debug" in self._given)
 
-def _show(
-    given: list[str], message: str, code: str, exit_with: int, more: Mapping[str, object] = NOTHING
-) -> None:
-    """Print a failure: an object on stdout where JSON was asked for, else one line on stderr."""
-    # One line, whatever the text of a server holds, so that logs and scripts can rely on it.
-    line = " ".join(REDACTOR.clean(message).split())
-    if "--debug" in given:
-        say(REDACTOR.clean(traceback.format_exc()))
-    if not _wants_json(given):
-        say(f"error: {line}\n")
-        return
-    problem = {"error": {"code": code, "message": line, "exit_code": int(exit_with), **more}}
-    # The command fails already; that nobody can read why changes no exit code.
-    with suppress(OutputError):
-        emit_json(problem)
+    @property
+    def _json(self) -> bool:
+        return self._kept.json if self._kept.complete else process.wants(self._given, "--format", "json")
 
-
-def _wants_json(given: list[str]) -> bool:
-    return "--format=json" in given or ("--format", "json") in list(pairwise(given))
+    def _show(
+        self,
+        message: str,
+        code: str,
+        exit_with: int,
+        more: Mapping[str, object] = NOTHING,
+        *,
+        trace: bool = True,
+    ) -> None:
+        """Print a failure: an object on stdout where JSON was asked for, else one line on stderr."""
+        # One line, whatever the text of a server holds, so that logs and scripts can rely on it.
+        line = " ".join(REDACTOR.clean(message).split())
+        shown = REDACTOR.clean(traceback.format_exc()) if trace and self._debug else ""
+        if chosen().format is LogFormat.JSON:
+            said = {"code": code, "exit_code": int(exit_with), **({"traceback": shown} if shown else {})}
+            say(json_line("ERROR", PROGRAM, line, said) + "\n")
+        else:
+            say(shown)
+            if not self._json:
+                say(f"error: {line}\n")
+        if self._json:
+            problem = {"error": {"code": code, "message": line, "exit_code": int(exit_with), **more}}
+            # The command fails already; that nobody can read why changes no exit code.
+            with suppress(OutputError):
+                emit_json(problem)

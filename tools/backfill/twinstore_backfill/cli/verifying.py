@@ -44,6 +44,7 @@ from twinstore_backfill.cli.parts import (
     subset_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.suggesting import drivers
 from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.report.listing import lists_of
@@ -82,7 +83,9 @@ RequireReady = Annotated[
 FromOrNone = Annotated[
     str,
     typer.Option(
-        "--from", help="Driver of the source, for example Mongo; with --start-clean also `none`: no source."
+        "--from",
+        help="Driver of the source, for example Mongo; with --start-clean also `none`: no source.",
+        autocompletion=drivers,
     ),
 ]
 StartClean = Annotated[

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.canonical import CanonicalJsonSerializer
@@ -101,8 +102,12 @@ def load_everything(scheduler: SchedulerStorage, runs: int, schedules_per_tenant
     """Store the generated data of all tenants, two tenants at a time."""
     per_schedule = -(-runs // (len(TENANTS) * schedules_per_tenant))
 
+    stopped = Event()
+
     def load(tenant: str) -> None:
         for schedule in schedules_of(tenant, schedules_per_tenant):
+            if stopped.is_set():
+                return
             _load_schedule(scheduler, schedule)
             histories = list(runs_of(schedule, per_schedule))
             for unit in chunks(histories, UNIT_SIZE):
@@ -113,7 +118,12 @@ def load_everything(scheduler: SchedulerStorage, runs: int, schedules_per_tenant
                 pass
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(load, TENANTS))
+        try:
+            list(pool.map(load, TENANTS))
+        except BaseException:
+            # Whoever presses Ctrl-C does not wait for the rest.
+            stopped.set()
+            raise
 
 
 def _summarise(scheduler: SchedulerStorage, histories: list[RunHistory]) -> None:

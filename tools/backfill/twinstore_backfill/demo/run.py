@@ -8,11 +8,9 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-from rich.console import Console
 
 from twinstore.config import load_settings
 from twinstore.scheduler import RunQueryOptions
@@ -23,10 +21,11 @@ from twinstore_backfill.demo.failure import DemoFailedError
 from twinstore_backfill.demo.loading import load_everything, load_samples
 from twinstore_backfill.demo.modules import OTHERS, with_files_below
 from twinstore_backfill.demo.service import missing_libraries, read_over_http, serving, work_over_http
+from twinstore_backfill.demo.telling import Story
 from twinstore_backfill.selftest.markdown import headline
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from twinstore.scheduler.storage import SchedulerStorage
@@ -35,15 +34,18 @@ if TYPE_CHECKING:
 
 __all__ = ["RUNS", "DemoFailedError", "run_demo"]
 
-RUNS: Final = 3_000
+RUNS: Final = 1_500
 SCHEDULES_PER_TENANT: Final = 10
 PAGE_SIZE: Final = 25
 # Rows of each entity that the self-test takes; more would plant the same corruptions in other rows.
-SAMPLE: Final = 20
-# One of each kind: columns, markers, a payload with a derived key, a key in the payload, a fence. All of them
-# would take the demo beyond its minute; `twinstore backfill selftest` does that.
-CORRUPTED: Final = ("schedules", "runs", "impact_snapshots", "graph_job_events", "locks")
+SAMPLE: Final = 5
+# Columns with markers, a payload with a key of its own, and a fence. All of them would take the demo beyond
+# its minute; `twinstore backfill selftest` does that.
+CORRUPTED: Final = ("schedules", "graph_job_events", "locks")
 FORMATS: Final = ("json", "xml", "md", "html")
+INTRODUCTION: Final = """\
+A service writes into MongoDB; its data moves to PostgreSQL, and a proof shows that both hold the same.
+This takes about a minute on two cores. Ctrl-C stops it and whatever it started."""
 
 RunPage = tuple[tuple[str, ...], str | None]
 
@@ -66,20 +68,22 @@ def run_demo(
     """
     from twinstore_embedded import servers, write_appsettings  # noqa: PLC0415  # an extra
 
-    console = Console(highlight=False, soft_wrap=True)
-    remove_earlier_demo(folder)
     started = time.monotonic()
-    with servers(folder / "servers") as running:
-        write_appsettings(folder / "servers", running.mongo, running.postgres)
-        print_step(
-            console,
-            f"Start a MongoDB replica set and a PostgreSQL below {folder}",
-            time.monotonic() - started,
-        )
-        proved = Demo(console, folder, runs, sample, corrupted).run()
-    # After the block, so that the time holds the stop of the servers.
-    print_step(console, "Everything together, with the stop of both servers", time.monotonic() - started)
-    console.print(f"PASS: {proved:,} documents proved equal")
+    remove_earlier_demo(folder)
+    with Story() as story, ExitStack() as stack:
+        story.say(INTRODUCTION)
+        with story.step("start", f"Start a MongoDB replica set and a PostgreSQL below {folder}"):
+            running = stack.enter_context(servers(folder / "servers"))
+            write_appsettings(folder / "servers", running.mongo, running.postgres)
+        try:
+            proved = Demo(story, folder, runs, sample, corrupted).run()
+        except KeyboardInterrupt:
+            story.say(".. Interrupted: stop both servers")
+            raise
+        with story.step("stop", "Stop both servers"):
+            stack.close()
+    took = time.monotonic() - started
+    story.console.print(f"PASS: {proved:,} documents proved equal, in {took:.1f} s", style="bold green")
     return proved
 
 
@@ -107,11 +111,9 @@ SCHEDULER: Final = Way("scheduler", "Mongo", "Postgres")
 class Demo:
     """The steps of the demo and what they need of each other."""
 
-    def __init__(
-        self, console: Console, folder: Path, runs: int, sample: int, corrupted: Sequence[str]
-    ) -> None:
-        """Take where to print, where to work, how many runs to generate, and what the self-test takes."""
-        self._console = console
+    def __init__(self, story: Story, folder: Path, runs: int, sample: int, corrupted: Sequence[str]) -> None:
+        """Take who tells it, where to work, how many runs to generate, and what the self-test takes."""
+        self._story = story
         self._folder = folder
         self._settings = folder / "servers" / "appsettings.json"
         self._runs = runs
@@ -123,15 +125,16 @@ class Demo:
         self._adjust_settings()
         over_http = self._serve_first()
         with self._switched("Mongo") as storage:
-            with step(
-                self._console, "Write schedules and runs through the service: Persistence:Scheduler = Mongo"
+            with self._story.step(
+                "write", "Write schedules and runs through the service: Persistence:Scheduler = Mongo"
             ):
                 self._load(storage.scheduler)
             self._print_counts(storage.scheduler)
             firsts, seconds = read_twice(storage.scheduler)
-        self._backfill("Copy everything to PostgreSQL", "copy", SCHEDULER, "--jobs", "2", "--execute")
-        self._backfill("Prove that both hold the same", "verify", SCHEDULER, "--jobs", "2")
+        self._backfill("copy", "Copy everything to PostgreSQL", "copy", SCHEDULER, "--jobs", "2", "--execute")
+        self._backfill("verify", "Prove that both hold the same", "verify", SCHEDULER, "--jobs", "2")
         self._backfill(
+            "corrupt",
             "Corrupt copies of a few rows in every way, on both stores, and count what the proof finds",
             "selftest",
             SCHEDULER,
@@ -141,7 +144,7 @@ class Demo:
         )
         self._print_found()
         with (
-            step(self._console, "Change one line, Persistence:Scheduler = Postgres, and read on"),
+            self._story.step("switch", "Change one line, Persistence:Scheduler = Postgres, and read on"),
             self._switched("Postgres") as storage,
         ):
             check_same_pages(storage.scheduler, firsts, seconds)
@@ -152,7 +155,9 @@ class Demo:
     def _move(self, module: OtherModule) -> int:
         """Write into another module, copy it, prove it, switch it; return the number of rows proved equal."""
         with (
-            step(self._console, f"Write {module.wrote}: Persistence:{module.section} = {module.source}"),
+            self._story.step(
+                "write more", f"Write {module.wrote}: Persistence:{module.section} = {module.source}"
+            ),
             self._switched(module.source, module.section) as storage,
         ):
             before = storage.module(module.name)
@@ -160,8 +165,8 @@ class Demo:
             module.write(before)
             shown = module.read(before)
         way = Way(module.name, module.source, module.target)
-        self._backfill("Copy them to PostgreSQL", "copy", way, "--execute")
-        self._backfill("Prove that both hold the same", "verify", way)
+        self._backfill("copy more", "Copy them to PostgreSQL", "copy", way, "--execute")
+        self._backfill("verify more", "Prove that both hold the same", "verify", way)
         with self._switched(module.target, module.section) as storage:
             if module.read(storage.module(module.name)) != shown:
                 raise DemoFailedError(f"{module.section} shows something else after the switch.")
@@ -172,14 +177,15 @@ class Demo:
         """Let the service work over HTTP on MongoDB; return what it answers then."""
         missing = missing_libraries()
         if missing:
-            self._console.print(
+            self._story.say(
                 f"   The service over HTTP is left out, because {' and '.join(missing)} is missing: "
-                "pip install 'twinstore[service]' brings it.",
-                markup=False,
+                "pip install 'twinstore[service]' brings it."
             )
             return {}
         with (
-            step(self._console, "Serve over HTTP: a schedule fires, a worker executes its job, on MongoDB"),
+            self._story.step(
+                "serve", "Serve over HTTP: a schedule fires, a worker executes its job, on MongoDB"
+            ),
             serving(self._settings, "Mongo") as url,
         ):
             work_over_http(url, "before-the-switch")
@@ -190,7 +196,9 @@ class Demo:
         if not before:
             return
         with (
-            step(self._console, "Serve over HTTP from PostgreSQL: the same answers, and the work goes on"),
+            self._story.step(
+                "serve on", "Serve over HTTP from PostgreSQL: the same answers, and the work goes on"
+            ),
             serving(self._settings, "Postgres") as url,
         ):
             differing = [name for name, answer in read_over_http(url).items() if answer != before[name]]
@@ -221,31 +229,29 @@ class Demo:
         counts = {entity.name: scheduler.bulk.counts(entity) for entity in scheduler.bulk.entities()}
         tenants = {tenant for by_tenant in counts.values() for tenant in by_tenant}
         shown = ", ".join(f"{sum(by_tenant.values()):,} {name}" for name, by_tenant in counts.items())
-        self._console.print(f"   MongoDB holds {shown}, of {len(tenants)} tenants.")
+        self._story.say(f"   MongoDB holds {shown}, of {len(tenants)} tenants.")
 
-    def _backfill(self, title: str, command: str, way: Way, *options: str) -> None:
+    def _backfill(self, kind: str, title: str, command: str, way: Way, *options: str) -> None:
         """Run the command line as a migration engineer would, and show the command."""
-        announce(self._console, title)
         shown = ["backfill", command, *way.options, *options]
-        self._console.print(f"   $ twinstore {' '.join(shown)}", style="dim")
         arguments = ["--config", str(self._settings), *shown, "--out", str(way.reports_below(self._folder))]
-        started = time.monotonic()
-        done = subprocess.run(  # noqa: S603  # our own program with our own arguments
-            [sys.executable, "-m", "twinstore_backfill", *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            env=without_settings(os.environ),
-        )
-        if done.returncode:
-            raise DemoFailedError(
-                f"'{command}' ended with exit code {done.returncode}: {done.stdout}{done.stderr}"
+        with self._story.step(kind, title):
+            self._story.say(f"   $ twinstore {' '.join(shown)}", "dim", whole=True)
+            done = subprocess.run(  # noqa: S603  # our own program with our own arguments
+                [sys.executable, "-m", "twinstore_backfill", *arguments],
+                check=False,
+                capture_output=True,
+                text=True,
+                env=without_settings(os.environ),
             )
-        print_step(self._console, title, time.monotonic() - started)
+            if done.returncode:
+                raise DemoFailedError(
+                    f"'{command}' ended with exit code {done.returncode}: {done.stdout}{done.stderr}"
+                )
 
     def _print_found(self) -> None:
         report = json.loads((self._folder / "selftest-report.json").read_text())
-        self._console.print(f"   {headline(report)}")
+        self._story.say(f"   {headline(report)}")
 
     def _conclude(self) -> int:
         report = json.loads((self._folder / "parity-report.json").read_text())
@@ -253,7 +259,7 @@ class Demo:
         if report["verdict"] != "PASS":
             raise DemoFailedError(f"The verdict is {report['verdict']}, see {self._folder}/parity-report.md.")
         names = ", ".join(f"parity-report.{suffix}" for suffix in FORMATS)
-        self._console.print(f"   The reports are in {self._folder}: {names}.")
+        self._story.say(f"   The reports are in {self._folder}: {names}.")
         return proved
 
 
@@ -266,25 +272,6 @@ def remove_earlier_demo(folder: Path) -> None:
     for old in (*folder.glob("*.json"), *folder.glob("*.ndjson"), *folder.glob("*-report.*")):
         old.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-
-
-@contextmanager
-def step(console: Console, title: str) -> Generator[None]:
-    """Say what begins, and print the step and how long it took, once it succeeded."""
-    announce(console, title)
-    started = time.monotonic()
-    yield
-    print_step(console, title, time.monotonic() - started)
-
-
-def announce(console: Console, title: str) -> None:
-    """Say what begins, so that nobody takes a long step for a silent one."""
-    console.print(f".. {title}", style="dim")
-
-
-def print_step(console: Console, title: str, seconds: float) -> None:
-    """Print one line about a step."""
-    console.print(f"-- {title} ({seconds:.1f} s)")
 
 
 def read_twice(scheduler: SchedulerStorage) -> tuple[dict[str, RunPage], dict[str, RunPage]]:

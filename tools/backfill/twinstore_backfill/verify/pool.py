@@ -16,7 +16,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
-from logging import getLogger
 from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -25,7 +24,7 @@ from twinstore.turns import file_of_turns, turns_shared_by
 from twinstore_backfill.allocating import give_memory_back
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.ignoring import IgnoredPath
-from twinstore_backfill.secrets import log_to_stderr
+from twinstore_backfill.messages import Messages, chosen, set_messages
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.uncaught import log_uncaught
@@ -73,7 +72,7 @@ def run_tasks(
         pool = ProcessPoolExecutor(
             jobs - 1,
             mp_context=multiprocessing.get_context("spawn"),
-            initializer=partial(_start, source, target, getLogger().level, _shared(context), turns),
+            initializer=partial(_start, source, target, chosen(), _shared(context), turns),
         )
         with turns_shared_by(turns):
             yield from _with_workers(pool, tasks, context, jobs, stop)
@@ -178,13 +177,15 @@ def _shared(context: VerifyContext) -> Shared:
     )
 
 
-def _start(source: StoreSpec, target: StoreSpec, log_level: int, shared: Shared, turns: Path | None) -> None:
+def _start(
+    source: StoreSpec, target: StoreSpec, messages: Messages, shared: Shared, turns: Path | None
+) -> None:
     """Open the stores of this worker process; they stay open until it ends."""
     # The parent decides when to stop; a signal from the terminal reaches both.
     for number in PARENTS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS)
-    log_to_stderr(log_level)
+    set_messages(messages)
     log_uncaught()
     give_memory_back()
     Thread(target=_end_with_parent, daemon=True).start()

@@ -1,0 +1,189 @@
+"""The options that every command takes, at any position, and what was read of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+from typing_extensions import override
+
+from twinstore_backfill.messages import LogFormat, Messages, set_messages
+
+if TYPE_CHECKING:
+    from twinstore.config import Settings
+
+__all__ = ["CommonOptions", "Leaf", "common", "everywhere", "options"]
+
+# Beside --format; the result is what it asks for.
+OUTPUT: Final = "output"
+
+
+class LogLevel(StrEnum):
+    """The lowest level of the log that is shown."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(slots=True)
+class CommonOptions:
+    """What the options that every command takes say; they are kept as they are read.
+
+    Attributes:
+        json: whether the result is wanted as JSON.
+        complete: whether the options of the command itself have been read; until then the others say nothing.
+        reasons: of a job file, by path of an ignored property, why it may be lost.
+        field_reasons: of a job file, by path of a field that is not compared, why that is right.
+    """
+
+    config: Path | None = None
+    debug: bool = False
+    quiet: bool = False
+    log_level: LogLevel | None = None
+    log_format: LogFormat = LogFormat.TEXT
+    json: bool = False
+    complete: bool = False
+    env_file: Path | None = None
+    secrets_dir: Path | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def settings(self, file: Path | None = None) -> Settings:
+        """Return the settings of the command, or those with another settings file."""
+        from twinstore.config import CONFIG_VARIABLE, load_settings  # noqa: PLC0415  # help reads no settings
+        from twinstore_backfill.cli.params import remembered  # noqa: PLC0415  # it imports this module
+
+        found = load_settings(file or self.config, env_file=self.env_file, secrets_dir=self.secrets_dir)
+        note = f"No settings file was named: {CONFIG_VARIABLE} and --config are unset."
+        return remembered(replace(found, note=note) if found.note else found)
+
+    @property
+    def messages(self) -> Messages:
+        """How the process is to talk."""
+        usual = logging.ERROR if self.quiet else logging.WARNING
+        level = getattr(logging, self.log_level.name) if self.log_level else usual
+        level = logging.DEBUG if self.debug and not self.log_level else level
+        return Messages(level, self.log_format, self.quiet)
+
+
+def common(context: typer.Context) -> CommonOptions:
+    """Return the options that every command takes."""
+    return context.find_root().ensure_object(CommonOptions)
+
+
+def _keep(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401  # of any option
+    # What is not given here may have been given in front of the command.
+    if value is not None and value is not False and param.name:
+        kept = common(context)
+        setattr(kept, param.name, value)
+        set_messages(kept.messages)
+    return value
+
+
+def options(
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            help="Settings file (JSON, YAML or TOML). Default: TWINSTORE_CONFIG.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--env-file",
+            help="File of lines NAME=value. Default: TWINSTORE_ENV_FILE.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = None,
+    secrets_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--secrets-dir",
+            help="Directory with a file for each secret. Default: TWINSTORE_SECRETS_DIR.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = None,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", help="Show log and traceback of a failure.", callback=_keep, expose_value=False
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="Show no progress and no messages but errors.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = False,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(
+            "--log-level",
+            metavar="LEVEL",
+            help="Lowest level of the log on stderr: debug, info, warning or error. Default: warning.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = None,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(
+            "--log-format",
+            metavar="text|json",
+            help="Lines of log, progress and errors on stderr: text, or a JSON object each. Default: text.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = None,
+) -> None:
+    """Declare them; each is kept by its callback, wherever it stands."""
+
+
+@cache
+def everywhere(*, shown: bool = False) -> tuple[Any, ...]:
+    """Return them as parameters for a command; only the help of the program itself shows them.
+
+    They have no type, because versions of Typer bring a click of their own or use the installed one.
+    """
+    single: typer.Typer = typer.Typer(add_completion=False)
+    single.command()(options)
+    made: list[Any] = [item for item in typer.main.get_command(single).params if item.name != "help"]
+    for item in made:
+        item.hidden = not shown
+    return tuple(made)
+
+
+class Leaf(TyperCommand):
+    """A command that does something."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives
+        """Take them too."""
+        super().__init__(*given, **named)
+        self.params.extend(everywhere())
+
+    @override
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        context = super().make_context(*given, **named)
+        kept: CommonOptions = context.find_root().ensure_object(CommonOptions)
+        kept.complete = True
+        kept.json = context.params.get(OUTPUT) == "json"
+        return context

@@ -1,0 +1,69 @@
+"""Writing a result to stdout, whoever reads it there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, ClassVar
+
+from twinstore.errors import TwinstoreError
+from twinstore_backfill.files import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["OutputError", "discard", "emit_json", "emit_text"]
+
+
+class OutputError(TwinstoreError):
+    """The result could not be written to stdout, and stands nowhere else."""
+
+    code: ClassVar[str] = "output_failed"
+
+
+def emit_json(document: object) -> None:
+    """Print JSON, which is UTF-8 whatever a terminal shows.
+
+    Raises:
+        OutputError: stdout cannot be written to.
+    """
+    content = json_text(document)
+    with _writing():
+        if not isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.write(content.decode())
+            return
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+
+
+def emit_text(text: str) -> None:
+    """Print ready text.
+
+    Raises:
+        OutputError: stdout cannot be written to.
+    """
+    with _writing():
+        sys.stdout.write(text)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Write to stdout now, so that a failure shows here and not when the process ends."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read it wants no more.
+        discard()
+    except OSError as error:
+        discard()
+        raise OutputError(f"The result could not be written to stdout: {error.strerror}.") from error
+
+
+def discard() -> None:
+    """Send what is left of stdout to nowhere, or Python would fail to write it at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
