@@ -23,8 +23,8 @@ LOWEST_TESTS := tests/unit $(LOWEST_KITS:%=tests/contract/test_postgres_contract
 # Files stay together on one worker, so a module keeps its servers warm. -n 0 runs in this process. In order of
 # names the many short files of tests/unit come last, which lets both workers end at the same time.
 WORKERS ?= 2
-# Without the notice of the theme that MkDocs 2 will not run it.
-SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+# Without the notice of the theme that MkDocs 2 will not run it. With --quiet MkDocs counts no warnings.
+SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo check fix test test-long lowest mutants statements verification-report soak bench bench-modules bench-aio docs clean

@@ -186,7 +186,7 @@ def test_every_process_and_command_knows_what_is_asked(
         "counted anew",
     ), found["reasons"]
     assert found["equivalences"] == [{"name": "ignored_field", "documents": 7}]
-    narrowed = ("verify", "--jobs", 2, "--range-size", 1, "--entity", "runs")
+    narrowed = ("verify", "--range-size", 2, "--entity", "runs")
     keys = ("--key-from", "acme-run-2", "--key-to", "umbrella-run-1")
     code, found = run(*narrowed, *keys)
     assert (found["verdict"], found["documents_equal"], found["subset"]["key_to"]) == (
