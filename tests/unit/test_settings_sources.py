@@ -8,17 +8,19 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel, PostgresDsn, SecretStr, field_serializer
+from pydantic import BaseModel, Field, PostgresDsn, SecretStr, field_serializer
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tests.leaks import assert_hidden
 from twinstore import aio, open_storage
+from twinstore.backend import BackendSettings
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError
 from twinstore.plugins import load_backend
@@ -433,6 +435,25 @@ def test_a_key_of_a_driver_in_two_spellings_is_given_twice() -> None:
     message = refusal(lambda: postgres(settings))
     assert "is given twice in" in message
     assert "environment variable Persistence__Postgres__pool_max" in message
+
+
+class OddSettings(BackendSettings):
+    """Of somebody who gives a field another name in files."""
+
+    size_of_pool: int = Field(default=1, alias="PoolMax", le=9)
+
+
+@pytest.mark.parametrize("key", ["PoolMax", "pool_max", "size_of_pool", "SIZEOFPOOL"])
+def test_a_field_of_a_driver_is_found_by_its_alias_and_by_its_name(key: str) -> None:
+    spec = replace(load_backend("Memory"), settings=OddSettings)
+    settings = load({f"Persistence:Memory:{key}": 7}).backend_settings("scheduler", spec)
+    assert isinstance(settings, OddSettings)
+    assert settings.size_of_pool == 7
+    wrong = load({f"Persistence:Memory:{key}": 10})
+    message = refusal(lambda: wrong.backend_settings("scheduler", spec))
+    assert message.startswith(
+        f"Persistence:Memory:{key} (the explicit mapping) is not valid: Input should be"
+    )
 
 
 def test_opening_a_storage_imports_no_reader_of_files_that_it_does_not_read(tmp_path: Path) -> None:

@@ -77,11 +77,12 @@ def build_settings(
 
 def _named(model: type[BaseModel], entries: Entries) -> Entries:
     """Return the entries by the names of the model, of which two spellings are a key given twice."""
-    tree = model_tree(model)
+    tree, aliases = model_tree(model), {name: field.alias for name, field in model.model_fields.items()}
     named: list[SettingsEntry] = []
     for path, entry in entries.items():
         start = len(entry.path) - len(path)
-        proper = spelled(entry, tree, start)[start:]
+        first, *rest = spelled(entry, tree, start)[start:]
+        proper = (aliases.get(first) or first, *rest)
         named.append(replace(entry, path=proper, given=entry.given or entry.path))
     found = collect(named)
     refuse_overlap(found)

@@ -81,7 +81,9 @@ def model_tree(model: type[BaseModel]) -> Tree:
     for name, field in model.model_fields.items():
         inner: object = field.annotation
         below = model_tree(inner) if isinstance(inner, type) and issubclass(inner, BaseModel) else Leaf.FREE
-        found[field.alias or name] = below
+        alias = field.alias or name
+        # By its name in Python too, where that is another word than the alias.
+        found |= dict.fromkeys((alias, name) if _plain(alias) != _plain(name) else (alias,), below)
     return dict(sorted(found.items()))
 
 
