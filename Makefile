@@ -23,6 +23,8 @@ LOWEST_TESTS := tests/unit $(LOWEST_KITS:%=tests/contract/test_postgres_contract
 # Files stay together on one worker, so a module keeps its servers warm. -n 0 runs in this process. In order of
 # names the many short files of tests/unit come last, which lets both workers end at the same time.
 WORKERS ?= 2
+# Without the notice of the theme that MkDocs 2 will not run it.
+SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo check fix test test-long lowest mutants statements verification-report soak bench bench-modules bench-aio docs clean
@@ -35,7 +37,7 @@ setup: $(VENV)/.installed ## create .venv and install twinstore with every extra
 demo: setup ## move a live service's data from MongoDB to PostgreSQL, with proof
 	$(BIN)/twinstore demo $(ARGS)
 
-check: setup ## lint, format, types, import contracts, generated files
+check: setup ## lint, format, types, import contracts, generated files, documentation site
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -43,6 +45,7 @@ check: setup ## lint, format, types, import contracts, generated files
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m twinstore.generate_aio --check
 	$(BIN)/python -m docs.generate --check
+	$(SITE)
 	$(BIN)/twinstore dev migration scheduler --check
 	$(BIN)/twinstore dev migration tracking --check
 	$(BIN)/twinstore dev migration taskrunner --check
@@ -82,12 +85,13 @@ bench-modules: setup ## load whole modules through their services, copy and veri
 bench-aio: setup ## measure asyncio: the facade beside a native path and plain threads (ARGS='--at-once 16')
 	$(BIN)/python -m benchmarks.awaited $(ARGS)
 
-docs: setup ## regenerate parts of docs/ and every schema.txt
+docs: setup ## regenerate parts of docs/ and every schema.txt, and build the site into site/
 	$(BIN)/python -m docs.generate $(ARGS)
+	$(SITE)
 
 clean: ## stop what runs here; remove .venv, every cache and what commands leave here
 	if [ -d .twinstore ] && [ -x $(BIN)/twinstore ]; then $(BIN)/twinstore down; fi
-	rm -rf $(VENV) $(LOWEST) .twinstore backfill report verification-report.* dist .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
+	rm -rf $(VENV) $(LOWEST) .twinstore backfill report site verification-report.* dist .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
 
 $(BIN)/python:
 	@for python in $(CANDIDATES); do \

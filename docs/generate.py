@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from docs.parts import (
     aio,
+    api,
     capabilities,
     commands,
     drivers,
@@ -50,6 +51,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
     """Return the parts that the code alone decides."""
     return {
         "aio": aio.difference_table,
+        **api.parts(),
         "errors": errors.error_table,
         "tool-errors": errors.tool_error_table,
         "exit-codes": errors.exit_table,

@@ -25,6 +25,10 @@ test is left out, and the summary of the run says so:
 
     @pytest.mark.pgbouncer       a test that starts one; see tests/pgbouncer.py
 
+So is what looks at pages:
+
+    @pytest.mark.chromium        a test that needs a browser; see tests/chromium.py
+
 So is what runs on a second PostgreSQL, older than that of the wheel:
 
     older_postgres_server        that server, started for the tests of a file; see tests/older_postgres.py
@@ -36,6 +40,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -45,8 +50,9 @@ import hypothesis
 import pytest
 
 import twinstore
-from tests import older_postgres, pgbouncer
+from tests import chromium, older_postgres, pgbouncer
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
+from tests.installed import Installed, installed_wheel
 from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
 
@@ -73,6 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         leave_out(config, items, "long")
     missing = {
         "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.LEFT_OUT),
+        "chromium": (chromium.PROGRAM, chromium.LEFT_OUT),
         "older_postgres": (older_postgres.PROGRAMS, older_postgres.LEFT_OUT),
     }
     said = [
@@ -152,13 +159,26 @@ def pytest_configure(config: pytest.Config) -> None:
     workerinput = getattr(config, "workerinput", None)
     if workerinput is not None:
         config.stash[RUN_DIRECTORY] = Path(workerinput["twinstore_run"])
+        use_for_files(config.stash[RUN_DIRECTORY])
         return
     source = choose_source(os.environ)
     stack = ExitStack()
     config.add_cleanup(stack.close)
     config.stash[RUN_DIRECTORY] = stack.enter_context(shared_run())
+    use_for_files(config.stash[RUN_DIRECTORY])
     if source is Source.URLS:
         stack.callback(_drop_leftovers, config.stash[RUN_DIRECTORY])
+
+
+def use_for_files(directory: Path) -> None:
+    """Let the files of tests and of their servers lie in the directory of the run, and go with it.
+
+    It is in memory where there is room. ``PYTEST_DEBUG_TEMPROOT`` names another place for ``tmp_path``, whose
+    files stay.
+    """
+    os.environ["TMPDIR"] = str(directory)
+    # What was looked up before holds no longer.
+    tempfile.tempdir = None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -187,6 +207,13 @@ def long_form(pytestconfig: pytest.Config) -> bool:
 def run_directory(pytestconfig: pytest.Config) -> Path:
     """Return the directory that the workers of this run share."""
     return pytestconfig.stash[RUN_DIRECTORY]
+
+
+@pytest.fixture(scope="session")
+def installed() -> Iterator[Installed]:
+    """Return the built wheel, installed away from the checkout."""
+    with installed_wheel() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

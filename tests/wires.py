@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
@@ -13,6 +13,7 @@ from pymongo.uri_parser import parse_uri
 from tests.servers import postgres_url
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from tests.servers import Settings
@@ -61,10 +62,24 @@ class CountingWire:
         """Let new connections pass again."""
         self._is_cut = False
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Cut every connection and refuse new ones, as if the server were gone."""
+        port = self.port
+        # To close it would not wake the thread that waits for a client.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self.__exit__(None, None, None)
+        yield
+        self._open = []
+        self.mend()
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.__enter__()
+
     def _accept(self) -> None:
+        listener = self._listener
         with suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
                 if self._is_cut:
                     client.close()
                     continue

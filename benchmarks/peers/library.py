@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twinstore.scheduler import PolicyRunJob, Schedule
+    from twinstore.scheduler.changes.policy_jobs import PolicyRunJobChanges
 
 __all__ = ["on_mongo", "on_postgres"]
 
@@ -81,8 +82,9 @@ class Library(Contender):
         """Lease, submit and complete: every state between is written."""
         held = self._claimed(size)
         now = datetime.now(UTC)
-        free = {"lease_owner": None, "lease_expires_at": None}
-        submitted = [job.evolve(status=SUBMITTED, submitted_at=now, updated_at=now, **free) for job in held]
+        free: PolicyRunJobChanges = {"lease_owner": None, "lease_expires_at": None, "updated_at": now}
+        free |= {"status": SUBMITTED, "submitted_at": now}
+        submitted = [job.evolve(**free) for job in held]
         done = [job.evolve(status=COMPLETED, completed_at=now) for job in submitted]
         jobs = self._storage.policy_jobs
         if size > 1:

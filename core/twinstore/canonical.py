@@ -11,10 +11,10 @@ from json import JSONDecoder
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, Unpack, cast
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
-from typing_extensions import override
+from typing_extensions import dataclass_transform, override
 
 from twinstore import jsontext
 from twinstore.errors import DocumentDecodeError, ValidationError
@@ -26,7 +26,19 @@ from twinstore.telling import LONGEST_TOLD, told
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pydantic._internal._model_construction import ModelMetaclass  # it has no public name
     from pydantic_core import ErrorDetails
+
+    # Type checkers look here for what is frozen, not into `model_config`; an argument of the class would
+    # have to be repeated by each class below it.
+    @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field, PrivateAttr))
+    class FrozenMetaclass(ModelMetaclass):
+        """The metaclass of the models, as type checkers see it."""
+
+        @override
+        def __hash__(self) -> int: ...
+else:
+    FrozenMetaclass = type(BaseModel)
 
 __all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
 
@@ -37,7 +49,7 @@ MANY_PROBLEMS: Final = 1000
 FIRST_VALUE: Final = JSONDecoder()
 
 
-class CanonicalModel(BaseModel):
+class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
     """Base of every entity and nested object: frozen, closed, camelCase on the wire.
 
     Python names are snake_case; wire names come from aliases; both are accepted on input.
@@ -94,7 +106,10 @@ class CanonicalModel(BaseModel):
         check_fields(cls, cls.rules)
 
     def evolve(self, **changes: object) -> Self:
-        """Return a copy with some fields (Python names) changed, validated like a new model."""
+        """Return a copy with some fields (Python names) changed, validated like a new model.
+
+        Models of this library say to type checkers which fields there are, and of which types.
+        """
         # By attribute, not by wire form: nested models are frozen, and pydantic takes them over as they are.
         values: dict[str, object] = {**values_of(self), **changes}
         return type(self).model_validate(values)
@@ -149,6 +164,11 @@ class CanonicalJsonSerializer:
     def digest(model: CanonicalModel) -> str:
         """Return ``sha256:`` and the lower-case hex SHA-256 of the compact canonical bytes."""
         return content_digest(CanonicalJsonSerializer.serialize(model))
+
+
+def evolved(model: M, changes: Mapping[str, object]) -> M:
+    """Return a copy with changes that were made at run time, whose names no type checker can know."""
+    return model.evolve(**changes)
 
 
 def values_of(model: CanonicalModel) -> Mapping[str, object]:

@@ -31,7 +31,7 @@ cause and its traceback stay behind, as those of any exception do.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
 
 from typing_extensions import override
 
@@ -63,6 +63,9 @@ __all__ = [
 ]
 
 E = TypeVar("E", bound="TwinstoreError")
+
+# From this status on the request is not the cause.
+SERVER_ERROR: Final = 500
 
 
 class Outcome(StrEnum):
@@ -104,8 +107,20 @@ class TwinstoreError(Exception):
 
     @property
     def message(self) -> str:
-        """The message without the class name."""
+        """The message without the class name, for logs and operators: it may name hosts and settings."""
         return str(self.args[0])
+
+    @property
+    def public_message(self) -> str:
+        """What a client of a service may be told, which names no host, no database, no file and no setting.
+
+        It is the message where the request is the cause, and in general words what happened where the store,
+        the server or the settings are, which is from ``http_status`` 500 on.
+        """
+        if self.http_status < SERVER_ERROR:
+            return self.message
+        # Where Python was told to drop docstrings, the name of the failure stays.
+        return first_line(type(self).__doc__) or self.code
 
     @override
     def __reduce__(self) -> tuple[object, ...]:

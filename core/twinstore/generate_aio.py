@@ -3,14 +3,13 @@
 Everything is read from the source of the session and of the Protocols that it names, as text: a broken
 output cannot keep this script from mending it, and it stands outside the packages that it writes for the same
 reason. ``twinstore dev aio MODULE`` does it for any module. ``python -m twinstore.generate_aio`` does it for
-the modules of this distribution and writes the stubs of their names; with ``--check`` it fails when a file is
-not current.
+the modules of this distribution, and writes what their models tell type checkers and the stubs of names; with
+``--check`` it fails when a file is not current.
 """
 
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,11 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from twinstore.errors import ConfigurationError
+from twinstore.generate_changes import changes_files
 from twinstore.generate_handles import BLOCK, HANDLE_IMPORTS, asked, handed_out, handle_class, handles_of
 from twinstore.generate_stubs import shipped_modules, stubs
+from twinstore.generated_files import formatted, update_files
 from twinstore.modules import ModuleSpec, module_spec
 
-__all__ = ["Facade", "aio_files", "facades", "update_files"]
+__all__ = ["Facade", "aio_files", "facades"]
 
 # Under a name of its own, because a module may have an entity of that name.
 THREADS: Final = "CallThreads"
@@ -332,59 +333,12 @@ def storage_class(session: str, storage: str) -> str:
     )
 
 
-def formatted(path: Path, text: str) -> str:
-    """Return the text of a file as ruff formats and sorts it with the settings of its project.
-
-    Raises:
-        ConfigurationError: ruff is not installed, or refuses the text.
-    """
-    # Imports are sorted first, because sorting may leave lines that the formatter joins.
-    for command in (["check", "--fix", "--quiet", "--select", "I,RUF022"], ["format", "--quiet"]):
-        done = subprocess.run(  # noqa: S603  # the formatter of this environment
-            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"],
-            input=text,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            reason = done.stderr.strip().splitlines()
-            raise ConfigurationError(
-                f"{path.name} cannot be formatted ({reason[-1] if reason else 'ruff failed'}). "
-                "Run: pip install ruff"
-            )
-        text = done.stdout
-    return text
-
-
-def update_files(wanted: dict[Path, str], *, check: bool) -> bool:
-    """Write the files and remove what else stands beside them; return whether anything was not current.
-
-    Args:
-        wanted: text by path. A generated package is here as a whole: its other files are removed.
-        check: write and remove nothing.
-    """
-    packages = {path.parent for path in wanted if path.name == "__init__.py"}
-    real = {path for package in packages for path in package.glob("*.py")} | wanted.keys()
-    stale = {
-        path for path in real if not path.is_file() or path.read_text(encoding="utf-8") != wanted.get(path)
-    }
-    if not check:
-        for path in stale:
-            if path not in wanted:
-                path.unlink()
-                continue
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(wanted[path], encoding="utf-8")
-    return bool(stale)
-
-
 def main() -> int:
     """Write the files of this distribution, or compare them."""
     check = "--check" in sys.argv
     wanted = {path: formatted(path, text) for path, text in stubs().items()}
-    for name in shipped_modules():
-        wanted |= aio_files(module_spec(name))
+    for spec in map(module_spec, shipped_modules()):
+        wanted |= aio_files(spec) | changes_files(spec.package)
     stale = update_files(wanted, check=check)
     if check:
         print("stale: run python -m twinstore.generate_aio" if stale else "current")  # noqa: T201  # a script

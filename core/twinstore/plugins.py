@@ -212,10 +212,8 @@ def _missing_extra(registration: Registration, spec: BackendSpec) -> str:
     if not missing:
         return ""
     install = f"pip install '{_requirement(registration, spec.extra)}'"
-    are = "is" if len(missing) == 1 else "are"
-    return (
-        f"The driver {registration} needs {' and '.join(missing)}, which {are} not installed. Run: {install}"
-    )
+    needs = f"{' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed"
+    return f"The driver {registration} needs {needs}. Run: {install}"
 
 
 def _importable(name: str) -> bool:

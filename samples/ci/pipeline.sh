@@ -6,6 +6,8 @@
 #   OUT                directory for the results (default: out)
 #   SUMMARY            file that the pipeline shows as Markdown, if it has one
 #
+# Options that are given to it go to the comparison, such as --entity runs.
+#
 # The exit code is that of the comparison: 0 only when the switch could be turned, 1 when something differs,
 # 3 when the proof has gaps. When the copy does not come to its end, it is that of the copy.
 set -u
@@ -13,28 +15,51 @@ set -u
 here=$(dirname "$0")
 out=${OUT:-out}
 mkdir -p "$out"
+# Nothing of an earlier run may pass for this one.
+rm -f "$out/junit.xml" "$out/parity.html" "$out"/report/parity-report.*
 
 run() {
-    twinstore backfill --job-file "$here/job.toml" "$@"
+    twinstore backfill --job-file "$here/job.toml" "$@" 2> "$out/error.txt"
+    code=$?
+    cat "$out/error.txt" >&2
+    return "$code"
+}
+
+# An empty test tab looks like a run that nobody asked for, so what failed before the comparison is an error there.
+give_up() {
+    reason=$(LC_ALL=C tr -cd '[:print:]\n' < "$out/error.txt" |
+        sed -e 's/&/\&amp;/g' -e 's/</\&lt;/g' -e 's/>/\&gt;/g')
+    cat > "$out/junit.xml" <<EOT
+<?xml version="1.0" encoding="utf-8"?>
+<testsuites name="twinstore" tests="1" failures="0" errors="1">
+  <testsuite name="twinstore" tests="1" failures="0" errors="1" skipped="0">
+    <testcase classname="twinstore" name="$1">
+      <error message="backfill $1 ended with code $2" type="exit">$reason</error>
+    </testcase>
+  </testsuite>
+</testsuites>
+EOT
+    exit "$2"
 }
 
 # What does not fit is told before anything is written.
-run plan > "$out/plan.txt" || exit $?
+run plan > "$out/plan.txt" || give_up plan $?
 
 # 3: some documents were kept back. The comparison says which, so it runs all the same.
 run copy --execute --out "$out/copy" > "$out/copy.txt"
 code=$?
 if [ "$code" -ne 0 ] && [ "$code" -ne 3 ]; then
     cat "$out/copy.txt"
-    exit "$code"
+    give_up copy "$code"
 fi
 
-run verify --require-cutover-ready --out "$out/report" > "$out/verify.txt"
+run verify --require-cutover-ready --out "$out/report" "$@" > "$out/verify.txt"
 code=$?
 cat "$out/verify.txt"
 
 # For the test tab; it is there also when the comparison failed, and then says why.
-[ -f "$out/report/parity-report.xml" ] && cp "$out/report/parity-report.xml" "$out/junit.xml"
+[ -f "$out/report/parity-report.xml" ] || give_up verify "$code"
+cp "$out/report/parity-report.xml" "$out/junit.xml"
 # For people: a page to keep beside the build, and the same as Markdown for the summary of the run.
 [ -f "$out/report/parity-report.html" ] && cp "$out/report/parity-report.html" "$out/parity.html"
 [ -f "$out/report/parity-report.md" ] && cat "$out/report/parity-report.md" >> "${SUMMARY:-$out/summary.md}"

@@ -44,6 +44,7 @@ from twinstore.scheduler.catalog import (
     SCHEDULES,
     TRIGGERS,
 )
+from twinstore.scheduler.enums import RunState
 from twinstore.stored import has_marks, marked
 from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.instants import START, at
@@ -432,7 +433,7 @@ def test_the_raw_form_keeps_types(workspace: BulkWorkspace) -> None:
 
 def test_the_retention_instant_comes_with_the_row(workspace: BulkWorkspace) -> None:
     run = workspace.storage.runs.create(make_run(T, "r-1"))
-    workspace.storage.runs.update(run.evolve(state="cancelled", finished_at=at(9)))
+    workspace.storage.runs.update(run.evolve(state=RunState.CANCELLED, finished_at=at(9)))
     (row,) = scanned(workspace, RUNS)
     assert row.expires == at(9)
 
@@ -604,7 +605,7 @@ def test_a_row_with_other_content_is_left_or_overwritten_as_asked(
     rows = records(source, RUNS)
     copier.copy(RUNS, rows)
     run = workspace.storage.runs.get_required(T, "r-1")
-    workspace.storage.runs.update(run.evolve(state="queued"))
+    workspace.storage.runs.update(run.evolve(state=RunState.QUEUED))
     left = copier.copy(RUNS, rows)
     assert (left.written, left.conflicts) == ({}, (Conflict(("r-1",), Tenant(T)),))
     assert workspace.storage.runs.get_required(T, "r-1").state == "queued"

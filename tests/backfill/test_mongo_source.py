@@ -189,7 +189,7 @@ def test_what_is_missing_is_a_warning_with_its_cost_in_plan_copy_and_every_repor
     shown = [plan.out, copied.out, verified.out, copied.err, verified.err]
     shown += [(tmp_path / f"parity-report.{form}").read_text() for form in ("md", "html", "xml")]
     for expected in (
-        "There is no collection audit; it counts as empty.",
+        "There is nothing for execution_logs, audit, workers, locks, graph_jobs, graph_job_events, policy",
         "run_summaries has no index on {tenantId: 1, scheduleId: 1}",
         "each range reads the whole collection (6 documents) and sorts it, on disk where memory is short",
         "runs lacks the indexes ix_tenantId_createdAt__id, ix_tenantId_scheduleId_createdAt__id, ix_state",

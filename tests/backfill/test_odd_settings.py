@@ -15,6 +15,7 @@ from typing_extensions import override
 from tests.backfill.toolkit import AS_OF, Pair, fill, open_store
 from tests.databases import APP_ROLE, OWNER_ROLE, PostgresDatabase
 from twinstore.config import load_settings
+from twinstore.errors import ValidationError
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import plan_document
@@ -22,6 +23,7 @@ from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.stores import has_ledger
+from twinstore_backfill.subset import Subset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -186,6 +188,14 @@ def test_a_source_whose_texts_are_in_the_order_of_code_points_is_read(
         with opened(database, DIRECTIONS[1], tmp_path) as pair:
             assert pair.copy().exit is Exit.OK
             assert pair.verify().verdict == "PASS"
+            read = [
+                pair.copy(entities=("audit",), subset=Subset(key_from=(bound,)), execute=False)
+                for bound in ("!", "zé")
+            ]
+            assert [found.totals.all()["read"] > 0 for found in read] == [True, False]
+            # What its texts cannot hold has no place between them.
+            with pytest.raises(ValidationError, match="UntranslatableCharacter"):
+                pair.copy(entities=("audit",), subset=Subset(key_from=("€",)), execute=False)
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN2"])

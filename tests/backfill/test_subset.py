@@ -8,6 +8,7 @@ from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from pymongo import MongoClient
 
 from tests.backfill.test_pairs import fill as fill_module
 from tests.backfill.test_pairs import opened
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from tests.databases import MongoDatabase
     from twinstore.bulk import BulkPort
     from twinstore.keys import Key
 
@@ -167,6 +169,58 @@ def test_rows_of_a_period_are_copied_and_proved_of_every_entity(pair: Pair) -> N
         assert (report.verdict, report.cutover_ready) == ("PARTIAL", False)
         missing = pair.verify(entities=(entity.name,), subset=rest).entities[0].counts.missing
         assert missing == sum(date < edge for date in dates.values())
+
+
+def test_a_date_in_any_form_is_the_same_for_copy_and_comparison(
+    settings: dict[str, Any], mongo_database: MongoDatabase, tmp_path: Path
+) -> None:
+    with opened("scheduler", "mongo", "postgres", settings, tmp_path / "out") as pair:
+        fill(pair.source.storage, ["acme"])
+        edge, reports = at(2), []
+        unchecked: dict[str, Any] = {"bypass_document_validation": True}
+        with MongoClient[dict[str, Any]](mongo_database.url) as client:
+            audit, schedules = (client[mongo_database.name][name] for name in ("audit", "schedules"))
+            for number, odd in enumerate(
+                (
+                    "2025-01-01T00:00:00.000000+00:00",
+                    edge.astimezone(timezone(timedelta(hours=2))).isoformat(),
+                    (edge - timedelta(microseconds=1)).isoformat(),
+                    "yesterday",
+                )
+            ):
+                audit.update_one({"_id": f"acme-audit-{number}"}, {"$set": {"occurredAt": odd}}, **unchecked)
+            # Absent, it is the instant of making; in another type, the service does not read it.
+            schedules.update_one({"_id": "acme-schedule-0"}, {"$unset": {"updatedAt": 1}}, **unchecked)
+            schedules.update_one({"_id": "acme-schedule-1"}, {"$set": {"updatedAt": 7}}, **unchecked)
+        for part in (Subset(since=edge), Subset(until=edge), Subset(since=at(10**8))):
+            copied = pair.copy(subset=part).totals
+            report = pair.verify(subset=part)
+            reports.append(report)
+            assert [item for item in report.entities if item.counts.wrong] == []
+            for entity in report.entities:
+                assert entity.counts.quarantined == copied.of(entity.entity)["quarantined"], entity.entity
+        # What cannot be read belongs to every period, so no period hides it.
+        assert (reports[-1].verdict, reports[-1].entities[0].counts.quarantined) == ("INCONCLUSIVE", 1)
+
+
+def test_a_part_of_some_tenants_is_that_of_each(settings: dict[str, Any], tmp_path: Path) -> None:
+    with opened("scheduler", "mongo", "postgres", settings, tmp_path / "out") as pair:
+        for number in range(9):
+            for tenant in ("a", "b", "c"):
+                pair.source.storage.audit.append(make_audit_record(tenant, f"{number}-{tenant}"))
+        some, bounds = (("audit",), ("a", "b")), Subset(key_from=("2",), key_to=("7-b",))
+        copied = pair.copy(entities=some[0], tenants=some[1], subset=bounds)
+        report = pair.verify(entities=some[0], tenants=some[1], subset=bounds)
+        assert (copied.totals.all()["read"], report.verdict) == (11, "PARTIAL")
+        wanted = [(f"{number}-{tenant}",) for number in range(2, 8) for tenant in "ab"][:11]
+        assert keys_of(pair.target.bulk, AUDIT) == wanted
+        fill(pair.source.storage, ["acme"])
+        # The least number there is stands for the part that is left out, on both servers.
+        pair.copy(entities=("schedules", "runs"))
+        key = keys_of(pair.source.bulk, EXECUTION_LOGS)[0]
+        one, bounds = ("execution_logs",), Subset(key_from=(str(key[0]),), key_to=(f"{key[0]}!",))
+        assert pair.copy(entities=one, subset=bounds).totals.all()["read"] == 1
+        assert pair.verify(entities=one, subset=bounds).documents_equal == 1
 
 
 def test_a_pair_is_meant_when_either_side_is(pair: Pair) -> None:

@@ -178,8 +178,10 @@ class Run:
         if lock is None:
             return
         renewed = None if lock.renewed_at is None else lock.renewed_at - AGE
-        times = {"acquired_at": lock.acquired_at - AGE, "expires_at": lock.expires_at - AGE}
-        self.side.access.put(LOCKS, ALL_TENANTS, Row(lock.evolve(renewed_at=renewed, **times)))
+        aged = lock.evolve(
+            acquired_at=lock.acquired_at - AGE, expires_at=lock.expires_at - AGE, renewed_at=renewed
+        )
+        self.side.access.put(LOCKS, ALL_TENANTS, Row(aged))
 
     def close(self, owner: Owner) -> None:
         """Let an owner go without a word to anybody."""

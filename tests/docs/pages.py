@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 PAGES: Final = tuple(sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")]))
+TUTORIALS: Final = tuple(sorted(DOCS.glob("tutorial-*.md")))
 FENCE: Final = re.compile(r"^```(?P<info>[^\n]+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

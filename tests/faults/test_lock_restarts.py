@@ -68,8 +68,9 @@ def expire(storage: SchedulerStorage) -> None:
     locks = storage.locks
     assert isinstance(locks, Locks)
     lock = stored(storage)
-    earlier = {"acquired_at": lock.acquired_at - 2 * HOUR, "expires_at": lock.acquired_at}
-    locks.access.put(LOCKS, ALL_TENANTS, Row(lock.evolve(renewed_at=None, **earlier)))
+    earlier = lock.acquired_at - 2 * HOUR
+    aged = lock.evolve(acquired_at=earlier, expires_at=lock.acquired_at, renewed_at=None)
+    locks.access.put(LOCKS, ALL_TENANTS, Row(aged))
 
 
 def taken_over(storage: SchedulerStorage, late: LockHandle) -> None:

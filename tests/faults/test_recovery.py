@@ -297,6 +297,22 @@ def test_a_connection_on_its_way_is_not_taken_for_lost(server: PostgresServer) -
             assert connections._pool is pool  # noqa: SLF001
 
 
+def test_connections_of_the_pool_are_replaced_when_they_are_old(server: PostgresServer) -> None:
+    def ids(lifetime: int) -> set[object]:
+        """Return which processes of the server answered, one call after the other."""
+        settings = PostgresSettings(
+            connection_string=SecretStr(server.app_url()), pool_max=1, pool_max_lifetime_ms=lifetime
+        )
+        found = set[object]()
+        with closing(ServerConnections(settings)) as connections:
+            for _ in range(3):
+                with connections.connection() as connection:
+                    found |= set(connection.execute("SELECT pg_backend_pid()").fetchall())
+        return found
+
+    assert (len(ids(1)), len(ids(PostgresSettings().pool_max_lifetime_ms))) == (3, 1)
+
+
 def test_a_probe_over_a_pool_of_the_host_is_answered_in_time(server: PostgresServer) -> None:
     with (
         ConnectionPool(server.app_url(), min_size=1, max_size=1, open=True) as pool,

@@ -14,6 +14,7 @@ from twinstore.bulk import KeyRange
 from twinstore.errors import ConfigurationError, DuplicateError, UnsupportedCapabilityError
 from twinstore.ledger import Ledger, RangeTally
 from twinstore.scheduler.catalog import SCHEDULES
+from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import START
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 
@@ -78,7 +79,7 @@ def test_schedules_are_written_with_their_triggers_one_after_the_other(storage: 
     with pytest.raises(DuplicateError, match="name"):
         storage.schedules.upsert(make_schedule(T, "s-2", name="a"))
     run = storage.runs.create(make_run(T, "r-1"))
-    assert storage.runs.update(run.evolve(state="queued"))
+    assert storage.runs.update(run.evolve(state=RunState.QUEUED))
     assert storage.run_summary_service.project(run.evolve(schedule_id="s-1"), now=START) is not None
 
 

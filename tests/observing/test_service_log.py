@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, cast
+from uuid import uuid4
 
 import pytest
 
 import twinstore
 from tests.wires import over
-from twinstore import servicelog
+from twinstore import aio, servicelog
 from twinstore.errors import ConcurrencyError, ConfigurationError, TimeoutExceededError, UnavailableError
 from twinstore.observing import SlowCalls
 from twinstore.observing.events import Call, CallOutcome, Operation
 from twinstore.servicelog import Limiter, note_back, note_lost, note_lost_race
+from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.databases import MongoDatabase, PostgresDatabase
     from tests.servers import Settings
+    from twinstore.scheduler import Run
+    from twinstore.scheduler.aio import AsyncSchedulerSession
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
 TENANT: Final = "tenant-of-nobody"
 SERVICE: Final = "twinstore.service"
+# The client of MongoDB looks at its servers twice a second.
+BACK_SECONDS: Final = 20.0
 
 
 class Clock:
@@ -67,6 +77,74 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
 def lines(log: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
     """Return level and text of each line."""
     return [(record.levelno, record.getMessage()) for record in log.records if record.name == SERVICE]
+
+
+def reached(storage: SchedulerStorage) -> bool:
+    """Whether a call is answered."""
+    try:
+        storage.runs.get(TENANT, "r-1")
+    except UnavailableError:
+        return False
+    return True
+
+
+def get_a_run(settings: Settings) -> None:
+    """Ask for a run while every call is slow."""
+    with twinstore.open_storage(settings, observers=[SlowCalls(0)]) as storage:
+        storage.scheduler.runs.get(TENANT, "r-1")
+
+
+def get_a_run_with_asyncio(settings: Settings) -> None:
+    """Do the same in a task."""
+
+    async def get() -> None:
+        async with aio.open_storage(settings, observers=[SlowCalls(0)]) as storage:
+            await storage.scheduler.runs.get(TENANT, "r-1")
+
+    asyncio.run(get())
+
+
+def counted(run: Run, more: int) -> Run:
+    """Return a run with more candidates."""
+    return run.evolve(stats=run.stats.evolve(candidates=run.stats.candidates + more))
+
+
+def write_against_a_rival(settings: Settings, key: str) -> int:
+    """Change a run in a unit while another writer does; return how many candidates it has in the end."""
+    with twinstore.open_storage(settings) as opened, ThreadPoolExecutor() as other:
+        storage = opened.scheduler
+        storage.runs.create(make_run(TENANT, key))
+        rivals = [1]
+
+        def step(unit: SchedulerSession) -> None:
+            run = unit.runs.get_required(TENANT, key)
+            if rivals:
+                other.submit(storage.runs.update, counted(run, rivals.pop())).result()
+            unit.runs.update(counted(run, 10))
+
+        storage.transact(step, tenant_id=TENANT)
+        return storage.runs.get_required(TENANT, key).stats.candidates
+
+
+def write_against_a_rival_with_asyncio(settings: Settings, key: str) -> int:
+    """Do the same in a task."""
+
+    async def write() -> int:
+        async with aio.open_storage(settings) as opened:
+            storage = opened.scheduler
+            await storage.runs.create(make_run(TENANT, key))
+            rivals = [1]
+
+            async def step(unit: AsyncSchedulerSession) -> None:
+                run = await unit.runs.get_required(TENANT, key)
+                if rivals:
+                    await asyncio.create_task(storage.runs.update(counted(run, rivals.pop())))
+                await unit.runs.update(counted(run, 10))
+
+            await storage.transact(step, tenant_id=TENANT)
+            return (await storage.runs.get_required(TENANT, key)).stats.candidates
+
+    return asyncio.run(write())
 
 
 def test_a_service_that_starts_says_where_it_is_connected_and_what_it_found(
@@ -220,14 +298,69 @@ def test_slow_calls_are_named_and_others_are_not(log: pytest.LogCaptureFixture) 
     ]
 
 
-def test_slow_calls_of_a_storage_are_told(log: pytest.LogCaptureFixture) -> None:
-    settings = {"Persistence": {"Scheduler": "Memory"}}
-    with twinstore.open_storage(settings, observers=[SlowCalls(0)]) as storage:
+@pytest.mark.parametrize("way", [get_a_run, get_a_run_with_asyncio])
+def test_slow_calls_of_a_storage_are_told(
+    way: Callable[[Settings], None], driver: str, settings: Settings, log: pytest.LogCaptureFixture
+) -> None:
+    way(settings)
+    (found,) = [record for record in log.records if record.levelno == logging.WARNING]
+    assert found.getMessage().startswith(f"scheduler.runs.get on {driver} took 0.")
+    facts = vars(found)
+    named = ("module", "entity", "operation", "driver", "outcome")
+    assert [facts[f"twinstore_{name}"] for name in named] == ["scheduler", "runs", "get", driver, "ok"]
+    assert isinstance(facts["twinstore_seconds"], float)
+    assert TENANT not in str(facts)
+
+
+def test_a_server_that_is_away_and_back_is_told_once_each(
+    driver: str, settings: Settings, log: pytest.LogCaptureFixture
+) -> None:
+    wire, over_it = over(settings)
+    section = cast("dict[str, dict[str, object]]", over_it["Persistence"])[driver]
+    if driver == "Mongo":
+        section["ServerSelectionTimeoutMs"] = 500
+    place = f"127.0.0.1:{wire.port}"
+    with wire, twinstore.open_storage(over_it) as storage:
         storage.scheduler.runs.get(TENANT, "r-1")
-    ((level, text),) = lines(log)
-    assert level == logging.WARNING
-    assert text.startswith("scheduler.runs.get on Memory took 0.0")
-    assert TENANT not in text
+        with wire.away(), pytest.raises(UnavailableError):
+            storage.scheduler.runs.get(TENANT, "r-1")
+        deadline = time.monotonic() + BACK_SECONDS
+        while not reached(storage.scheduler) and time.monotonic() < deadline:
+            pass
+    # Who made the database has connected to it, too; a line about a lost server names none.
+    found = [
+        record
+        for record in log.records
+        if record.name == SERVICE and place in vars(record).get("twinstore_server", place)
+    ]
+    assert [record.levelno for record in found] == [logging.INFO, logging.WARNING, logging.INFO]
+    assert [record.getMessage().partition(" at ")[0].partition(" (")[0] for record in found][1:] == [
+        f"{driver} cannot be reached",
+        f"{driver} is reached again",
+    ]
+    lost, back = map(vars, found[1:])
+    assert (lost["twinstore_driver"], back["twinstore_driver"]) == (driver, driver)
+    assert place in back["twinstore_server"]
+    assert TENANT not in str((lost, back))
+
+
+@pytest.mark.parametrize("way", [write_against_a_rival, write_against_a_rival_with_asyncio])
+def test_a_unit_that_is_repeated_is_told(
+    way: Callable[[Settings, str], int], driver: str, settings: Settings, log: pytest.LogCaptureFixture
+) -> None:
+    key = uuid4().hex
+    assert way(settings, key) == 11
+    (found,) = [record for record in log.records if record.levelno == logging.WARNING]
+    assert found.getMessage().startswith(f"lost against another writer on {driver} (runs); repeated in ")
+    facts = vars(found)
+    assert [facts[f"twinstore_{name}"] for name in ("driver", "module", "entity")] == [
+        driver,
+        "scheduler",
+        "runs",
+    ]
+    assert facts["twinstore_pause_ms"] >= 0
+    assert TENANT not in str(facts)
+    assert key not in str(facts)
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), "1", None, True])

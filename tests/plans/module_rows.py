@@ -110,8 +110,8 @@ def approval(n: Numbers) -> Row:
     model = make_approval(owner_of(owner), f"pack-{owner.name}", f"gate-{n.number % BELOW}")
     if n.pick(0, 10) == 0:
         return Row(model)
-    decided = {"status": PackApprovalStatus.APPROVED, "actor_id": "ops", "completed_at": model.requested_at}
-    return Row(model.evolve(**decided))
+    status = PackApprovalStatus.APPROVED
+    return Row(model.evolve(status=status, actor_id="ops", completed_at=model.requested_at))
 
 
 MODULE_ROWS: Final[dict[str, Callable[[Numbers], Row]]] = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
+from junitparser import JUnitXml
 from pymongo import MongoClient
 
 from tests.backfill.test_corruptions import merged_settings
@@ -88,5 +89,10 @@ def test_a_server_that_is_away_ends_the_run_before_anything_is_written(config: P
     port = next(part for part in text.split("mongodb://")[1].split("/")[0].split(":")[1:])
     away = tmp_path / "away.json"
     away.write_text(text.replace(f":{port}", ":9"))
-    assert run(away, tmp_path) not in {Exit.OK, Exit.DIFFERENT, Exit.INCONCLUSIVE}
+    assert run(away, tmp_path) == Exit.FAILED
     assert not (tmp_path / "out" / "report").exists()
+    (suite,) = JUnitXml.fromfile(str(tmp_path / "out" / "junit.xml"))
+    (case,) = suite
+    (problem,) = case.result
+    assert (case.name, problem.message) == ("plan", f"backfill plan ended with code {Exit.FAILED}")
+    assert "error: " in problem.text

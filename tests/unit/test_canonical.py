@@ -16,6 +16,7 @@ from twinstore.canonical import CanonicalJsonSerializer, decode_stored, describe
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.revalidation import revalidated
 from twinstore.scheduler import ImpactSet, Run, RunStats, Schedule, Selector, selector_digest
+from twinstore.scheduler.enums import RunState
 from twinstore.testing.taskrunner.builders import make_pack_run
 
 CREATED = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
@@ -261,9 +262,9 @@ def test_a_stored_document_that_forms_no_model_names_entity_and_key() -> None:
 
 
 def test_a_changed_copy_is_validated_like_a_new_model() -> None:
-    assert run().evolve(state="cancelled", finished_at=CREATED).state == "cancelled"
+    assert run().evolve(state=RunState.CANCELLED, finished_at=CREATED).state == "cancelled"
     with pytest.raises(ValueError, match="finishedAt"):
-        run().evolve(state="completed")
+        run().evolve(state=RunState.COMPLETED)
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
+from fastapi import FastAPI
 
 from docs.parts.samples import samples_of
 from twinstore.canonical import CanonicalModel
 from twinstore.modules import built_modules, module_spec
 from twinstore.scheduler import ExecutionLogEntry, Run, Schedule
 from twinstore.scheduler.module import MODULE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Mode = Literal["validation", "serialization"]
 MODES: Final[tuple[Mode, ...]] = ("validation", "serialization")
@@ -43,6 +48,27 @@ def test_the_models_of_the_scheduler_are_among_them() -> None:
 def test_an_exported_model_has_a_schema(name: str, mode: Mode) -> None:
     schema = MODELS[name].model_json_schema(mode=mode)
     assert {"properties", "oneOf"} & schema.keys()
+
+
+@pytest.mark.parametrize("separate", [True, False], ids=["a schema for each mode", "one schema"])
+def test_the_page_of_an_api_has_every_model_as_body_and_as_answer(separate: bool) -> None:  # noqa: FBT001
+    app = FastAPI(separate_input_output_schemas=separate)
+    for name, model in MODELS.items():
+        app.post(f"/{name}", response_model=model)(receiver(model))
+    page = app.openapi()
+    assert len(page["paths"]) == len(MODELS)
+    wanted = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(page)))
+    assert wanted <= page["components"]["schemas"].keys()
+
+
+def receiver(model: type[CanonicalModel]) -> Callable[[CanonicalModel], CanonicalModel]:
+    """Return a handler whose body is a model."""
+
+    def receive(body: CanonicalModel) -> CanonicalModel:
+        return body
+
+    receive.__annotations__ = {"body": model, "return": model}
+    return receive
 
 
 @pytest.mark.parametrize("name", MODELS)

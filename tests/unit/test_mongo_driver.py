@@ -20,6 +20,7 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
     ValidationError,
 )
+from twinstore.scheduler.enums import RunState
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore.testing.datasets import COUNTER, NOTE, Dataset
 from twinstore.testing.entities import COUNTERS, KIT, NOTES, KitOptions
@@ -178,7 +179,9 @@ def test_a_client_of_another_library_is_refused_by_its_class(client: object) -> 
 def test_a_run_reads_back_whole() -> None:
     with standalone() as storage:
         storage.initializer.ensure_migrations()
-        run_ = rich_run(TENANT, "r-1").evolve(state="planning", started_at=None, finished_at=None, error=None)
+        run_ = rich_run(TENANT, "r-1").evolve(
+            state=RunState.PLANNING, started_at=None, finished_at=None, error=None
+        )
         storage.runs.create(run_)
         assert storage.runs.get(TENANT, "r-1") == run_
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -21,6 +22,7 @@ from twinstore_backfill.report.model import (
     EntityReport,
     Envelope,
     Equivalence,
+    FieldReport,
     FindingGroup,
     KeyList,
     LeftOut,
@@ -105,6 +107,28 @@ def report(verdict: Verdict = "FAIL", *, evil: str = EVIL) -> ParityReport:
     )
 
 
+def alike(count: int) -> ParityReport:
+    """Return a report of so many documents that differ in the same field."""
+    (changed,) = entity("x").different.shown
+    shown = tuple(
+        changed.model_copy(
+            update={"key": (f"key-{number:03}",), "paths": ("doc.stats.completed",), "path_count": 1}
+        )
+        for number in range(min(count, 100))
+    )
+    runs = EntityReport(
+        entity="runs",
+        group="job_history",
+        result="fail",
+        counts=Counts(different=count),
+        tenants=(),
+        ranges=(),
+        different=DifferingList(count=count, shown=shown),
+        fields=(FieldReport(kind="different", path="doc.stats.completed", documents=count),),
+    )
+    return report(evil="x").model_copy(update={"entities": (runs,)})
+
+
 class Page(HTMLParser):
     """Collects tags, attributes and text of a page."""
 
@@ -126,6 +150,7 @@ class Page(HTMLParser):
     @override
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+        self.text += "\n"
 
     @override
     def handle_data(self, data: str) -> None:
@@ -157,19 +182,49 @@ class TestHtml:
         assert "alert('x')" in page.text
         assert page.tags.count("h1") == 1
 
-    def test_charts_can_be_heard(self) -> None:
+    def test_what_a_chart_shows_stands_beside_it_as_text(self) -> None:
         page = Page(render(report(), ReportFormat.HTML).decode())
-        labels = [value for name, value in page.attributes if name == "aria-label"]
-        assert labels == [
-            "Sections",
-            "Equal documents per entity. runs: 1",
-            "Differences per entity and kind. runs: 1 missing, 1 extra, 1 different",
+        assert ("aria-hidden", "true") in page.attributes
+        (bars,) = re.findall(r"Each bar is all.*?(?=What was compared|Groups)", page.text, re.DOTALL)
+        said = ["runs", "fail", "1 equal", "1 missing", "1 extra", "1 different"]
+        assert [line.strip() for line in bars.splitlines() if line.strip()][1:7] == said
+
+    def test_what_many_have_in_common_is_one_line_and_the_rest_is_where_all_are(self) -> None:
+        page = Page(render(alike(1000), ReportFormat.HTML).decode())
+        words = " ".join(page.text.split())
+        assert (
+            "runs: 1,000 different kind field or place documents different doc.stats.completed 1,000" in words
+        )
+        assert "Keys: 100 of 1,000 different" in words
+        assert "… and 900 more: see differences.ndjson." in words
+        assert words.index("Checks") < words.index("What differs") < words.index("key-000")
+
+    def test_has_landmarks_headings_in_order_and_a_name_for_what_scrolls(self) -> None:
+        content = render(report(evil="x"), ReportFormat.HTML).decode()
+        page = Page(content)
+        assert [tag for tag in page.tags if tag in {"header", "nav", "main", "footer"}] == [
+            "header",
+            "nav",
+            "main",
+            "footer",
         ]
+        assert page.tags[0] == "html"
+        assert ("lang", "en") in page.attributes
+        assert content.startswith("<!doctype html>")
+        assert "<title>FAIL: parity of scheduler</title>" in content
+        levels = [int(tag[1]) for tag in page.tags if re.fullmatch(r"h\d", tag)]
+        assert levels[0] == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels))
+        assert page.tags.count("th") == [name for name, _ in page.attributes].count("scope")
+        regions = re.findall(r'<div class="scroll"[^>]*>', content)
+        assert all('role="group" aria-label="' in region and 'tabindex="0"' in region for region in regions)
 
     def test_works_in_the_dark_and_on_paper(self) -> None:
         style = render(report(), ReportFormat.HTML).decode()
         assert "prefers-color-scheme: dark" in style
         assert "@media print" in style
+        # Nothing moves, so nobody has to ask for less of it.
+        assert not re.search(r"\b(animation|transition)\b", style)
 
 
 class TestJunit:
@@ -200,7 +255,7 @@ class TestJunit:
 class TestMarkdown:
     def test_names_every_difference_with_its_paths(self) -> None:
         text = render(report(evil="acme"), ReportFormat.MARKDOWN).decode()
-        assert text.startswith("# Parity of scheduler: FAIL\n")
+        assert text.startswith("# FAIL: parity of scheduler\n")
         assert "| different | changed | acme | doc.stats.completed, " in text
         assert "| missing | gone / acme | acme | in source only |" in text
 

@@ -28,6 +28,8 @@ from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from twinstore.scheduler.runs import Run
     from twinstore.testing.examples import ModuleExamples
 
@@ -114,7 +116,8 @@ def test_markers_count() -> None:
 
 
 def test_small_values_are_counted_with_their_places() -> None:
-    model = entry("").model.evolve(data={"list": [0] * 1_200_000})
+    many: list[JsonValue] = [0] * 1_200_000
+    model = entry("").model.evolve(data={"list": many})
     with pytest.raises(ValidationError, match=r"has 19\.\d\d MB"):
         check_size(EXECUTION_LOGS, Row(model))
 

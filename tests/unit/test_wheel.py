@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
+from email import message_from_string
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zipfile import ZipFile
 
 import pytest
+
+if TYPE_CHECKING:
+    from email.message import Message
 
 ROOT: Final = Path(__file__).parents[2]
 ASKED: Final = (
@@ -56,3 +62,43 @@ def test_no_test_and_no_cache_is_in_the_wheel(site: Path) -> None:
         "twinstore_postgres",
     }
     assert not [*site.rglob("__pycache__"), *site.rglob("test_*.py")]
+
+
+def test_a_report_of_a_wheel_finds_its_templates(site: Path) -> None:
+    folder = Path("twinstore_backfill", "report", "templates")
+    names = {path.name for path in (ROOT / "tools" / "backfill" / folder).iterdir()}
+    assert (
+        names == {path.name for path in (site / folder).iterdir()} == {"page.html", "parts.html", "page.css"}
+    )
+
+
+@pytest.fixture(scope="module")
+def metadata(site: Path) -> Message:
+    """Return what an index shows of the wheel."""
+    (path,) = site.glob("*.dist-info/METADATA")
+    return message_from_string(path.read_text())
+
+
+def test_the_description_leads_to_no_page_that_a_wheel_has_not(metadata: Message) -> None:
+    text = str(metadata.get_payload())
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert re.findall(r"\]\((?!https?://)[^)]*\)", text) == []
+    # The words of the links stay.
+    assert "tracking of sessions, tasks and" in text
+    assert text.count("```") == (ROOT / "README.md").read_text().count("```")
+
+
+def test_whoever_looks_for_it_is_told_what_it_is_for(metadata: Message) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    kinds = {kind.partition(" :: ")[0] for kind in metadata.get_all("Classifier", [])}
+    assert kinds >= {"Framework", "Operating System", "Programming Language", "Topic", "Typing"}
+    assert metadata["Author"] == metadata["Maintainer"] == project["authors"][0]["name"]
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Version"] == project["version"]
+    assert set(metadata.get_all("Provides-Extra", [])) == set(project["optional-dependencies"])
+
+
+def test_no_address_is_invented(metadata: Message) -> None:
+    """Neither of people nor of pages: an address that does not answer is worse than none."""
+    assert metadata.get_all("Project-URL") is None
+    assert "@" not in f"{metadata['Author']} {metadata['Author-email']}"

@@ -259,6 +259,7 @@ class ServerConnections(ConnectionSource, Renewable):
             },
             min_size=min(self._settings.pool_min, most),
             max_size=most,
+            max_lifetime=self._settings.pool_max_lifetime_ms / 1000,
             open=False,
             configure=self._loans.counted(name, self._configure),
             reset=self._cleaner,

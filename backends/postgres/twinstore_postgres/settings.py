@@ -34,6 +34,8 @@ class PostgresSettings(BackendSettings):
         pool_min, pool_max: size of the connection pool.
         pool_timeout_ms: how long a call waits for a connection while all of the pool are in use, in
             milliseconds.
+        pool_max_lifetime_ms: how long a connection of the pool is used, in milliseconds; when it comes back
+            after that, a new one takes its place, a little earlier or later for each.
         statement_timeout_ms: the server cancels a statement after this many milliseconds; 0 never. A call to
             a server that says nothing is given up 5 seconds later.
         allow_unsafe_role: accept a role that row-level security does not bind; for tests only.
@@ -51,6 +53,7 @@ class PostgresSettings(BackendSettings):
     pool_min: Annotated[int, Field(ge=0, le=1000)] = 1
     pool_max: Annotated[int, Field(ge=1, le=1000)] = 10
     pool_timeout_ms: Annotated[int, Field(ge=1, le=2_147_483_647)] = 10_000
+    pool_max_lifetime_ms: Annotated[int, Field(ge=1, le=2_147_483_647)] = 3_600_000
     statement_timeout_ms: Annotated[int, Field(ge=0, le=2_147_483_647)] = 30_000
     allow_unsafe_role: bool = False
     pool: object | None = Field(default=None, exclude=True, repr=False)
@@ -65,6 +68,7 @@ class PostgresSettings(BackendSettings):
             self.pool_min,
             self.pool_max,
             self.pool_timeout_ms,
+            self.pool_max_lifetime_ms,
             self.statement_timeout_ms,
             self.allow_unsafe_role,
             self.transaction_pooler,

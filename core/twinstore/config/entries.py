@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from pydantic import AnyUrl, MongoDsn, PostgresDsn, SecretStr
+from pydantic import SecretStr
 
 from twinstore.errors import ConfigurationError
 from twinstore.options import ConfigPath
@@ -109,9 +109,9 @@ def walk_below(path: ConfigPath, value: object, source: str) -> Iterator[Setting
         for key, inner in items_of(cast("object", value), f"{':'.join(path)} in {source}"):
             yield from walk_below((*path, *key.split(":")), inner, source)
     elif value is not None:
-        # Settings objects hold connection strings as such objects, whose users mean the text.
-        text = str(value) if isinstance(value, AnyUrl | MongoDsn | PostgresDsn) else value
-        yield SettingsEntry(path, text, source)
+        # Settings objects hold connection strings as objects of this module, which is imported for them only.
+        url = any(base.__module__ == "pydantic.networks" for base in type(value).__mro__)
+        yield SettingsEntry(path, str(value) if url else value, source)
 
 
 def collect(entries: Iterable[SettingsEntry]) -> dict[ConfigPath, SettingsEntry]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self, Unpack
 
 from pydantic import Field
+from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
+    from twinstore.scheduler.changes.audit import AuditActorChanges, AuditEventChanges, AuditRecordChanges
 
 __all__ = [
     "AuditActor",
@@ -41,6 +43,11 @@ class AuditActor(CanonicalModel):
     display_name: Actor
     kind: SimpleIdentifier
 
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[AuditActorChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+
 
 class AuditRecord(CanonicalModel):
     """One entry of the audit trail; it is never changed or removed."""
@@ -58,6 +65,11 @@ class AuditRecord(CanonicalModel):
     metadata: LowerKeyMap = Field(default_factory=dict)
     message: OptionalText = None
 
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[AuditRecordChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+
 
 class AuditEvent(CanonicalModel):
     """What a host reports; the audit service stamps ``id`` and ``occurredAt`` where they are absent."""
@@ -74,6 +86,11 @@ class AuditEvent(CanonicalModel):
     correlation_id: OptionalReference = None
     metadata: LowerKeyMap = Field(default_factory=dict)
     message: OptionalText = None
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[AuditEventChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

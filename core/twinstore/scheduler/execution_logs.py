@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self, Unpack
 
 from pydantic import Field
+from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import FreeObject, Id, OptionalText, PositiveInt, TenantId, Text, Timestamp
@@ -13,6 +14,8 @@ from twinstore.scheduler.enums import LogLevel
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+
+    from twinstore.scheduler.changes.execution_logs import ExecutionLogEntryChanges
 
 __all__ = ["ExecutionLogEntry", "ExecutionLogRepository"]
 
@@ -33,6 +36,11 @@ class ExecutionLogEntry(CanonicalModel):
     logger: OptionalText = None
     message: Text
     data: FreeObject = Field(default_factory=dict)
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[ExecutionLogEntryChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class ExecutionLogRepository(Protocol):

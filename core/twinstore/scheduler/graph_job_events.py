@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Self, Unpack
 from uuid import uuid4
 
 from pydantic import Field, StringConstraints
+from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import OptionalText, TenantId, TextMap, Timestamp
@@ -16,6 +17,8 @@ from twinstore.scheduler.graph_jobs import GraphJob, status_of, type_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+
+    from twinstore.scheduler.changes.graph_job_events import GraphJobEventChanges, GraphJobEventPayloadChanges
 
 __all__ = ["GraphJobEvent", "GraphJobEventPayload"]
 
@@ -48,6 +51,11 @@ class GraphJobEventPayload(CanonicalModel):
     status: GraphJobStatus
     occurred_at: Timestamp
     result_uri: OptionalText = None
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[GraphJobEventPayloadChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def is_empty(values: Mapping[str, str]) -> bool:
@@ -86,3 +94,8 @@ class GraphJobEvent(CanonicalModel):
         """Return a new event of a job at an instant."""
         payload = GraphJobEventPayload(job_type=job.type, job=job, status=job.status, occurred_at=now)
         return cls(event_id=str(uuid4()), kind=kind, tenant=job.tenant_id, ts=now, payload=payload)
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[GraphJobEventChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self, Unpack
 
 from pydantic import Field
+from typing_extensions import override
 
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.fields import Count, DigestText, Flag, Id, SchemaVersion, StringSet, Text, TextMap, Timestamp
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
+    from twinstore.scheduler.changes.impact_snapshots import ImpactImageChanges, ImpactSetChanges
 
 __all__ = [
     "ImpactImage",
@@ -42,6 +44,11 @@ class ImpactImage(CanonicalModel):
     tags: StringSet = ()
     used_by_entrypoint: Flag = False
     labels: TextMap = Field(default_factory=dict)
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[ImpactImageChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class ImpactSet(CanonicalModel):
@@ -77,6 +84,11 @@ class ImpactSet(CanonicalModel):
     generated_at: Timestamp
     total: Count = filled_from("images", len)
     snapshot_id: Id | None = None
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[ImpactSetChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def derived_snapshot_id(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> str:

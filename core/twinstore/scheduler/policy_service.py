@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.clock import Clock
+    from twinstore.scheduler.changes.policy_jobs import PolicyRunJobChanges
     from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions, PolicyJobRepository
 
 __all__ = ["PolicyRuns", "status_of"]
@@ -159,14 +160,15 @@ def cancelled(job: PolicyRunJob, reason: str | None, now: datetime) -> PolicyRun
         raise forbidden_move(
             POLICY_JOBS.name, "policy job", job.id, (job.status, CANCELLED), "the run has ended"
         )
-    request = {
+    changes: PolicyRunJobChanges = {
         "cancellation_requested": True,
         "cancellation_requested_at": now,
         "cancellation_reason": reason,
         "updated_at": now,
     }
-    ended = {"status": CANCELLED, "cancelled_at": now} if job.status is PENDING else {}
-    return job.evolve(**request, **ended)
+    if job.status is PENDING:
+        changes |= {"status": CANCELLED, "cancelled_at": now}
+    return job.evolve(**changes)
 
 
 def retried(job: PolicyRunJob, now: datetime) -> PolicyRunJob:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self, Unpack
 
 from pydantic import AliasChoices, Field
+from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import (
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
+    from twinstore.scheduler.changes.runs import (
+        AttestationChanges,
+        DeltaSummaryChanges,
+        RunChanges,
+        RunReasonChanges,
+        RunStatsChanges,
+        TopFindingChanges,
+    )
 
 __all__ = [
     "Attestation",
@@ -73,6 +82,11 @@ class RunStats(CanonicalModel):
     new_medium: Count = 0
     new_low: Count = 0
 
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[RunStatsChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+
 
 class RunReason(CanonicalModel):
     """Why a run exists. The two export ids keep their historical spelling on the wire."""
@@ -101,6 +115,11 @@ class RunReason(CanonicalModel):
     impact_window_from: Timestamp | None = None
     impact_window_to: Timestamp | None = None
 
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[RunReasonChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+
 
 class TopFinding(CanonicalModel):
     """A finding worth naming."""
@@ -110,12 +129,22 @@ class TopFinding(CanonicalModel):
     severity: SeverityRank
     link: OptionalText = None
 
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[TopFindingChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+
 
 class Attestation(CanonicalModel):
     """Where the report of a delta was attested."""
 
     uuid: Text
     verified: Flag | None = None
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[AttestationChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class DeltaSummary(CanonicalModel):
@@ -144,6 +173,11 @@ class DeltaSummary(CanonicalModel):
     report_url: OptionalText = None
     attestation: Attestation | None = None
     detected_at: Timestamp | None = None
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[DeltaSummaryChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def is_empty(values: tuple[DeltaSummary, ...]) -> bool:
@@ -225,6 +259,11 @@ class Run(CanonicalModel):
         ),
     ] = Field(default=(), exclude_if=is_empty)
     retry_of: OptionalReference = None
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[RunChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

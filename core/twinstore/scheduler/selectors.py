@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Self, Unpack
 
 from pydantic import StringConstraints
+from typing_extensions import override
 
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.fields import NO_NUL, DigestSet, Flag, StringSet, TenantId
 from twinstore.modelrules import RequiresEntry
 from twinstore.ordering import Ordered, Unique
 from twinstore.scheduler.enums import SelectorScope
+
+if TYPE_CHECKING:
+    from twinstore.scheduler.changes.selectors import LabelFilterChanges, SelectorChanges
 
 __all__ = ["LabelFilter", "Selector", "selector_digest"]
 
@@ -24,6 +28,11 @@ class LabelFilter(CanonicalModel):
 
     key: LabelKey
     values: StringSet = ()
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[LabelFilterChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Selector(CanonicalModel):
@@ -65,6 +74,11 @@ class Selector(CanonicalModel):
     def owned_by(self, tenant_id: str) -> bool:
         """Whether the selector names no tenant, or this one."""
         return self.tenant_id is None or self.tenant_id == tenant_id
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[SelectorChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def selector_digest(selector: Selector, tenant_id: str) -> str:

@@ -190,8 +190,9 @@ class SchedulerTrial:
             return
         again = jobs.lease_next(WHO, FAR, tenant_id=tenant)
         yield from expect("what a second lease of one job gives", found=again, wanted=None)
-        free = {"lease_owner": None, "lease_expires_at": None}
-        submitted = leased.evolve(status=PolicyRunJobStatus.SUBMITTED, submitted_at=FAR, **free)
+        submitted = leased.evolve(
+            status=PolicyRunJobStatus.SUBMITTED, submitted_at=FAR, lease_owner=None, lease_expires_at=None
+        )
         done = jobs.try_replace(submitted, PolicyRunJobStatus.DISPATCHING, lease_owner=WHO, now=FAR)
         yield from expect("whether the leased job was submitted", found=done, wanted=True)
         stored = jobs.get_required(tenant, leased.id)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol, Self, Unpack
 
 from pydantic import AfterValidator, Field
+from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import BLANKS, Id, OptionalText, PositiveInt, Text, Timestamp, sorted_map
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from twinstore.taskrunner.changes.pack_run_logs import PackRunLogDraftChanges, PackRunLogEntryChanges
     from twinstore.tenancy import AllTenants
 
 __all__ = ["PackRunLogDraft", "PackRunLogEntry", "PackRunLogStore"]
@@ -39,6 +41,11 @@ class PackRunLogDraft(CanonicalModel):
     step_id: OptionalText = None
     metadata: Metadata = Field(default_factory=dict)
 
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[PackRunLogDraftChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+
 
 class PackRunLogEntry(CanonicalModel):
     """One entry of the log of a run; it is never changed.
@@ -54,6 +61,11 @@ class PackRunLogEntry(CanonicalModel):
     message: Text
     step_id: OptionalText = None
     metadata: Metadata = Field(default_factory=dict)
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[PackRunLogEntryChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class PackRunLogStore(Protocol):

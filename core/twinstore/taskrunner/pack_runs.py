@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol, Self, Unpack
 
 from pydantic import StringConstraints
+from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import (
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
+    from twinstore.taskrunner.changes.pack_runs import (
+        PackRunFailurePolicyChanges,
+        PackRunStateChanges,
+        PackRunStepChanges,
+    )
     from twinstore.tenancy import AllTenants
 
 __all__ = [
@@ -50,6 +56,11 @@ class PackRunFailurePolicy(CanonicalModel):
     backoff_seconds: Count = 0
     continue_on_error: Flag = False
 
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[PackRunFailurePolicyChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+
 
 class PackRunStep(CanonicalModel):
     """One step of a run. Those that a map made have ids like ``scan[0]::image``.
@@ -69,6 +80,11 @@ class PackRunStep(CanonicalModel):
     last_transition_at: Timestamp | None = None
     next_attempt_at: Timestamp | None = None
     status_reason: Text | None = None
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[PackRunStepChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class PackRunState(CanonicalModel):
@@ -105,6 +121,11 @@ class PackRunState(CanonicalModel):
         ),
     ] = ()
     tenant_id: TenantId | None = None
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[PackRunStateChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

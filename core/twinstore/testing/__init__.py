@@ -19,6 +19,16 @@ refused, never skipped. Needs ``twinstore[testing]``.
 
 from __future__ import annotations
 
+try:
+    import hypothesis
+    import pytest
+except ModuleNotFoundError as error:
+    from twinstore.errors import ConfigurationError
+
+    raise ConfigurationError(
+        f"twinstore.testing needs {error.name}, which is not installed. Run: pip install 'twinstore[testing]'"
+    ) from error
+
 from twinstore.testing.base import Contract, needs
 from twinstore.testing.contracts.access import AccessContract, AccessDefaultsContract
 from twinstore.testing.contracts.bulk import BulkContract
@@ -56,6 +66,8 @@ from twinstore.testing.probe import (
     StoredRow,
 )
 from twinstore.testing.workspace import Workspace
+
+del hypothesis, pytest
 
 __all__ = [
     "AccessContract",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, Unpack
 
 from pydantic import Field
+from typing_extensions import override
 
 from twinstore.fields import Count32, FreeObject, Id, OptionalReference, Timestamp
 from twinstore.tracking.enums import SessionStatus
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from twinstore.jsontext import JsonObject
     from twinstore.paging import Page
+    from twinstore.tracking.changes.sessions import TrackingSessionChanges
 
 __all__ = ["SessionHealth", "SessionQueryOptions", "TrackingSession", "TrackingSessionRepository"]
 
@@ -69,6 +71,11 @@ class TrackingSession(TrackingRecord):
             created_at=instant,
             updated_at=instant,
         )
+
+    if TYPE_CHECKING:
+
+        @override
+        def evolve(self, **changes: Unpack[TrackingSessionChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

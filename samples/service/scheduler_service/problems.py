@@ -54,13 +54,11 @@ PROBLEMS: Final = problems(400, 403, 404, 409, 413, 415, 500, 503, 504)
 
 def answer(error: TwinstoreError, status: int | None = None) -> CanonicalResponse:
     """Return what a client is told of an error of the library."""
-    # What the store, the settings or the server cause is told in general: the full message names hosts.
-    internal = error.http_status >= SERVER_ERROR
-    if internal:
+    if error.http_status >= SERVER_ERROR:
         log.warning("%s: %s", error.code, error, exc_info=isinstance(error, ConfigurationError))
     problem = Problem(
         code=error.code,
-        message=type(error)().message if internal else error.message,
+        message=error.public_message,
         retryable=error.retryable,
         outcome=error.outcome if isinstance(error, UnavailableError) else None,
     )

@@ -150,8 +150,8 @@ class JobWorker:
         try:
             stats = self.work(job, say)
         except WorkError as error:
-            ended = {"state": RunState.ERROR, "error": reason(error)}
-            self.client.put_run(run.evolve(**ended, finished_at=self.clock.now()), job)
+            ended = run.evolve(state=RunState.ERROR, error=reason(error), finished_at=self.clock.now())
+            self.client.put_run(ended, job)
             raise
         self.client.put_run(run.evolve(state=RunState.COMPLETED, finished_at=self.clock.now()), job)
         return stats

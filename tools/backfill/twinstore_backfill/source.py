@@ -12,7 +12,7 @@ from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.stores import preflight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from twinstore.bulk import Survey
     from twinstore_backfill.stores import Store
@@ -52,11 +52,18 @@ def inspect_source(source: Store) -> SourceState:
             "check the name of its database in --source-config or --config.",
             driver=source.backend,
         )
-    warnings = tuple(text for item in found for text in item.warnings)
-    state = SourceState(absent, warnings, ages_in(found))
+    state = SourceState(absent, tuple(_warnings(found)), ages_in(found))
     for text in state.warnings:
         log.warning("source: %s", text)
     return state
+
+
+def _warnings(found: Sequence[Survey]) -> Iterator[str]:
+    """Yield what is absent in one sentence, because a foreign source lacks most entities; then the rest."""
+    absent = [item for item in found if not item.present]
+    if len(absent) > 1:
+        yield f"There is nothing for {', '.join(item.entity for item in absent)}; they count as empty."
+    yield from (text for item in found if item.present or len(absent) == 1 for text in item.warnings)
 
 
 def own_ages(store: Store) -> dict[str, timedelta]:

@@ -91,7 +91,9 @@ def renewed(stored: LockInfo | None, owned: LockInfo, lease: timedelta, now: dat
     if stored is None:
         return None
     after = leases.renewed(_state(stored), owned.holder_id, owned.fence, now, lease)
-    return None if after is None else stored.evolve(expires_at=after.expires_at, renewed_at=now)
+    if after is None or after.expires_at is None:
+        return None
+    return stored.evolve(expires_at=after.expires_at, renewed_at=now)
 
 
 def released(stored: LockInfo | None, owned: LockInfo, now: datetime) -> LockInfo | None:

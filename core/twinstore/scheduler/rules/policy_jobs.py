@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from twinstore.scheduler.changes.policy_jobs import PolicyRunJobChanges
+
 __all__ = [
     "Settled",
     "check_create",
@@ -167,10 +169,13 @@ def released(stored: PolicyRunJob, now: datetime) -> PolicyRunJob | None:
     if stored.status is not DISPATCHING or expires is None or expires > now:
         return None
     error = f"The lease of {stored.lease_owner} expired."
-    free = {"lease_owner": None, "lease_expires_at": None, "last_error": error, "updated_at": now}
+    changes: PolicyRunJobChanges = {"lease_owner": None, "lease_expires_at": None}
+    changes |= {"last_error": error, "updated_at": now}
     if stored.cancellation_requested:
-        return stored.evolve(**free, status=CANCELLED, cancelled_at=now)
-    return stored.evolve(**free, status=PENDING, available_at=now)
+        changes |= {"status": CANCELLED, "cancelled_at": now}
+    else:
+        changes |= {"status": PENDING, "available_at": now}
+    return stored.evolve(**changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from hashlib import md5
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
+from twinstore.canonical import evolved
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS
-from twinstore.scheduler.enums import GraphJobEventKind, GraphJobStatus
-from twinstore.scheduler.graph_job_events import GraphJobEvent
+from twinstore.scheduler.enums import GraphJobEventKind, GraphJobStatus, GraphJobType
+from twinstore.scheduler.graph_job_events import GraphJobEvent, GraphJobEventPayload
 from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphJobRepository, GraphOverlayJob
 from twinstore.testing.drawing import models
 from twinstore.testing.examples import TIES, Example, example
@@ -115,7 +116,7 @@ def graph_moved(job: J, status: GraphJobStatus, seconds: float = 1, **changes: o
         moved |= {"attempts": job.attempts + 1, "started_at": job.started_at or at(seconds)}
     moved["completed_at"] = at(seconds) if status.terminal else None
     moved["error"] = "it failed" if status is GraphJobStatus.FAILED else None
-    return job.evolve(**{**moved, **changes})
+    return evolved(job, {**moved, **changes})
 
 
 def graph_job_event(job: GraphJob, name: str, seconds: float = 0, **changes: object) -> GraphJobEvent:
@@ -138,13 +139,13 @@ def small_graph_job_event(tenant: str, name: str) -> GraphJobEvent:
 
 def rich_graph_job_event(tenant: str, name: str) -> GraphJobEvent:
     """Return the same event with a value in every field."""
-    payload = {
-        "job_type": "build",
-        "job": rich_graph_build_job(tenant, name),
-        "status": "canceled",
-        "occurred_at": at(0.25),
-        "result_uri": "cas://graphs/2",
-    }
+    payload = GraphJobEventPayload(
+        job_type=GraphJobType.BUILD,
+        job=rich_graph_build_job(tenant, name),
+        status=GraphJobStatus.CANCELED,
+        occurred_at=at(0.25),
+        result_uri="cas://graphs/2",
+    )
     return small_graph_job_event(tenant, name).evolve(
         kind=GraphJobEventKind.COMPLETED, payload=payload, attributes={"Reason": "\u00e9", "source": "kit"}
     )

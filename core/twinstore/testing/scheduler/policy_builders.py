@@ -12,6 +12,7 @@ from twinstore.testing.instants import START, at
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from twinstore.scheduler.changes.policy_jobs import PolicyRunJobChanges
     from twinstore.scheduler.storage import SchedulerSession
 
 __all__ = [
@@ -79,17 +80,19 @@ def as_dispatched(job: PolicyRunJob, now: datetime = START, *, seconds: float = 
 
 def as_submitted(job: PolicyRunJob, now: datetime = START) -> PolicyRunJob:
     """Return a dispatched job as its worker submits it."""
-    free = {"lease_owner": None, "lease_expires_at": None}
-    return job.evolve(status=SUBMITTED, submitted_at=now, updated_at=now, **free)
+    return job.evolve(
+        status=SUBMITTED, submitted_at=now, updated_at=now, lease_owner=None, lease_expires_at=None
+    )
 
 
 def as_ended(job: PolicyRunJob, status: PolicyRunJobStatus, now: datetime = START) -> PolicyRunJob:
     """Return a job as it ends."""
-    free = {"lease_owner": None, "lease_expires_at": None, "updated_at": now}
-    if status is CANCELLED:
-        return job.evolve(status=status, cancelled_at=now, **free)
-    error = {"last_error": job.last_error or "boom"} if status is FAILED else {}
-    return job.evolve(status=status, completed_at=now, **free, **error)
+    changes: PolicyRunJobChanges = {"lease_owner": None, "lease_expires_at": None}
+    changes |= {"status": status, "updated_at": now}
+    changes |= {"cancelled_at": now} if status is CANCELLED else {"completed_at": now}
+    if status is FAILED:
+        changes["last_error"] = job.last_error or "boom"
+    return job.evolve(**changes)
 
 
 def rich_policy_job(tenant_id: str, job_id: str) -> PolicyRunJob:
@@ -121,13 +124,15 @@ def rich_policy_job(tenant_id: str, job_id: str) -> PolicyRunJob:
         "queued_at": at(-0.5),
         "available_at": at(0.001),
     }
-    request = {
+    request: PolicyRunJobChanges = {
+        "stats": stats,
+        "last_error": "it broke",
         "cancellation_requested": True,
         "cancellation_requested_at": at(2),
         "cancellation_reason": "too late \N{COLLISION SYMBOL}",
     }
     job = as_submitted(as_dispatched(make_policy_job(tenant_id, job_id, **texts), at(0.25)), at(1.5))
-    return as_ended(job.evolve(stats=stats, last_error="it broke", **request), FAILED, at(3.125))
+    return as_ended(job.evolve(**request), FAILED, at(3.125))
 
 
 def store_policy_job(session: SchedulerSession, tenant: str, job: PolicyRunJob) -> PolicyRunJob:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.errors import DuplicateError, InvalidTransitionError, NotFoundError, ValidationError
 from twinstore.taskrunner.catalog import PACK_ARTIFACTS, PACK_RUN_APPROVALS, PACK_RUN_LOGS, PACK_RUNS
-from twinstore.taskrunner.enums import PackApprovalStatus
+from twinstore.taskrunner.enums import PackApprovalStatus, PackArtifactStatus
 from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.calls import Step, TenantCall, Touch
 from twinstore.testing.examples import OneOfEach
@@ -187,7 +187,7 @@ HARMLESS: Final = {
     "output": refused(
         ValidationError,
         lambda u, b, h: u.pack_artifacts.upload(
-            h[PACK_ARTIFACTS].evolve(status="copied"), tenant_id=b.tenant
+            h[PACK_ARTIFACTS].evolve(status=PackArtifactStatus.COPIED), tenant_id=b.tenant
         ),
     ),
     "run of approvals": refused(

@@ -67,8 +67,8 @@ def ended(
     stored: TrackingSession, status: SessionStatus, now: datetime, failure: JsonObject | None = None
 ) -> TrackingSession:
     """Return a session that is completed, or failed for a reason; the stored one where it ended equally."""
-    metadata = stored.metadata if failure is None else {**stored.metadata, FAILURE: failure}
-    record = stored.evolve(status=status, completed_at=now, metadata=metadata)
+    told: JsonObject = {} if failure is None else {FAILURE: failure}
+    record = stored.evolve(status=status, completed_at=now, metadata={**stored.metadata, **told})
     if record != stored:
         check_move(stored, status, Way.END)
     return record

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from twinstore.tracking.changes.tasks import TrackingTaskChanges
+
 __all__ = ["ended", "moved", "progress_of", "retried", "started", "updated"]
 
 IMMUTABLE: Final = ("session_id", "project_id")
@@ -88,7 +90,7 @@ def moved(stored: TrackingTask, status: TaskStatus, now: datetime) -> TrackingTa
     check_move(stored, status)
     if status is stored.status:
         return stored
-    changes: dict[str, object] = {"status": status}
+    changes: TrackingTaskChanges = {"status": status}
     if status is TaskStatus.IN_PROGRESS:
         # A blocked task goes on; a pending one begins, also anew.
         goes_on = stored.status is TaskStatus.BLOCKED and stored.started_at is not None

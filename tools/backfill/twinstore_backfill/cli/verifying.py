@@ -47,10 +47,13 @@ from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.cli.suggesting import drivers
 from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.finishing import on_finish
+from twinstore_backfill.report.listing import lists_of
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
+    LONGEST_SENTENCE,
     NO_SOURCE,
     SPEED_COLUMNS,
+    clipped,
     expired_rows,
     expired_text,
     headline,
@@ -257,7 +260,42 @@ def switch_of(settings: Settings, module: str) -> str | None:
 
 
 def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
-    """Return what a terminal shows of a report."""
+    """Return what a terminal shows of a report: the verdict first, and what to do last."""
+    yield toned(f"{report.verdict}: {_sentence(_result(report))}", report.verdict)
+    yield from (f"- {_sentence(reason)}" for reason in report.reasons)
+    yield from (f"Warning: {_sentence(text)}" for text in report.warnings)
+    yield from _entities(report)
+    checks = [
+        (clipped(check.id), clipped(check.title), check.result, _sentence(check.summary))
+        for check in report.checks
+    ]
+    yield table(("check", "", "result", ""), checks)
+    if speed := speed_rows(report):
+        yield table(SPEED_COLUMNS, speed, "Milliseconds for the first page of each list")
+    yield from _named(report)
+    yield from (f"{_sentence(text)}." for text in left_out_texts(report))
+    for item in report.equivalences:
+        yield f"Equal after normalisation: {number_of(item.documents, 'document')} ({clipped(item.name)})."
+    # Once more where it is looked for after a long list.
+    yield toned(f"{report.verdict}. {_sentence(report.next_step)}", report.verdict)
+    if out is not None:
+        yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
+        if report.approval is None:
+            yield f"Every finding: {out}/{DIFFERENCES}."
+
+
+def _sentence(text: str) -> str:
+    return clipped(text, LONGEST_SENTENCE)
+
+
+def _result(report: ParityReport) -> str:
+    """Say what is wrong first; of two equal stores their number is enough."""
+    if report.verdict != "PASS":
+        return headline(report)
+    return f"{number_of(report.documents_equal, 'document')} equal. {expired_text(report)}".strip()
+
+
+def _entities(report: ParityReport) -> Iterator[RenderableType]:
     rows = [
         (
             entity.entity,
@@ -275,60 +313,23 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
     width = len(columns) if any(expired_rows(report)) else len(columns) - 1
     if rows:
         yield table(columns[:width], [row[:width] for row in rows])
-    checks = [(check.id, check.title, check.result, check.summary) for check in report.checks]
-    yield table(("check", "", "result", ""), checks)
-    if speed := speed_rows(report):
-        yield table(SPEED_COLUMNS, speed, "Milliseconds for the first page of each list")
-    yield from _named(report)
-    yield from (f"{text}." for text in left_out_texts(report))
-    for item in report.equivalences:
-        yield f"Equal after normalisation: {number_of(item.documents, 'document')} ({item.name})."
-    for reason in report.reasons:
-        yield f"- {reason}"
-    yield from (f"Warning: {text}" for text in report.warnings)
-    yield toned(f"{report.verdict}: {_result(report)}", report.verdict)
-    yield report.next_step
-    if out is not None:
-        yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
-        if report.approval is None:
-            yield f"Every finding: {out}/{DIFFERENCES}."
-
-
-def _result(report: ParityReport) -> str:
-    """Say what is wrong first; of two equal stores their number is enough."""
-    if report.verdict != "PASS":
-        return headline(report)
-    return f"{number_of(report.documents_equal, 'document')} equal. {expired_text(report)}".strip()
 
 
 def _named(report: ParityReport) -> Iterator[str]:
-    """Name the first keys that differ, so that a terminal is enough to go on."""
+    """Name the fields and the first keys that differ, so that a terminal is enough to go on."""
     for entity in report.entities:
-        for kind, listed in (("missing", entity.missing), ("extra", entity.extra)):
-            yield from (f"{kind} {entity.entity} {_key(item.key)}" for item in listed.shown[:NAMED])
-            yield from _more(kind, entity.entity, listed.count)
-        yield from (
-            f"{item.kind} {entity.entity}, field {item.path}: {item.documents:,}"
-            for item in entity.fields[:NAMED]
-        )
-        for kind, rows in (
-            ("different", entity.different),
-            ("stale", entity.stale),
-            ("unproved", entity.unproved),
-        ):
-            yield from (
-                f"{kind} {entity.entity} {_key(item.key)}: {', '.join(item.paths)}"
-                for item in rows.shown[:NAMED]
-            )
-            yield from _more(kind, entity.entity, rows.count)
-
-
-def _more(kind: str, entity: str, count: int) -> Iterator[str]:
-    if count > NAMED:
-        yield f"… and {count - NAMED:,} more {kind} in {entity}"
+        name = entity.entity
+        for item in entity.fields[:NAMED]:
+            yield f"{item.kind} {name}, field {clipped(item.path)}: {item.documents:,}"
+        for listed in lists_of(entity):
+            said = "" if listed.kind in {"missing", "extra"} else ": {}"
+            for row in listed.rows[:NAMED]:
+                yield f"{listed.kind} {name} {_key(row.named)}{said.format(row.where)}"
+            if listed.count > NAMED:
+                yield f"… and {listed.count - NAMED:,} more {listed.kind} in {name}"
 
 
 def _key(key: Key | None) -> str:
     if key is None:
         return key_text(key)
-    return json.dumps("/".join(map(str, key)), ensure_ascii=False)
+    return json.dumps(clipped("/".join(map(str, key))), ensure_ascii=False)

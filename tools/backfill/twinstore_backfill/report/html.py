@@ -1,19 +1,29 @@
-"""The report for people: one page that needs nothing else."""
+"""The report for people: one page that needs nothing else.
+
+The words are in ``templates/``, where every text of the report is escaped by the engine; this file only puts
+together what they show. Nothing here makes markup.
+"""
 
 from __future__ import annotations
 
-from html import escape as escape_markup
-from importlib.resources import files
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.report.charts import bars, stacked
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from twinstore_backfill.report.listing import KINDS, lists_of, more_rows, named_counts, summary_rows
 from twinstore_backfill.report.texts import (
+    LONGEST_SENTENCE,
     SPEED_COLUMNS,
+    clipped,
+    expired_rows,
     facts,
-    findings,
     group_rows,
     headline,
     key_text,
+    made_text,
     number_of,
     short,
     speed_rows,
@@ -24,12 +34,15 @@ from twinstore_backfill.report.texts import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from twinstore_backfill.report.listing import KindList
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
 
 __all__ = ["html"]
 
-KINDS: Final = ("missing", "extra", "different", "stale", "unproved", "undecodable", "quarantined")
 NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS, *SPEED_COLUMNS[1:]})
+KEYS: Final = frozenset({"key", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key"})
+NAMES: Final = frozenset({"tenant", "group", "equivalence", "list"})
+TEXTS: Final = frozenset({"field or place", "what was compared", "where", "entities"})
 TONES: Final[Mapping[str, str]] = {
     "PASS": "pass",
     "FAIL": "fail",
@@ -37,149 +50,264 @@ TONES: Final[Mapping[str, str]] = {
     "PARTIAL": "inconclusive",
 }
 RESULTS: Final = frozenset({"pass", "fail", "inconclusive", "skipped"})
-KEYS: Final = frozenset(
-    {"key", "field", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key", "where"}
-)
+# Of a list that is looked at without being asked for; longer ones are folded.
+FEW: Final = 10
+# Of tenants and ranges: a store may have as many as it likes, and a page should open on a phone.
+MANY: Final = 500
+# What a bar is drawn in; a part that is there is never too narrow to be seen.
+BAR: Final = 1000
+NARROWEST: Final = 6
 
 
-def escape(text: str) -> str:
-    """Return text that builds no markup and in which nothing is invisible."""
-    return escape_markup(visible(text))
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+
+    @property
+    def style(self) -> str:
+        """How its head looks."""
+        return "number" if self.name in NUMBERS else ""
+
+    def style_of(self, text: str) -> str:
+        """Return how one of its cells looks."""
+        if self.name == "result":
+            return text if text in RESULTS else ""
+        if self.name in {"check", "entity"}:
+            return self.name
+        for names, style in ((NUMBERS, "number"), (KEYS, "key"), (NAMES, "name"), (TEXTS, "text")):
+            if self.name in names:
+                return style
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a table."""
+
+    text: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: ``name`` is heard, ``more`` says what it leaves out."""
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[str]]
+    more: str = ""
+
+    @property
+    def cells(self) -> Iterator[tuple[Cell, ...]]:
+        """Its cells by row."""
+        for row in self.rows:
+            yield tuple(
+                Cell(text, column.style_of(text)) for column, text in zip(self.columns, row, strict=True)
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One part of a bar."""
+
+    kind: str
+    text: str
+    left: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What became of the documents of one entity."""
+
+    name: str
+    result: str
+    pieces: tuple[Piece, ...]
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What shows at once or only when asked for: the keys of one kind, or the findings of a check."""
+
+    title: str
+    open: bool
+    table: Table | None = None
+    texts: tuple[str, ...] = ()
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What differs in one entity."""
+
+    name: str
+    summary: Table
+    lists: tuple[Folded, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section; ``kind`` says what its content is."""
+
+    title: str
+    content: object
+    kind: str = "table"
+    note: str = ""
+    found: tuple[Folded, ...] = ()
+    folded: Table | None = None
+    folded_title: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """What a link names."""
+        return self.title.lower().replace(" ", "-")
 
 
 def html(report: ParityReport) -> str:
-    """Return a self-contained HTML page; every text of the report is escaped."""
-    title = f"Parity of {report.module}: {report.verdict}"
-    # Inside the page, which is sent and archived as one file.
-    style = files("twinstore_backfill.report").joinpath("page.css").read_text(encoding="utf-8")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(_sections(report))
-        + "\n</main>\n</body>\n</html>\n"
+    """Return a self-contained HTML page."""
+    return _page().render(
+        verdict=report.verdict,
+        module=clipped(report.module),
+        # The verdict of an approved clean start names the approval and has no tone of its own.
+        tone=TONES.get(report.verdict, "pass"),
+        headline=headline(report),
+        made=made_text(report),
+        # Its own words, which show commands between backticks.
+        next_step=report.next_step.split("`"),
+        reasons=[*report.reasons, *(f"Warning: {text}" for text in report.warnings)],
+        sections=list(_sections(report)),
     )
 
 
-def _sections(report: ParityReport) -> Iterator[str]:
-    yield _header(report)
-    sections = dict(_parts(report))
-    yield _jumps(sections)
-    for title, content in sections.items():
-        yield f'<section id="{_anchor(title)}"><h2>{escape(title)}</h2>{content}</section>'
-    yield _footer()
+@cache
+def _page() -> Template:
+    return Environment(
+        loader=PackageLoader("twinstore_backfill.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    ).get_template("page.html")
 
 
-def _parts(report: ParityReport) -> Iterator[tuple[str, str]]:
-    """Yield title and content of each section, the short ones first."""
-    yield "Checks", _checks(report)
-    yield from _charts(report)
-    if found := _findings(report):
-        yield "What differs", found
-    if report.groups:
-        yield "Groups", _table(("group", "entities", "result"), group_rows(report))
+def _shown(value: object) -> object:
+    """Return what is shown of a value: nothing invisible, nothing without end."""
+    # What a macro of the templates has made; no text of a report is of this type.
+    if isinstance(value, Markup):
+        return value
+    return visible(clipped(str(value), LONGEST_SENTENCE))
+
+
+def _sections(report: ParityReport) -> Iterator[Section]:
+    """Yield the sections: what was judged, what it was judged by, and what identifies it."""
+    yield _checks(report)
+    if found := [_differences(item) for item in report.entities if item.counts.named]:
+        yield Section("What differs", found, "differences")
     if report.entities:
-        yield "Entities and tenants", _tenants(report)
-        yield "Digests", _digests(report)
+        bars = [_bar(item) for item in sorted(report.entities, key=lambda item: item.result == "pass")]
+        yield Section("Entities", bars, "bars", "Each bar is all documents of an entity.")
+    if report.groups:
+        yield Section("Groups", _table("Groups", ("group", "entities", "result"), group_rows(report)))
+    if report.entities:
+        yield _tenants(report)
+        yield _digests(report)
     if report.equivalences:
         rows = [(item.name, f"{item.documents:,}") for item in report.equivalences]
-        yield "Equal after normalisation", _table(("equivalence", "documents"), rows)
+        name = "Equal after normalisation"
+        yield Section(name, _table(name, ("equivalence", "documents"), rows))
     if times := speed_rows(report):
-        yield "Speed of lists", _table(SPEED_COLUMNS, times, "Milliseconds for the first page.")
-    yield "What was compared", _facts(report)
+        name = "Speed of lists"
+        yield Section(name, _table(name, SPEED_COLUMNS, times), note="Milliseconds for the first page.")
+    yield Section("What was compared", facts(report), "facts")
 
 
-def _jumps(titles: Iterable[str]) -> str:
-    links = "".join(f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title in titles)
-    return f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
+def _table(name: str, columns: Iterable[str], rows: Sequence[Sequence[str]], more: str = "") -> Table:
+    return Table(name, tuple(map(Column, columns)), rows, more)
 
 
-def _anchor(title: str) -> str:
-    return title.lower().replace(" ", "-")
-
-
-def _header(report: ParityReport) -> str:
-    # The verdict of an approved clean start names the approval and has no tone of its own.
-    tone = TONES.get(report.verdict, "pass")
-    warnings = (f"Warning: {text}" for text in report.warnings)
-    reasons = "".join(f"<li>{escape(text)}</li>" for text in (*report.reasons, *warnings))
-    return (
-        f'<header class="{tone}"><h1>Parity of {escape(report.module)}: '
-        f'<span class="verdict">{escape(report.verdict)}</span></h1>'
-        f"<p>{escape(headline(report))}</p>{f'<ul>{reasons}</ul>' if reasons else ''}"
-        f"<p><strong>Next step:</strong> {escape(report.next_step)}</p>{_made(report)}</header>"
-    )
-
-
-def _charts(report: ParityReport) -> Iterator[tuple[str, str]]:
-    if not report.entities:
-        return
-    equal = [(entity.entity, entity.counts.equal) for entity in report.entities]
-    title = "Equal documents per entity"
-    yield title, f"<figure>{bars(title, equal)}</figure>"
-    wrong = [(entity.entity, _kinds(entity)) for entity in report.entities if entity.result != "pass"]
-    if wrong:
-        names = [kind for kind in KINDS if any(dict(parts)[kind] for _, parts in wrong)]
-        legend = "".join(f'<li class="{kind}"><i></i>{kind}</li>' for kind in names)
-        title = "Differences per entity and kind"
-        yield title, f'<figure>{stacked(title, wrong)}<ul class="legend">{legend}</ul></figure>'
-
-
-def _kinds(entity: EntityReport) -> list[tuple[str, int]]:
-    counts: dict[str, int] = entity.counts.model_dump()
-    return [(kind, counts[kind]) for kind in KINDS]
-
-
-def _findings(report: ParityReport) -> str:
-    parts: list[str] = []
-    for entity in report.entities:
-        rows = [(kind, key, tenant_text(owner), meaning) for kind, key, owner, meaning in findings(entity)]
-        if rows:
-            there = sum(count for _, count in _kinds(entity))
-            caption = f"{len(rows):,} of {there:,} listed" if there > len(rows) else f"{there:,} listed"
-            columns = ("kind", "key", "tenant", "where")
-            listed = _table(columns, rows, caption)
-            parts.append(f"<h3>{escape(entity.entity)}</h3>{_fields(entity)}{listed}")
-    return "".join(parts)
-
-
-def _fields(entity: EntityReport) -> str:
-    rows = [(item.kind, item.path, f"{item.documents:,}") for item in entity.fields]
-    return _table(("kind", "field", "documents"), rows) if rows else ""
-
-
-def _checks(report: ParityReport) -> str:
+def _checks(report: ParityReport) -> Section:
     rows = [(_check_name(check), check.result, check.summary) for check in report.checks]
-    found = "".join(
-        f"<details open><summary>{escape(_check_name(check))}: {number_of(check.count, 'finding')}</summary>"
-        "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in check.findings) + "</ul></details>"
+    found = tuple(
+        Folded(
+            f"{_check_name(check)}: {number_of(check.count, 'finding')}",
+            len(check.findings) <= FEW,
+            texts=check.findings,
+            more=_more(check.count, check.findings),
+        )
         for check in report.checks
         if check.findings
     )
-    return _table(("check", "result", "what was compared"), rows) + found
+    content = _table("Checks", ("check", "result", "what was compared"), rows)
+    return Section("Checks", content, "checks", found=found)
 
 
 def _check_name(check: Check) -> str:
     return f"{check.id} {check.title}"
 
 
-def _tenants(report: ParityReport) -> str:
+def _more(count: int, shown: Sequence[object]) -> str:
+    return f"… and {count - len(shown):,} more." if count > len(shown) else ""
+
+
+def _bar(entity: EntityReport) -> Bar:
+    numbers: dict[str, int] = entity.counts.model_dump(include={"equal", *KINDS})
+    parts = [(kind, numbers[kind]) for kind in ("equal", *KINDS) if numbers[kind]]
+    whole = sum(count for _, count in parts)
+    pieces: list[Piece] = []
+    left = 0
+    for kind, count in parts:
+        width = max(BAR * count // whole, NARROWEST)
+        pieces.append(Piece(kind, f"{count:,} {kind}", left, width))
+        left += width
+    return Bar(entity.entity, entity.result, tuple(pieces), left or BAR)
+
+
+def _differences(entity: EntityReport) -> Differences:
+    rows = [(kind, where, f"{documents:,}") for kind, where, documents in summary_rows(entity)]
+    lists = list(lists_of(entity))
+    shown = sum(len(listed.rows) for listed in lists) <= FEW
+    summary = _table(f"Differences in {entity.entity}", ("kind", "field or place", "documents"), rows)
+    folded = tuple(_keys(entity.entity, listed, is_open=shown) for listed in lists)
+    return Differences(f"{entity.entity}: {named_counts(entity.counts)}", summary, folded)
+
+
+def _keys(entity: str, listed: KindList, *, is_open: bool) -> Folded:
+    rows = [(row.key, row.tenant, row.where) for row in listed.rows]
+    some = "" if len(rows) == listed.count else f"{len(rows):,} of "
+    title = f"Keys: {some}{listed.count:,} {listed.kind}"
+    more = more_rows(listed.count, rows)
+    table = _table(f"Keys in {entity}, {listed.kind}", ("key", "tenant", "where"), rows, more=more)
+    return Folded(title, is_open, table)
+
+
+def _tenants(report: ParityReport) -> Section:
+    kinds = [kind for kind in KINDS if any(getattr(item.counts, kind) for item in report.entities)]
+    expired = any(expired_rows(report))
     rows = [
         (
             entity.entity,
             tenant_text(tenant.tenant),
             f"{tenant.counts.equal:,}",
-            *(f"{count:,}" for count in tenant.counts.model_dump(include=set(KINDS)).values()),
-            f"{tenant.counts.expired_source:,} / {tenant.counts.expired_target:,}",
+            *(f"{getattr(tenant.counts, kind):,}" for kind in kinds),
+            *([f"{tenant.counts.expired_source:,} / {tenant.counts.expired_target:,}"] if expired else []),
         )
+        # Those with differences first, where not all are shown.
+        for named in (True, False)
         for entity in report.entities
         for tenant in entity.tenants
+        if bool(tenant.counts.named) is named
     ]
-    columns = ("entity", "tenant", "equal", *KINDS, "expired")
-    return _table(columns, rows, "Expired rows (source / target) are due for removal and are not compared.")
+    columns = ("entity", "tenant", "equal", *kinds, *(["expired"] if expired else []))
+    note = "Expired rows (source / target) are due for removal and are not compared." if expired else ""
+    return Section("Tenants", _capped("Tenants", columns, rows), note=note)
 
 
-def _digests(report: ParityReport) -> str:
+def _digests(report: ParityReport) -> Section:
     rows = [
         (
             entity.entity,
@@ -189,16 +317,24 @@ def _digests(report: ParityReport) -> str:
             f"{short(tenant.target.xor)} {short(tenant.target.sum)}",
             "pass" if tenant.source == tenant.target else "fail",
         )
+        for differing in (True, False)
         for entity in report.entities
         for tenant in entity.tenants
+        if (tenant.source != tenant.target) is differing
     ]
-    caption = "The first 64 of 128 bits of the XOR and of the sum of all document digests."
     columns = ("entity", "tenant", "documents", "source (XOR, sum)", "target (XOR, sum)", "result")
-    return _table(columns, rows, caption) + _ranges(report)
+    ranges = _ranges(report)
+    return Section(
+        "Digests",
+        _capped("Digests", columns, rows),
+        note="The first 64 of 128 bits of the XOR and of the sum of all document digests.",
+        folded=_capped("Ranges", ("entity", "from key", "to key", "documents", "result"), ranges),
+        folded_title=number_of(len(ranges), "range"),
+    )
 
 
-def _ranges(report: ParityReport) -> str:
-    rows = [
+def _ranges(report: ParityReport) -> list[tuple[str, ...]]:
+    return [
         (
             entity.entity,
             "…" if part.lower is None else key_text(part.lower),
@@ -206,50 +342,15 @@ def _ranges(report: ParityReport) -> str:
             f"{part.source.count:,}",
             "pass" if part.equal else "fail",
         )
+        for differing in (True, False)
         for entity in report.entities
         for part in entity.ranges
+        if part.equal is not differing
     ]
-    columns = ("entity", "from key", "to key", "documents", "result")
-    return f"<details><summary>{number_of(len(rows), 'range')}</summary>{_table(columns, rows)}</details>"
 
 
-def _facts(report: ParityReport) -> str:
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts(report))
-    return f"<dl>{rows}</dl>"
-
-
-def _made(report: ParityReport) -> str:
-    envelope = report.envelope
-    return (
-        f'<p class="made">Made {escape(envelope.generated_at)} on {escape(envelope.host)} in '
-        f"{envelope.seconds:,} s; retention judged as of {escape(envelope.as_of)}.</p>"
-    )
-
-
-def _footer() -> str:
-    return "<footer>When, where and how long differ from run to run; nothing else does.</footer>"
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    head = "".join(f'<th scope="col"{_class(column, "")}>{escape(column)}</th>' for column in columns)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{_class(column, cell)}>{escape(cell)}</td>"
-            for column, cell in zip(columns, row, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    shown = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return (
-        f'<div class="scroll"><table>{shown}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
-
-
-def _class(column: str, cell: str) -> str:
-    if column in NUMBERS:
-        return ' class="number"'
-    if column == "result" and cell in RESULTS:
-        return f' class="{cell}"'
-    return ' class="key"' if column in KEYS and cell else ""
+def _capped(name: str, columns: Iterable[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table of the first rows that says where all are."""
+    left = len(rows) - MANY
+    more = f"… and {left:,} more: see parity-report.json." if left > 0 else ""
+    return _table(name, columns, rows[:MANY], more=more)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from twinstore_backfill.report.texts import facts, findings, tenant_result, tenant_text, xml_text
+from twinstore_backfill.report.listing import ALL_ROWS, lists_of, named_counts, summary_rows
+from twinstore_backfill.report.texts import facts, headline, tenant_result, tenant_text, xml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +18,8 @@ __all__ = ["junit"]
 
 def junit(report: ParityReport) -> bytes:
     """Return JUnit XML. What is inconclusive is an error, so that no pipeline shows it green."""
-    root = ET.Element("testsuites", name=f"twinstore parity {report.module}: {report.verdict}")
+    name = xml_text(f"twinstore parity {report.module}: {report.verdict}")
+    root = ET.Element("testsuites", name=name)
     for entity in report.entities:
         _suite(root, f"{report.module}.{entity.entity}", _entity_cases(report.module, entity))
     cases = [_check_case(report.module, check) for check in report.checks]
@@ -26,8 +28,8 @@ def junit(report: ParityReport) -> bytes:
     _suite(root, f"{report.module}.checks", cases)
     # Of the suite that is always there; the root has no place for them.
     root[-1].insert(0, _properties(report))
-    if report.warnings:
-        ET.SubElement(root[-1], "system-out").text = xml_text("\n".join(report.warnings))
+    said = [f"{report.verdict}: {headline(report)}", *report.warnings, report.next_step]
+    ET.SubElement(root[-1], "system-out").text = xml_text("\n".join(said))
     _add_totals(root)
     _add_times(root, report)
     ET.indent(root)
@@ -45,32 +47,34 @@ def _entity_cases(module: str, entity: EntityReport) -> Iterable[ET.Element]:
     name = f"{module}.{entity.entity}"
     if not entity.tenants:
         yield _case(name, "no documents", "pass", "", [])
+    lines: dict[str, list[str]] = {}
+    for listed in lists_of(entity):
+        for row in listed.rows:
+            lines.setdefault(row.owner, []).append(f"{listed.kind} {row.key}: {row.where}")
     for tenant in entity.tenants:
         yield _counts_case(name, tenant)
-        yield _content_case(name, entity, tenant)
+        yield _content_case(name, entity, tenant, lines.get(tenant.tenant, []))
 
 
 def _counts_case(name: str, tenant: TenantReport) -> ET.Element:
     counts = tenant.counts
     source = tenant.stored_source - counts.expired_source - counts.quarantined
     target = tenant.stored_target - counts.expired_target
-    message = f"{source} documents in source, {target} in target"
+    message = f"{source:,} documents in source, {target:,} in target"
     result: Result = "pass" if source == target else "fail"
     return _case(name, f"tenant {tenant_text(tenant.tenant)}: counts", result, message, [])
 
 
-def _content_case(name: str, entity: EntityReport, tenant: TenantReport) -> ET.Element:
-    counts = tenant.counts
-    message = (
-        f"{counts.missing} missing, {counts.extra} extra, {counts.different} different, "
-        f"{counts.stale} stale, {counts.unproved} unproved, {counts.undecodable} undecodable, "
-        f"{counts.quarantined} quarantined"
-    )
+def _content_case(name: str, entity: EntityReport, tenant: TenantReport, rows: list[str]) -> ET.Element:
+    """Return the case of the content of one tenant: what many rows have in common, then the first rows."""
     lines = [
-        f"{kind} {key}: {meaning}" for kind, key, owner, meaning in findings(entity) if owner == tenant.tenant
+        f"all tenants: {kind}, {where}: {documents:,}" for kind, where, documents in summary_rows(entity)
     ]
+    left = tenant.counts.named - len(rows)
+    more = [f"… and {left:,} more: see {ALL_ROWS}."] if left > 0 else []
     label = f"tenant {tenant_text(tenant.tenant)}: content"
-    return _case(name, label, tenant_result(tenant), message, lines)
+    message = named_counts(tenant.counts)
+    return _case(name, label, tenant_result(tenant), message, [*lines, *rows, *more])
 
 
 def _check_case(module: str, check: Check) -> ET.Element:
@@ -88,10 +92,20 @@ def _ready_case(report: ParityReport) -> ET.Element:
 
 
 def _properties(report: ParityReport) -> ET.Element:
-    """Return what was compared with what, and how."""
+    """Return what was compared with what, and how: first under names for programs."""
+    options = {
+        "verdict": report.verdict,
+        "exit_code": str(report.exit_code),
+        "from": report.source.backend,
+        "to": report.target.backend,
+        "mode": report.mode,
+        "seed": None if report.seed is None else str(report.seed),
+        "as_of": report.envelope.as_of,
+        "tool_version": report.tool.version,
+    }
+    given = [(name, value) for name, value in options.items() if value is not None]
     made = ET.Element("properties")
-    ends = [("Verdict", report.verdict), ("Exit code", str(report.exit_code))]
-    for name, value in (*facts(report), *ends):
+    for name, value in (*given, *facts(report)):
         ET.SubElement(made, "property", name=xml_text(name), value=xml_text(value))
     return made
 
@@ -102,7 +116,7 @@ def _add_times(root: ET.Element, report: ParityReport) -> None:
     root.set("time", seconds)
     for suite in root:
         # The form of the format has no offset; it is UTC.
-        suite.set("timestamp", report.envelope.generated_at.removesuffix("+00:00"))
+        suite.set("timestamp", xml_text(report.envelope.generated_at.removesuffix("+00:00")))
         suite.set("hostname", xml_text(report.envelope.host))
     # Entities are compared in turns and by several processes, so none has a time of its own.
     root[-1].set("time", seconds)

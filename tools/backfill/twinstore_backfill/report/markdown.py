@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from twinstore_backfill.report.listing import lists_of, more_rows, named_counts, summary_rows
 from twinstore_backfill.report.texts import (
+    LONGEST_SENTENCE,
     SPEED_COLUMNS,
+    clipped,
     facts,
-    findings,
     group_rows,
     headline,
+    made_text,
     short,
     speed_rows,
     tenant_text,
@@ -25,7 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["escaped", "markdown", "table"]
 
 # Also "@": the text of a pull request would notify whoever has the name that follows.
-SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
+# The others make a link of an address, or the beginning of a line an item of a list.
+SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@]|:(?=//)|(?<=www)\.|^[-+=])", re.IGNORECASE)
+# Words of this program show a command between backticks.
+COMMAND: Final = re.compile(r"\\`([a-z -]+)\\`")
+# Comments on a pull request have a limit; differences.ndjson and the JSON report have every row.
+KEYS: Final = 20
+TENANTS: Final = 200
 RIGHT: Final = {
     *SPEED_COLUMNS[1:],
     "equal",
@@ -50,37 +59,41 @@ def markdown(report: ParityReport) -> str:
 
 
 def _lines(report: ParityReport) -> Iterator[str]:
-    yield f"# Parity of {escaped(report.module)}: {escaped(report.verdict)}"
+    yield f"# {escaped(report.verdict)}: parity of {escaped(report.module)}"
     yield ""
     yield escaped(headline(report))
     yield ""
     if report.reasons:
         yield from (f"- {escaped(reason)}" for reason in report.reasons)
         yield ""
-    yield f"**Next step:** {escaped(report.next_step)}"
+    yield "**Next step:** " + COMMAND.sub(r"`\1`", escaped(report.next_step))
     yield ""
     if report.warnings:
         yield from (f"- Warning: {escaped(text)}" for text in report.warnings)
         yield ""
-    yield from table(("", ""), facts(report))
+    yield escaped(made_text(report))
+    yield ""
     yield "## Checks"
     yield ""
     yield from table(
         ("check", "result", "what was compared"),
         [(f"{check.id} {check.title}", check.result, check.summary) for check in report.checks],
     )
+    yield from _entities(report)
+    yield from _findings(report)
     if report.groups:
         yield "## Groups"
         yield ""
         yield from table(("group", "entities", "result"), group_rows(report))
-    yield from _entities(report)
-    yield from _findings(report)
     yield from _digests(report)
     yield from _equivalences(report)
     if rows := speed_rows(report):
         yield "## Speed of lists (milliseconds)"
         yield ""
         yield from table(SPEED_COLUMNS, rows)
+    yield "## What was compared"
+    yield ""
+    yield from table(("what", "which"), facts(report))
 
 
 def _entities(report: ParityReport) -> Iterator[str]:
@@ -107,19 +120,17 @@ def _entities(report: ParityReport) -> Iterator[str]:
 
 def _findings(report: ParityReport) -> Iterator[str]:
     for entity in report.entities:
-        rows = list(findings(entity))
-        if not rows:
+        if not entity.counts.named:
             continue
-        yield f"## {escaped(entity.entity)}: what differs"
+        yield f"## {escaped(entity.entity)}: {named_counts(entity.counts)}"
         yield ""
-        fields = [(item.kind, item.path, f"{item.documents:,}") for item in entity.fields]
-        if fields:
-            yield from table(("kind", "field", "documents"), fields)
-        shown = [(kind, key, tenant_text(tenant), meaning) for kind, key, tenant, meaning in rows]
-        yield from table(("kind", "key", "tenant", "where"), shown)
-        named = entity.counts.named
-        if named > len(rows):
-            yield f"{len(rows):,} of {named:,} are listed."
+        rows = [(kind, where, f"{documents:,}") for kind, where, documents in summary_rows(entity)]
+        yield from table(("kind", "field or place", "documents"), rows)
+        lists = [(listed, listed.rows[:KEYS]) for listed in lists_of(entity)]
+        keys = [(listed.kind, row.key, row.tenant, row.where) for listed, first in lists for row in first]
+        yield from table(("kind", "key", "tenant", "where"), keys)
+        if more := more_rows(entity.counts.named, keys):
+            yield more
             yield ""
 
 
@@ -134,13 +145,18 @@ def _digests(report: ParityReport) -> Iterator[str]:
             if tenant.source == tenant.target
             else f"{short(tenant.target.xor)} {short(tenant.target.sum)}",
         )
+        for differing in (True, False)
         for entity in report.entities
         for tenant in entity.tenants
+        if (tenant.source != tenant.target) is differing
     ]
     if rows:
         yield "## Digests"
         yield ""
-        yield from table(("entity", "tenant", "documents", "source (XOR, sum)", "target"), rows)
+        yield from table(("entity", "tenant", "documents", "source (XOR, sum)", "target"), rows[:TENANTS])
+        if len(rows) > TENANTS:
+            yield f"… and {len(rows) - TENANTS:,} more: see parity-report.json."
+            yield ""
 
 
 def _equivalences(report: ParityReport) -> Iterator[str]:
@@ -166,4 +182,4 @@ def _row(cells: Sequence[str]) -> str:
 
 def escaped(text: str) -> str:
     """Return text that shows as itself; a line break or a stray symbol must not build anything."""
-    return SPECIAL.sub(r"\\\1", " ".join(visible(text).split()))
+    return SPECIAL.sub(r"\\\1", " ".join(visible(clipped(text, LONGEST_SENTENCE)).split()))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from twinstore.tenancy import shown
 from twinstore_backfill.subset import described
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from twinstore.keys import Key
     from twinstore_backfill.report.model import (
         Check,
-        Differing,
         EntityReport,
         ParityReport,
         Result,
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "LONGEST_SENTENCE",
     "NO_SOURCE",
     "SPEED_CHECK",
     "SPEED_COLUMNS",
+    "clipped",
     "expired_rows",
     "expired_text",
     "facts",
-    "findings",
     "group_rows",
     "headline",
     "is_only_slow",
     "key_text",
     "left_out_texts",
+    "made_text",
     "number_of",
-    "paths_text",
     "short",
     "speed_rows",
     "tenant_result",
@@ -50,16 +51,29 @@ __all__ = [
 NO_SOURCE: Final = "none"
 # What is a difference, in the order in which people ask for it.
 WRONG: Final = ("missing", "extra", "different", "stale", "undecodable")
+UNPROVED: Final = ("quarantined", "unproved")
 NAMED_ENTITIES: Final = 4
 SPEED_CHECK: Final = "B1"
 SPEED: Final = "lists take longer there than --max-ratio allows"
 SPEED_COLUMNS: Final = ("list", "source median", "source 95 %", "target median", "target 95 %")
+# A key may have any length; the files for programs hold it in full.
+LONGEST: Final = 160
+LONGEST_SENTENCE: Final = 600
 LAST_SHORT: Final = 0xFFFF
 # Control characters, invisible marks such as those that turn the direction of text, halves of pairs, and
 # line ends: on a terminal or a page they would act instead of being seen.
 INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+INSTANT: Final = re.compile(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?\+00:00$")
 # XML 1.0 has no way to write these, not even escaped.
 FORBIDDEN: Final = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def clipped(text: str, longest: int = LONGEST) -> str:
+    """Return text, of a long one its beginning and its end: long keys often begin alike."""
+    if len(text) <= longest:
+        return text
+    end = longest // 4
+    return f"{text[: longest - end]}…{text[-end:]}"
 
 
 def visible(text: str) -> str:
@@ -70,6 +84,7 @@ def visible(text: str) -> str:
     return "".join(_shown(character) for character in text)
 
 
+@lru_cache(maxsize=1024)
 def _shown(character: str) -> str:
     if unicodedata.category(character) not in INVISIBLE:
         return character
@@ -79,7 +94,8 @@ def _shown(character: str) -> str:
 
 def xml_text(text: str) -> str:
     """Return text as XML can hold it; its own line ends stay."""
-    return FORBIDDEN.sub("\ufffd", "\n".join(visible(line) for line in text.split("\n")))
+    lines = (visible(clipped(line, LONGEST_SENTENCE)) for line in text.split("\n"))
+    return FORBIDDEN.sub("\ufffd", "\n".join(lines))
 
 
 def headline(report: ParityReport) -> str:
@@ -100,10 +116,15 @@ def _judgement(report: ParityReport) -> str:
         case "FAIL":
             return _failure(report, source, target)
         case "INCONCLUSIVE":
-            gaps = f"the proof has gaps: {_failed_checks(report)}"
-            return f"No difference between {source} and {target} was seen, but {gaps}."
+            return f"{_gaps(report)} No difference between {source} and {target} was seen."
         case _:
             return f"{_capital(target)} starts without old data, as approved."
+
+
+def _gaps(report: ParityReport) -> str:
+    """Return what keeps the verdict from PASS though nothing differs."""
+    rows = _rows_by_entity(report, UNPROVED)
+    return f"The proof has gaps: {'; '.join(filter(None, (rows, _failed_checks(report))))}."
 
 
 def _failure(report: ParityReport, source: str, target: str) -> str:
@@ -127,17 +148,20 @@ def number_of(count: int, noun: str) -> str:
 
 def _differences(report: ParityReport) -> str:
     """Return what is wrong by entity, or where no row is, which checks say so."""
-    wrong = [text for entity in report.entities if (text := _wrong(entity))]
-    if not wrong:
-        return _failed_checks(report)
-    more = len(wrong) - NAMED_ENTITIES
-    return "; ".join(wrong[:NAMED_ENTITIES]) + (f"; and in {more} more entities" if more > 0 else "")
+    return _rows_by_entity(report, WRONG) or _failed_checks(report)
 
 
-def _wrong(entity: EntityReport) -> str:
-    numbers = {kind: getattr(entity.counts, kind) for kind in WRONG}
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in numbers.items() if count)
-    return f"{kinds} in {entity.entity}" if kinds else ""
+def _rows_by_entity(report: ParityReport, kinds: Sequence[str]) -> str:
+    """Return how many documents of these kinds there are, by entity."""
+    named = [text for entity in report.entities if (text := _rows(entity, kinds))]
+    more = len(named) - NAMED_ENTITIES
+    return "; ".join(named[:NAMED_ENTITIES]) + (f"; and in {more} more entities" if more > 0 else "")
+
+
+def _rows(entity: EntityReport, kinds: Sequence[str]) -> str:
+    numbers = {kind: getattr(entity.counts, kind) for kind in kinds}
+    said = ", ".join(f"{count:,} {kind}" for kind, count in numbers.items() if count)
+    return f"{said} in {entity.entity}" if said else ""
 
 
 def _failed_checks(report: ParityReport) -> str:
@@ -196,6 +220,20 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
     return rows
 
 
+def made_text(report: ParityReport) -> str:
+    """Return when, where and how fast a report was made."""
+    envelope = report.envelope
+    return (
+        f"Made {_instant(envelope.generated_at)} on {clipped(envelope.host)} in {envelope.seconds:,} s; "
+        f"retention judged as of {_instant(envelope.as_of)}."
+    )
+
+
+def _instant(text: str) -> str:
+    """Return an instant for people, which is written in the form for programs."""
+    return INSTANT.sub(r"\1 \2 UTC", clipped(text))
+
+
 def left_out_texts(report: ParityReport) -> Iterator[str]:
     """Say of each entity that is not compared how many rows it has."""
     for item in report.left_out:
@@ -232,23 +270,12 @@ def _mode(report: ParityReport) -> str:
 
 def key_text(key: Key | None) -> str:
     """Return a key for people."""
-    return " / ".join(map(str, key)) if key is not None else "(no usable key)"
+    return clipped(" / ".join(map(str, key))) if key is not None else "(no usable key)"
 
 
 def tenant_text(label: str) -> str:
     """Return the owner of rows for people."""
-    return shown(label)
-
-
-def paths_text(item: Differing) -> str:
-    """Return the paths at which a document differs."""
-    more = item.path_count - len(item.paths)
-    return ", ".join(item.paths) + (f" and {more} more" if more > 0 else "")
-
-
-def because(reason: str | None) -> str:
-    """Return why a document of the source cannot be copied."""
-    return "cannot be copied" if reason is None else f"cannot be copied ({reason})"
+    return clipped(shown(label))
 
 
 def short(digest: str) -> str:
@@ -281,24 +308,3 @@ def tenant_result(tenant: TenantReport) -> Result:
     if counts.wrong or counts.undecodable:
         return "fail"
     return "inconclusive" if counts.quarantined or counts.unproved else "pass"
-
-
-def findings(entity: EntityReport) -> Iterator[tuple[str, str, str, str]]:
-    """Yield kind, key, tenant and explanation of every row that is worth naming."""
-    lists = (
-        ("missing", entity.missing, "in source only"),
-        ("extra", entity.extra, "in target only"),
-        ("undecodable", entity.undecodable, "cannot be decoded on either side"),
-        ("quarantined", entity.quarantined, "in source, cannot be decoded; not in target"),
-    )
-    for item in entity.different.shown:
-        yield "different", key_text(item.key), item.tenant, paths_text(item)
-    for item in entity.stale.shown:
-        meaning = f"of no copy: its source {because(item.reason)}; {paths_text(item)}"
-        yield "stale", key_text(item.key), item.tenant, meaning
-    for item in entity.unproved.shown:
-        yield "unproved", key_text(item.key), item.tenant, f"equal once normalised: {paths_text(item)}"
-    for kind, listed, meaning in lists:
-        for named in listed.shown:
-            said = meaning if named.reason is None else f"{meaning}: {named.reason}"
-            yield kind, key_text(named.key), named.tenant, said

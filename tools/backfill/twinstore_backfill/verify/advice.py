@@ -68,7 +68,7 @@ def _after_failure(options: VerifyOptions, checks: Sequence[Check]) -> str:
         return "Empty the target, or verify without --start-clean."
     return (
         "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson names "
-        "and, with --delete-extra, removes those that the source does not have. Then verify again in full."
+        "and, with `--delete-extra`, removes those that the source does not have. Then verify again in full."
     )
 
 

@@ -78,7 +78,7 @@ def _count_problems(entity: EntityReport) -> Iterable[str]:
         source = tenant.stored_source - counts.expired_source - counts.quarantined
         target = tenant.stored_target - counts.expired_target
         if source != target:
-            yield f"{_place(entity, tenant)}: {source} in source, {target} in target"
+            yield f"{_place(entity, tenant)}: {source:,} in source, {target:,} in target"
 
 
 def _place(entity: EntityReport, tenant: TenantReport) -> str:
@@ -99,7 +99,7 @@ def _unseen(entity: EntityReport) -> Iterable[str]:
         for side, (counted, read) in seen.items():
             if counted != read:
                 yield (
-                    f"{_place(entity, tenant)}: {counted} rows counted but {read} read in {side}; "
+                    f"{_place(entity, tenant)}: {counted:,} rows counted but {read:,} read in {side}; "
                     "was it written to meanwhile?"
                 )
 
@@ -108,20 +108,21 @@ def content_check(entities: Sequence[EntityReport]) -> Check:
     """C2: the same documents with the same content."""
     kinds = ("missing", "extra", "different", "stale")
     problems = [
-        f"{entity.entity}: {getattr(entity.counts, kind)} {kind}"
+        f"{entity.entity}: {getattr(entity.counts, kind):,} {kind}"
         for entity in entities
         for kind in kinds
         if getattr(entity.counts, kind)
     ]
     unproved = [
-        f"{entity.entity}: {entity.counts.unproved} are equal only after normalising what keys, filters or "
+        f"{entity.entity}: {entity.counts.unproved:,} are equal only after normalising what keys, filters or "
         f"orders look at, such as {entity.unproved.shown[0].paths[0]} of {key_text(entity.unproved.shown[0])}"
         for entity in entities
         if entity.counts.unproved
     ]
     equal = sum(entity.counts.equal for entity in entities)
+    compared = equal + sum(entity.counts.named for entity in entities)
     result: Result = "fail" if problems else "inconclusive" if unproved else "pass"
-    summary = f"{number_of(equal, 'document')} equal"
+    summary = f"{number_of(compared, 'document')} compared, {equal:,} equal"
     return listed_check("C2", "content", result, summary, problems + unproved)
 
 
@@ -257,18 +258,18 @@ def smoke_check(target: Store) -> Check:
 def decode_check(entities: Sequence[EntityReport]) -> Check:
     """C7: every document can be read; what never reached the target leaves the proof open."""
     bad = [
-        f"{item.entity}: {item.undecodable.count} undecodable on both sides"
+        f"{item.entity}: {item.undecodable.count:,} undecodable on both sides"
         for item in entities
         if item.undecodable.count
     ]
     bad += [
-        f"{item.entity}: {field.documents} cannot be decoded in target (counted as {field.kind})"
+        f"{item.entity}: {field.documents:,} cannot be decoded in target (counted as {field.kind})"
         for item in entities
         for field in item.fields
         if field.path == UNREADABLE_TARGET
     ]
     kept = [
-        f"{item.entity}: {item.quarantined.count} in source cannot be copied and are not in target"
+        f"{item.entity}: {item.quarantined.count:,} in source cannot be copied and are not in target"
         for item in entities
         if item.quarantined.count
     ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.module_storage import ModuleStorage
+from twinstore_backfill.report.texts import clipped
 
 if TYPE_CHECKING:
     from twinstore.checks import ListedRow, ListQuery
@@ -131,4 +132,4 @@ def _unequal(
 
 
 def _shown(row: ListedRow) -> str:
-    return "/".join(row)
+    return clipped("/".join(row))

@@ -110,7 +110,7 @@ class PolicyClaimContract(SchedulerCases):
     @pytest.mark.parametrize("batch", [1, 5])
     def test_rivals_of_one_name_lease_each_job_once(self, workspace: SchedulerWorkspace, batch: int) -> None:
         tenant = workspace.tenant
-        wanted = set(ids(queued(workspace, *(f"job {number}" for number in range(RIVALS * 5)))))
+        wanted = set(ids(queued(workspace, *(f"job {number}" for number in range(RIVALS * 2)))))
 
         def drain(storage: SchedulerStorage, rival: int) -> list[str]:
             del rival  # they have one name, at one instant: nothing but the lease itself tells them apart

@@ -121,8 +121,12 @@ class PolicyRunServiceContract(SchedulerCases):
         asked = runs.request_cancellation(tenant, RUN, " enough ", now=at(3))
         assert asked.status is QUEUED
         stored = workspace.storage.policy_jobs.get_required(tenant, job.id)
-        request = {"cancellation_requested": True, "cancellation_requested_at": at(3)}
-        assert stored == job.evolve(**request, cancellation_reason="enough", updated_at=at(3))
+        assert stored == job.evolve(
+            cancellation_requested=True,
+            cancellation_requested_at=at(3),
+            cancellation_reason="enough",
+            updated_at=at(3),
+        )
         assert runs.request_cancellation(tenant, RUN, "other", now=at(4)) == asked
         other = runs.enqueue(make_policy_request(tenant, "run-2"), now=at(1))
         ended = runs.request_cancellation(tenant, other.run_id, None, now=at(5))

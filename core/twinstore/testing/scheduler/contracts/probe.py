@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twinstore.scheduler.catalog import RUNS, SCHEDULES
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.enums import RunState, ScheduleMode
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import moved
 from twinstore.testing.scheduler.cases import SchedulerCases
@@ -35,7 +35,7 @@ class SchedulerProbeContract(SchedulerCases):
             SCHEDULES, (schedule.id,), {"enabled": False, "mode": "content-refresh", **deletion}
         )
         found = workspace.storage.schedules.get(workspace.tenant, schedule.id, include_deleted=True)
-        assert found == schedule.evolve(enabled=False, mode="content-refresh")
+        assert found == schedule.evolve(enabled=False, mode=ScheduleMode.CONTENT_REFRESH)
         row = workspace.probe.read(SCHEDULES, (schedule.id,))
         assert row is not None
         assert dict(row.markers) == deletion

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
+from twinstore.canonical import evolved
 from twinstore.errors import (
     ConflictError,
     DuplicateError,
@@ -105,7 +106,7 @@ class SessionRepositoryContract(TrackingCases):
         }
         for name, value in changes.items():
             with pytest.raises(ValidationError, match=name):
-                sessions.update(stored.evolve(**{name: value}))
+                sessions.update(evolved(stored, {name: value}))
         with pytest.raises(ConflictError, match="paused"):
             sessions.update(stored, expected_status=PAUSED)
         assert sessions.update(stored.evolve(session_id=workspace.id("absent"))) is False

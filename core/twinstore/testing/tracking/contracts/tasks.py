@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from twinstore.canonical import evolved
 from twinstore.errors import (
     ConflictError,
     DuplicateError,
@@ -108,7 +109,7 @@ class TaskRepositoryContract(TrackingCases):
         }
         for name, value in changes.items():
             with pytest.raises(ValidationError, match=name):
-                tasks.update(before.evolve(**{name: value}))
+                tasks.update(evolved(before, {name: value}))
         with pytest.raises(ConflictError, match="in_progress"):
             tasks.update(before, expected_status=PENDING)
         assert tasks.update(before.evolve(task_id=workspace.id("absent"))) is False

@@ -1,0 +1,1 @@
+"""What ``evolve`` of the models takes, as ``twinstore dev changes`` wrote it."""

@@ -1,0 +1,36 @@
+"""What ``evolve`` of the models takes, as ``twinstore dev changes`` wrote it."""
+
+from __future__ import annotations
+
+from typing_extensions import TypedDict
+
+from twinstore.fields import Id, OptionalText, PositiveInt, Text, Timestamp
+from twinstore.taskrunner.enums import LogLevel
+from twinstore.taskrunner.pack_run_logs import Metadata
+from twinstore.taskrunner.pack_runs import FilledText
+
+__all__ = ["PackRunLogDraftChanges", "PackRunLogEntryChanges"]
+
+
+class PackRunLogDraftChanges(TypedDict, total=False):
+    """What ``PackRunLogDraft.evolve`` may change."""
+
+    timestamp: Timestamp
+    level: LogLevel
+    event_type: FilledText
+    message: Text
+    step_id: OptionalText
+    metadata: Metadata
+
+
+class PackRunLogEntryChanges(TypedDict, total=False):
+    """What ``PackRunLogEntry.evolve`` may change."""
+
+    run_id: Id
+    sequence: PositiveInt
+    timestamp: Timestamp
+    level: LogLevel
+    event_type: FilledText
+    message: Text
+    step_id: OptionalText
+    metadata: Metadata

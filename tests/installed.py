@@ -1,0 +1,114 @@
+"""The wheel, built and installed into an environment that knows nothing of the checkout."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Account", "Installed", "identity", "installed_wheel", "normal_user", "python_for"]
+
+ROOT: Final = Path(__file__).parents[1]
+# The program of another distribution that a page calls by its name.
+SERVER: Final = "#!{python}\nfrom uvicorn import main\n\nmain()\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user who is not the one of this process."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The built wheel, and the environment that has it."""
+
+    wheel: Path
+    environment: Path
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment."""
+        return self.environment / "bin/python"
+
+
+def normal_user() -> Account | None:
+    """Return a user without rights; ``None`` where this process has none itself."""
+    if os.geteuid() != 0:
+        return None
+    entry = pwd.getpwnam("nobody")
+    return Account(entry.pw_uid, entry.pw_gid)
+
+
+def identity(who: Account | None) -> dict[str, Any]:
+    """Return the arguments of subprocess that let a user run it."""
+    return {} if who is None else {"user": who.uid, "group": who.gid, "extra_groups": []}
+
+
+def python_for(who: Account | None) -> str:
+    """Return a Python of our own version that the user may run; that of root may lie in a closed folder."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    places = (f"{sys.base_prefix}/bin", "/usr/local/bin:/usr/bin")
+    for path in filter(None, (shutil.which(name, path=place) for place in places)):
+        if _runs(path, who):
+            return path
+    message = (
+        f"no {name} with venv that user nobody may run; install one in /usr/bin, or test as a normal user"
+    )
+    raise AssertionError(message)
+
+
+def _runs(python: str, who: Account | None) -> bool:
+    asked = [python, "-c", "import venv, ensurepip"]
+    try:
+        done = subprocess.run(asked, check=False, cwd="/", capture_output=True, **identity(who))
+    except PermissionError:
+        return False
+    return done.returncode == 0
+
+
+@contextmanager
+def installed_wheel() -> Iterator[Installed]:
+    """Build the wheel, install it, and remove both at the end."""
+    # Not in the directory of the run, which lies in memory, where a system may refuse to execute anything.
+    with tempfile.TemporaryDirectory(prefix="twinstore-wheel-") as directory:
+        home = Path(directory)
+        home.chmod(0o755)
+        _build(home)
+        _install(home)
+        (wheel,) = home.glob("*.whl")
+        yield Installed(wheel, home / "environment")
+
+
+def _build(folder: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+
+
+def _install(home: Path) -> None:
+    """Make an environment that finds what the wheel needs in ours, and no twinstore there."""
+    made = home / "environment"
+    subprocess.run([python_for(normal_user()), "-m", "venv", "--without-pip", made], check=True)
+    (site,) = made.glob("lib/python*/site-packages")
+    # A path in such a file is searched, but the files of this kind that lie there are not read: so our
+    # checkout, which one of them names, stays unknown.
+    (ours,) = {path for path in sys.path if Path(path).name == "site-packages"}
+    (site / "of_the_tests.pth").write_text(f"{ours}\n")
+    (wheel,) = home.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(made / "bin/python"), "install"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
+    server = made / "bin/uvicorn"
+    server.write_text(SERVER.format(python=made / "bin/python"))
+    server.chmod(0o755)
