@@ -95,4 +95,4 @@ def test_a_server_that_is_away_ends_the_run_before_anything_is_written(config: P
     (case,) = suite
     (problem,) = case.result
     assert (case.name, problem.message) == ("plan", f"backfill plan ended with code {Exit.FAILED}")
-    assert "error: " in problem.text
+    assert "error: " in (problem.text or "")
