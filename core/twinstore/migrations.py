@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from twinstore.errors import ConsentRequiredError, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
@@ -274,6 +274,10 @@ class Initializer(Protocol):
         """
         ...
 
-    def export(self) -> str:
-        """Return the migrations as text for an administrator: SQL, or a shell script."""
+    def export(self, names: Collection[str] | None = None) -> str:
+        """Return the migrations as text for an administrator: SQL, or a shell script.
+
+        Args:
+            names: only these, by the names that :meth:`status` has; default: all.
+        """
         ...

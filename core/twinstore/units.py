@@ -6,7 +6,7 @@ server gives up, and would commit although the outer one rolls back.
 
 from __future__ import annotations
 
-from asyncio import current_task
+import sys
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from threading import current_thread
@@ -90,6 +90,11 @@ def context_of_caller() -> Context:
 
 
 def _present_task() -> object:
+    # To import it costs as much as a sixth of this library, and who has not runs no task.
+    if "asyncio" not in sys.modules:
+        return None
+    from asyncio import current_task  # noqa: PLC0415
+
     try:
         return current_task()
     except RuntimeError:  # no event loop runs in this thread

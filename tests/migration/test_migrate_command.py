@@ -12,7 +12,8 @@ from pymongo import MongoClient
 
 from tests.backfill.foreign import Document, fill_with_pymongo, foreign_runs
 from tests.backfill.toolkit import Answer, fill, invoke, write_config
-from tests.shipped import MONGO_STEPS
+from tests.migration.shell import Shell
+from tests.shipped import MONGO_STEPS, POSTGRES_FILES
 from tests.stores import kept
 from twinstore import add_scheduler_postgres_storage
 from twinstore.scheduler.module import MODULE
@@ -75,6 +76,20 @@ def test_a_plan_shows_the_counts_and_changes_nothing(migrate: Migrate, database:
         assert "remove 10 rows of runs at once --accept-ttl runs=10" in shown
     assert sorted(database.list_collection_names()) == names
     assert set(database["runs"].index_information()) == {"_id_", "theirs"}
+
+
+def test_a_plan_shows_the_script_of_what_is_pending(
+    migrate: Migrate, database: Database[Document], tmp_path: Path
+) -> None:
+    plan = migrate("plan", "--sql").out
+    assert plan == migrate("export").out
+    assert Shell(database).run(plan, tmp_path / "script.js") == ""
+    assert migrate("status").code == 0
+    assert migrate("plan", "--sql").out == ""
+    last = MONGO_STEPS[-1]
+    database["_migrations"].delete_one({"_id": f"scheduler:{last}"})
+    script = migrate("plan", "--sql", "--format", "json").json["script"]
+    assert [name for name in MONGO_STEPS if f"scheduler:{name}" in script] == [last]
 
 
 def test_a_run_ends_with_the_counts_until_each_is_accepted(
@@ -197,3 +212,17 @@ class TestPostgres:
         answer = migrate("config", "check")
         assert answer.code == Exit.PREFLIGHT_REFUSED
         assert "Row-level security is not in force on scheduler.runs" in answer.err
+
+    def test_a_plan_shows_the_statements_of_what_is_pending_alone(
+        self, migrate: Migrate, owner: psycopg.Connection[Any]
+    ) -> None:
+        module = ("--module", "scheduler")
+        plan = migrate("migrate", "plan", *module, "--sql")
+        assert plan.out == migrate("migrate", "export", *module).out
+        owner.execute(plan.out.encode())
+        assert migrate("migrate", "status", *module).code == 0
+        assert migrate("migrate", "plan", *module, "--sql").out == ""
+        last = POSTGRES_FILES[-1]
+        owner.execute("DELETE FROM scheduler.schema_migrations WHERE migration_name = %s", (last,))
+        script = migrate("migrate", "plan", *module, "--sql", "--format", "json").json["script"]
+        assert [name for name in POSTGRES_FILES if f"\n-- {name}\n" in script] == [last]

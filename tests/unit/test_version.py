@@ -40,6 +40,15 @@ def test_a_checkout_with_a_newer_number_than_at_its_installation_tells_the_newer
     assert current(path) == "9.9.9"
 
 
+def test_to_open_a_storage_imports_nothing_that_only_some_need() -> None:
+    program = (
+        "import sys; from twinstore import open_storage;"
+        "print({'asyncio', 'croniter', 'psycopg', 'pydantic_settings', 'pymongo', 'yaml'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_who_does_not_ask_for_it_imports_nothing_for_it() -> None:
     program = (
         "import sys, twinstore; print([name for name in sys.modules if name.startswith('twinstore.')]);"

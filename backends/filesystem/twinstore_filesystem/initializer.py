@@ -11,6 +11,7 @@ from twinstore.migrations import Initializer, MigrationReport
 from twinstore_filesystem.errors import DRIVER
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from collections.abc import Set as AbstractSet
 
     from twinstore.migrations import Consent, Effect, MigrationStatus
@@ -55,8 +56,9 @@ class FilesystemInitializer(Initializer):
         return ()
 
     @override
-    def export(self) -> str:
+    def export(self, names: Collection[str] | None = None) -> str:
         """Return a comment that says so."""
+        del names
         return "# Files have no schema; there is nothing to apply.\n"
 
 

@@ -11,6 +11,7 @@ from twinstore.migrations import Initializer, MigrationReport
 from twinstore_memory.store import DRIVER
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from collections.abc import Set as AbstractSet
 
     from twinstore.migrations import Consent, Effect, MigrationStatus
@@ -51,8 +52,9 @@ class MemoryInitializer(Initializer):
         return ()
 
     @override
-    def export(self) -> str:
+    def export(self, names: Collection[str] | None = None) -> str:
         """Return a comment that says so."""
+        del names
         return "# Storage in memory has no schema; there is nothing to apply.\n"
 
 

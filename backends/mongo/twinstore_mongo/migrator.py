@@ -36,7 +36,7 @@ from twinstore_mongo.steps import RELEASE, AppliedStep, Step, load_steps, whole_
 from twinstore_mongo.validators import validator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from twinstore.catalog import Module
@@ -160,9 +160,10 @@ class MongoInitializer(Initializer, RevertsMigrations):
             return self._reverter(store, migration).run(lease, accept)
 
     @override
-    def export(self) -> str:
+    def export(self, names: Collection[str] | None = None) -> str:
         """Return a script for mongosh that does the same."""
-        return script(self.module, self.steps, self._validators(), self.options)
+        chosen = [step for step in self.steps if names is None or step.name in names]
+        return script(self.module, chosen, self._validators(), self.options)
 
     def check_applied(self) -> None:
         """Raise ``MigrationError`` when a migration is pending, changed or missing, or its work undone.

@@ -35,7 +35,7 @@ from twinstore_postgres.takeover import check_takeover, hidden_rows, taken_over
 from twinstore_postgres.targets import MIGRATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from collections.abc import Set as AbstractSet
 
     from twinstore.migrations import Consent, Effect, MigrationStatus, SchemaSnapshot
@@ -142,9 +142,9 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
             return (*standing(self._statuses(connection), remedy), *found, *lagging)
 
     @override
-    def export(self) -> str:
+    def export(self, names: Collection[str] | None = None) -> str:
         """Return the migrations as SQL for an administrator."""
-        return script(self.module, self._settings.application_role)
+        return script(self.module, self._settings.application_role, names)
 
     @override
     def snapshot(self) -> SchemaSnapshot:

@@ -16,6 +16,8 @@ from twinstore_postgres.migrator import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.migrator import Migration
 
@@ -59,8 +61,8 @@ $guard$;
 """
 
 
-def script(module: ModuleSpec[object], role: str) -> str:
-    """Return everything as SQL that an administrator can run by hand, any number of times."""
+def script(module: ModuleSpec[object], role: str, names: Collection[str] | None = None) -> str:
+    """Return everything, or some migrations, as SQL that an administrator can run by hand, also again."""
     schema = sql.Identifier(module.name)
     head = [
         f"-- Schema {module.name}, for psql as the owner role. An administrator first runs:",
@@ -68,7 +70,8 @@ def script(module: ModuleSpec[object], role: str) -> str:
         f"CREATE SCHEMA IF NOT EXISTS {schema.as_string()};",
         f"{sql.SQL(CREATE_LEDGER).format(schema=schema).as_string().strip()};",
     ]
-    return "\n".join([*head, *(_scripted(module, item, role) for item in shipped_migrations(module))])
+    chosen = (item for item in shipped_migrations(module) if names is None or item.name in names)
+    return "\n".join([*head, *(_scripted(module, item, role) for item in chosen)])
 
 
 def _scripted(module: ModuleSpec[object], migration: Migration, role: str) -> str:

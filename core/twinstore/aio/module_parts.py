@@ -9,7 +9,7 @@ from twinstore.aio.entering import of_block
 from twinstore.aio.threads import UnitThread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Collection
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
 
@@ -53,9 +53,9 @@ class AsyncInitializer:
         """Return how the real schema differs from the wanted one, one sentence each; writes nothing."""
         return await self._threads.run(lambda: self._sync().verify(additions=additions))
 
-    async def export(self) -> str:
+    async def export(self, names: Collection[str] | None = None) -> str:
         """Return the migrations as text for an administrator: SQL, or a shell script."""
-        return await self._threads.run(lambda: self._sync().export())
+        return await self._threads.run(lambda: self._sync().export(names))
 
 
 class AsyncModuleSessions(Generic[S, A]):

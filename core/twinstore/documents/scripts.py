@@ -13,7 +13,7 @@ from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMi
 from twinstore.migrations import Initializer, MigrationReport, MigrationState, MigrationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
@@ -107,9 +107,10 @@ class ScriptInitializer(Initializer, ABC):
         )
 
     @override
-    def export(self) -> str:
+    def export(self, names: Collection[str] | None = None) -> str:
         """Return the scripts, each below its name."""
-        return "\n".join(f"-- {script.name}\n{script.text};\n" for script in self._scripts)
+        chosen = (script for script in self._scripts if names is None or script.name in names)
+        return "\n".join(f"-- {script.name}\n{script.text};\n" for script in chosen)
 
     def check_applied(self) -> None:
         """Do nothing when the schema is as it is shipped.

@@ -127,8 +127,12 @@ def main(clock: Clock | None = None) -> None:
     except ConfigurationError as error:
         parser.error(str(error))
     stop = Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, end)
     clock = clock or SystemClock()
     with open_storage(settings, clock=clock) as storage:
         storage.scheduler.initializer.ensure_migrations()

@@ -246,8 +246,12 @@ def main(work: Work = evaluate, clock: Clock | None = None) -> None:
             options.pause,
             options.renew,
         )
+
+        def end(*_: object) -> None:
+            worker.stop.set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: worker.stop.set())
+            signal.signal(number, end)
         worker.run()
 
 

@@ -43,6 +43,10 @@ RunCategory = Annotated[
         "--category", help="release: after the schema, also the steps that only an operator asks for."
     ),
 ]
+SqlOption = Annotated[
+    bool,
+    typer.Option("--sql", help="Print the statements of what is pending: SQL, or a script for mongosh."),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 AcceptTtl = Annotated[
     list[str] | None,
@@ -106,16 +110,24 @@ def status(
 
 
 @app.command()
-def plan(
+def plan(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
     module: ModuleName = None,
     backend: Backend = None,
     category: Category = None,
+    sql: SqlOption = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """List what `migrate run` would apply, and what of it needs consent; writes nothing."""
+    """List what `migrate run` would apply, and what of it needs consent; writes nothing.
+
+    With --sql print the statements instead, as `migrate export` does for all migrations.
+    """
     with opened(common(context), module, backend) as store:
-        _emit_plan(store, category, output)
+        if sql:
+            pending = [item.name for item in _pending(store, category)]
+            _emit_script(output, store.storage.initializer.export(pending) if pending else "")
+        else:
+            _emit_plan(store, category, output)
 
 
 @app.command()
@@ -211,11 +223,18 @@ def export(
 ) -> None:
     """Print the migrations as SQL or as a shell script, for an administrator."""
     with opened(common(context), module, backend) as store:
-        text = store.storage.initializer.export()
+        _emit_script(output, store.storage.initializer.export())
+
+
+def _emit_script(output: Format, text: str) -> None:
     if output is Format.JSON:
         emit(output, {"script": text})
     else:
         emit_text(text)
+
+
+def _pending(store: Store, category: str | None) -> list[MigrationStatus]:
+    return [item for item in _chosen(store, category) if item.state is MigrationState.PENDING]
 
 
 def _chosen(store: Store, category: str | None) -> list[MigrationStatus]:
@@ -224,7 +243,7 @@ def _chosen(store: Store, category: str | None) -> list[MigrationStatus]:
 
 
 def _emit_plan(store: Store, category: str | None, output: Format) -> None:
-    pending = [item for item in _chosen(store, category) if item.state is MigrationState.PENDING]
+    pending = _pending(store, category)
     effects = store.storage.initializer.effects(release=category == RunnableCategory.RELEASE)
     texts: list[RenderableType] = [_listing(pending) if pending else "Nothing is pending."]
     if effects:
