@@ -112,7 +112,7 @@ def main() -> int:
     from docs.parts.shipped import script_files  # noqa: PLC0415
     from twinstore_embedded import servers  # noqa: PLC0415
 
-    with TemporaryDirectory() as directory, servers(directory) as running:
+    with TemporaryDirectory() as directory, servers(directory, durable=False) as running:
         # First what the driver itself reads, then what is asked of it.
         shipped = {**shipped_schemas(running), **script_files()}
         stale = [update_file(path, text, check=check) for path, text in shipped.items()]

@@ -20,7 +20,7 @@ from twinstore_mongo.abandoned import try_end_abandoned
 from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 OWNER_ROLE: Final = "twinstore_test_owner"
@@ -69,7 +69,7 @@ class MongoServer:
         self.client = MongoClient[dict[str, object]](url, appname="twinstore")
         self._waits = Waits(partial(try_end_abandoned, self.client))
         self._prefix = f"twinstore_{run_id(directory)}"
-        self._migrated = MigratedDatabases(self.client, self._name)
+        self._migrated: dict[str, MigratedDatabases] = {}
 
     @contextmanager
     def database(self) -> Iterator[MongoDatabase]:
@@ -81,13 +81,22 @@ class MongoServer:
             self._drop(database)
 
     @contextmanager
-    def migrated_database(self) -> Iterator[MongoDatabase]:
-        """Give a database that has every migration applied, and no row; the next test may get the same."""
-        database = self._migrated.take()
+    def migrated_database(
+        self, module: str = "scheduler", options: Mapping[str, object] | None = None
+    ) -> Iterator[MongoDatabase]:
+        """Give a database that has every migration applied, and no row; the next test may get the same.
+
+        Args:
+            module: whose migrations.
+            options: its options, the same at each call.
+        """
+        made = MigratedDatabases(self.client, self._name, module, options)
+        idle = self._migrated.setdefault(module, made)
+        database = idle.take()
         try:
             yield database
         finally:
-            if not self._migrated.give_back(database):
+            if not idle.give_back(database):
                 self._drop(database)
 
     def _name(self) -> MongoDatabase:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import twinstore
 from tests.stores import kept
+from twinstore.storage import open_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pymongo import MongoClient
 
@@ -49,16 +49,24 @@ class Made:
 
 
 class MigratedDatabases:
-    """The migrated databases of this process that no test holds.
+    """The databases of this process with the schema of one module that no test holds.
 
     A test takes one from here and gives it back. What a test has changed besides its documents, whatever
     that is, is dropped with its database.
     """
 
-    def __init__(self, client: MongoClient[dict[str, object]], name: Callable[[], MongoDatabase]) -> None:
-        """Take a client of the server, and what names a database that does not exist yet."""
+    def __init__(
+        self,
+        client: MongoClient[dict[str, object]],
+        name: Callable[[], MongoDatabase],
+        module: str = "scheduler",
+        options: Mapping[str, object] | None = None,
+    ) -> None:
+        """Take a client of the server, what names a database that does not exist yet, and the module."""
         self._client = client
         self._name = name
+        self._module = module
+        self._options = options
         self._made: dict[str, Made] = {}
         self._idle: list[MongoDatabase] = []
 
@@ -67,9 +75,10 @@ class MigratedDatabases:
         if self._idle:
             return self._idle.pop()
         database = self._name()
-        with twinstore.open_storage(kept(database.config)) as storage:
-            storage.scheduler.initializer.ensure_migrations()
-            storage.scheduler.bulk.ledger_initializer.ensure_migrations()
+        settings = kept(database.config)
+        with open_module(self._module, "Mongo", settings, options=self._options) as storage:
+            storage.initializer.ensure_migrations()
+            storage.bulk.ledger_initializer.ensure_migrations()
         self._made[database.name] = self._seen(database.name)
         return database
 

@@ -89,8 +89,15 @@ def explained(title: str, name: str, home: str, thing: object, places: Container
             yield f"#### {code(f'{title}.{method}')}"
             yield from function_text(function)
     else:
-        yield fence(f"{name} = {item.value}" if isinstance(item, griffe.Attribute) else name)
+        yield fence(constant(item, name))
         yield described(item)
+
+
+def constant(item: griffe.Object, name: str) -> str:
+    """Return a constant as it is written; only its type where its value is found when it is asked for."""
+    if not isinstance(item, griffe.Attribute):
+        return name
+    return f"{name}: {item.annotation}" if item.value is None else f"{name} = {item.value}"
 
 
 def made(item: griffe.Object, name: str, text: str) -> Iterator[str]:

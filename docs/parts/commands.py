@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast, get_args, get_type_hint
 import typer
 
 from docs.parts.tables import NONE, code, codes, plain, table
+from twinstore_backfill.cli.examples import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,6 +74,8 @@ def _section(name: str, command: Command) -> str:
     listed = [item for item in command.params if item.name != "help" and not getattr(item, "hidden", False)]
     if rows := [_row(command, item) for item in listed]:
         parts.append(table(("Option", "Default", "Means"), rows))
+    if shown := EXAMPLES.get(name.partition(" ")[2]):
+        parts.append("\n".join(("```console", *(f"$ {line}" for line in shown), "```")))
     return "\n\n".join(parts)
 
 

@@ -1,7 +1,7 @@
 """Hooks of MkDocs, which makes the site: what stands outside of docs/ comes along, fences lose our notes.
 
 A page of the repository links files beside docs/ by their relative path. In the site each of these is a page
-of its own below ``repository/``: a Markdown file as it is, any other as a block of code.
+of its own below ``repository/``: a Markdown file as it is, any other as a block of code, a folder as a list.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         place, text = todo.pop()
         for target in targets(place, text):
             # MkDocs itself says which links lead nowhere.
-            if not target.startswith(DOCS) and target not in found and (ROOT / target).is_file():
+            if not target.startswith(DOCS) and target not in found and (ROOT / target).exists():
                 found[target] = page_of(target)
-                todo.append((target, found[target] if target.endswith(".md") else ""))
+                todo.append((target, "" if is_code(target) else found[target]))
     files.append(File.generated(config, f"{EXTENDING}.md", content=extending()))
     for target, text in found.items():
         level = InclusionLevel.INCLUDED if target.count("/") == 0 else InclusionLevel.NOT_IN_NAV
@@ -166,10 +166,25 @@ def extending() -> str:
     return f"{FOUND_LATE}# Python API: for authors of drivers and modules\n\n{api_page(EXTENDING)}\n"
 
 
+def is_code(path: str) -> bool:
+    """Whether a path of the repository is that of a file that is no Markdown."""
+    return not path.endswith(".md") and (ROOT / path).is_file()
+
+
+def listed(path: str) -> str:
+    """Return the Markdown that shows a folder: a link to each file below it."""
+    folder = ROOT / path
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix != ".pyc")
+    links = (f"- [{file.relative_to(folder)}]({file.relative_to(folder.parent)})" for file in files)
+    return "\n".join((f"{FOUND_LATE}# {path}", "", *links, ""))
+
+
 def page_of(path: str) -> str:
     """Return the Markdown that shows a file of the repository."""
+    if (ROOT / path).is_dir():
+        return listed(path)
     text = (ROOT / path).read_text("utf-8")
-    if path.endswith(".md"):
+    if not is_code(path):
         return FOUND_LATE + text
     language = LANGUAGES.get(PurePosixPath(path).suffix, "text")
     return f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n```{language}\n{text.rstrip()}\n```\n"

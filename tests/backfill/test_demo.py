@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore_backfill.demo.run import run_demo
 from twinstore_backfill.demo.telling import USUAL, Pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.installed import Installed
+
+# Every entity is corrupted by the tests of the self-test; here it only has to run and to be shown.
+PROGRAM: Final = """
+import sys
+from pathlib import Path
+from twinstore_backfill.demo.run import run_demo
+
+print(run_demo(Path(sys.argv[1]), runs=200, sample=1, corrupted=["audit"]))
+"""
 
 
 @pytest.fixture
@@ -27,16 +39,26 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def test_the_demo_ends_with_a_proof_and_leaves_all_reports(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_demo_of_the_wheel_ends_with_a_proof_and_leaves_all_reports(
+    installed: Installed, folder: Path
 ) -> None:
     # Whatever the environment says of the stores of the user, none of them is touched.
-    for name in ("Scheduler__Storage__Postgres__ConnectionString", "scheduler__storage__mongo__database"):
-        monkeypatch.setenv(name, "postgresql://nobody@127.0.0.1:1/nowhere")
-    monkeypatch.setenv("TWINSTORE_CONFIG", str(folder / "of-the-user.json"))
-    # Every entity is corrupted by the tests of the self-test; here it only has to run and to be shown.
-    proved = run_demo(folder, runs=200, sample=1, corrupted=["audit"])
-    *story, last = capsys.readouterr().out.splitlines()
+    nowhere = dict.fromkeys(
+        ("Scheduler__Storage__Postgres__ConnectionString", "scheduler__storage__mongo__database"),
+        "postgresql://nobody@127.0.0.1:1/nowhere",
+    )
+    variables = {"PATH": os.environ["PATH"], **nowhere, "TWINSTORE_CONFIG": str(folder / "of-the-user.json")}
+    done = subprocess.run(
+        [installed.python, "-P", "-c", PROGRAM, folder],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    *story, last, counted = done.stdout.splitlines()
+    proved = int(counted)
     assert re.fullmatch(rf"PASS: {proved:,} documents proved equal, in \d+\.\d s", last)
     assert "about a minute" in story[1]
     begun = [line.removeprefix(".. ") for line in story if line.startswith(".. ")]

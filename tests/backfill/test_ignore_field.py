@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -10,10 +11,10 @@ import pytest
 
 from tests.backfill.test_corruptions import merged_settings
 from tests.backfill.toolkit import AS_OF, Pair, fill, invoke, memory_pair, open_store, write_config
-from twinstore.bulk import Record
+from twinstore.bulk import KeyRange, Record
 from twinstore.config import load_settings
 from twinstore.errors import ValidationError
-from twinstore.scheduler.catalog import RUNS, SCHEDULER
+from twinstore.scheduler.catalog import POLICY_JOBS, RUNS, SCHEDULER
 from twinstore.tenancy import Tenant
 from twinstore_backfill.ignoring_fields import check_ignored_fields, ignored_fields
 from twinstore_backfill.outcome import Exit
@@ -116,6 +117,25 @@ def test_where_a_list_looks_the_proof_stays_open_whatever_reason_is_given(field:
         assert [item.paths for item in runs.unproved.shown] == [(f"doc.{field} (ignored_field)",)]
 
 
+def test_what_follows_from_an_ignored_field_counts_under_its_own_name(tmp_path: Path) -> None:
+    with memory_pair(tmp_path) as pair:
+        fill(pair.source.storage, ["acme"])
+        pair.copy()
+        with pair.source.bulk.view() as view:
+            (record,) = (item for batch in view.records(POLICY_JOBS, KeyRange()) for item in batch)
+        job = cast("Any", record.model)
+        members = cast("Any", type(job.priority))
+        other = next(item for item in members if item is not job.priority)
+        with pair.target.bulk.writer(POLICY_JOBS, on_conflict="overwrite") as writer:
+            writer.write([replace(record, model=job.evolve(priority=other))])
+            writer.flush()
+            writer.commit()
+        report = pair.verify(entities=("policy_jobs",), **ignoring("policy_jobs.priority", reason="agreed"))
+        # Jobs are leased in the order of its rank.
+        (found,) = report.entities[0].unproved.shown
+        assert (report.verdict, found.paths) == ("INCONCLUSIVE", ("beside.priorityRank (ignored_field)",))
+
+
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
@@ -186,7 +206,7 @@ def test_every_process_and_command_knows_what_is_asked(
         "counted anew",
     ), found["reasons"]
     assert found["equivalences"] == [{"name": "ignored_field", "documents": 7}]
-    narrowed = ("verify", "--jobs", 2, "--range-size", 1, "--entity", "runs")
+    narrowed = ("verify", "--range-size", 2, "--entity", "runs")
     keys = ("--key-from", "acme-run-2", "--key-to", "umbrella-run-1")
     code, found = run(*narrowed, *keys)
     assert (found["verdict"], found["documents_equal"], found["subset"]["key_to"]) == (

@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typing_extensions import override
 
-from tests.backfill.toolkit import AS_OF, Pair, fill, invoke, memory_pair, write_config
+from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, invoke, memory_pair, write_config
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.fields import parse_timestamp
 from twinstore_backfill.cli.telling import ProgressForm, Telling
@@ -53,7 +53,7 @@ PREFIX: Final = "twinstore_backfill_"
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+def pair(tmp_path: Path) -> Iterator[MemoryPair]:
     with memory_pair(tmp_path) as pair:
         fill(pair.source.storage)
         yield pair
@@ -226,11 +226,11 @@ def polling(port: int, seen: list[dict[tuple[str, str, str], float]]) -> Iterato
 
 
 def test_each_command_takes_both_options(
-    pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [
         write_config(tmp_path / f"{side}.json", {"Persistence": {"Memory": {"Store": name}}})
-        for side, name in zip(("source", "target"), pair.names, strict=True)  # type: ignore[attr-defined]  # of memory
+        for side, name in zip(("source", "target"), pair.names, strict=True)
     ]
     sides = ("--from", "memory", "--to", "memory", "--source-config", files[0], "--target-config", files[1])
 

@@ -245,6 +245,25 @@ class TestQuarantine:
         assert bad.on_target("quarantine list").out.strip() == "The quarantine is empty."
         assert bad("verify").code == Exit.OK
 
+    def test_those_of_a_copy_with_options_of_its_own_are_found_by_the_same_options(self, bad: Shop) -> None:
+        about = (
+            "--key-from",
+            "bad",
+            "--as-of",
+            "2025-10-27T00:00:00+00:00",
+            "--ignore-unknown",
+            "runs.legacy",
+        )
+        part = ("--entity", "runs", *about, "--out", bad.directory / "part")
+        copied = bad("copy", *part, "--execute", "--format", "json")
+        assert (copied.code, copied.json["totals"]["quarantined"]) == (Exit.INCONCLUSIVE, 3)
+        bad.runs.update_many({"_id": {"$gte": "bad"}}, {"$unset": {"secret": 1}})
+        for left_out in (slice(2, 4), slice(4, 6), slice(6, 8)):
+            fewer = (*part[: left_out.start], *part[left_out.stop :])
+            assert bad("quarantine retry", *fewer).code == Exit.USAGE
+        tried = bad("quarantine retry", *part, "--execute", "--format", "json")
+        assert (tried.code, tried.json["job"]["id"]) == (Exit.OK, copied.json["job"]["id"])
+
     def test_a_job_that_nobody_began_has_none(self, shop: Shop) -> None:
         answer = shop("quarantine retry", "--entity", "runs", "--execute")
         assert (answer.code, "No copy with these options" in answer.err) == (Exit.USAGE, True)

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
 
 import pytest
 from pymongo import MongoClient
@@ -29,6 +30,7 @@ from twinstore_backfill.repair.extra import delete_extra
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.options import VerifyOptions
+from twinstore_memory.store import drop_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,6 +106,22 @@ def check_parts(pair: Pair, entities: list[Entity]) -> None:
 def test_each_entity_is_copied_and_proved_part_by_part(pair: Pair) -> None:
     check_parts(pair, list(COPIED))
     assert (pair.verify().verdict, pair.copy().totals.all()["written"]) == ("PASS", 0)
+
+
+def test_files_are_a_source_of_parts_like_any_other(tmp_path: Path) -> None:
+    store = uuid4().hex
+    files = {"Storage": {"Filesystem": {"Root": str(tmp_path / "files")}}}
+    given = {"Persistence": {"Memory": {"Store": store}}, "TaskRunner": files}
+    with opened("taskrunner", "filesystem", "memory", given, tmp_path / "out") as pair:
+        fill_module("taskrunner", cast("Any", pair.source.storage))
+        check_parts(pair, list(pair.source.bulk.entities()))
+        for entity in pair.source.bulk.entities():
+            dates = dates_of(pair.source.bulk, entity)
+            part = Subset(since=sorted(dates.values())[len(dates) // 2])
+            report = pair.verify(entities=(entity.name,), subset=part)
+            assert report.documents_equal == sum(map(part.admits, dates.values()))
+        assert pair.verify().verdict == "PASS"
+    drop_store(store)
 
 
 @pytest.mark.long

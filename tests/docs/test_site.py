@@ -152,9 +152,17 @@ def test_every_figure_is_shown_with_a_text_for_those_who_do_not_see_it() -> None
     assert [name for name, alt in shown.items() if len(alt) < 60] == []
 
 
+def test_make_builds_the_site_strictly() -> None:
+    # Whoever tells MkDocs to be quiet, or not strict, is told of no fault.
+    line = re.search(r"^SITE = (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert line
+    assert line[1].endswith("mkdocs build")
+    assert load_config(CONFIG).strict
+
+
 @pytest.mark.long
 def test_the_whole_site_is_built(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     html = sorted(tmp_path.rglob("*.html"))

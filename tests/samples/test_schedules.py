@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
+from typing_extensions import override
 
 from tests.backfill.toolkit import write_config
 from tests.docs.test_console import check_twinstore
@@ -85,9 +86,20 @@ def test_a_number_that_would_remove_everything_is_refused(keep: str, reports: Pa
     assert names(reports) == before
 
 
-def unit(name: str) -> configparser.RawConfigParser:
-    parser = configparser.RawConfigParser(strict=False)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]  # as systemd has them
+class UnitFile(configparser.RawConfigParser):
+    """A file of systemd, whose names have upper case letters and may come twice."""
+
+    def __init__(self) -> None:
+        super().__init__(strict=False)
+
+    @override
+    def optionxform(self, optionstr: str) -> str:
+        """Return a name as it is."""
+        return optionstr
+
+
+def unit(name: str) -> UnitFile:
+    parser = UnitFile()
     parser.read(SAMPLES / name, "utf-8")
     return parser
 

@@ -21,6 +21,7 @@ from twinstore_backfill.cli import backends as backends_command
 from twinstore_backfill.cli import running
 from twinstore_backfill.cli.app import COMMANDS, app
 from twinstore_backfill.cli.backfill import COMMANDS as OF_BACKFILL
+from twinstore_backfill.cli.examples import EXAMPLES
 from twinstore_backfill.cli.lazily import _command_at
 from twinstore_backfill.cli.version import version_lines
 from twinstore_backfill.messages import Messages, set_messages
@@ -305,6 +306,37 @@ class TestCompletion:
         assert (done.stdout, done.stderr) == ("status\n", "")
 
 
+def leaves(command: Any, *path: str) -> Iterator[str]:  # noqa: ANN401  # of whatever click Typer uses
+    """Yield the commands that do something, by their full names."""
+    inner = getattr(command, "commands", {})
+    for name, item in inner.items():
+        yield from leaves(item, *path, name)
+    if not inner:
+        yield " ".join(path)
+
+
+def test_the_help_of_every_command_shows_how_to_call_it(capsys: pytest.CaptureFixture[str]) -> None:
+    names = list(leaves(typer.main.get_command(app)))
+    assert sorted(EXAMPLES) == sorted(names)
+    shown = invoke(capsys, "backfill", "rate", "--help").out
+    assert "Examples:" in shown
+    assert all(line in shown for line in EXAMPLES["backfill rate"])
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_help_breaks_no_name_of_an_option(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in ((), ("backfill", "copy")):
+        shown = invoke(capsys, *words, "--help").out
+        assert "…" not in shown
+        # click goes no lower.
+        assert max(map(len, shown.splitlines())) <= max(columns, 50)
+        assert {"--config", "--log-format"} <= set(shown.split()) or words
+        assert "--max-quarantine" in shown.split() or not words
+
+
 def test_every_command_takes_every_common_option() -> None:
     root: Any = typer.main.get_command(app)
     wanted = {"--config", "--debug", "--quiet", "-q", "--log-level", "--log-format"}
@@ -319,10 +351,14 @@ def test_every_command_takes_every_common_option() -> None:
     check(root)
 
 
-@pytest.mark.parametrize("words", ["--help", "backfill verify --help", "--version", "--show-completion"])
-def test_what_nobody_reads_to_its_end_is_no_failure(words: str) -> None:
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", "backends", "down", "down --format json", "--show-completion"]
+)
+def test_what_nobody_reads_to_its_end_is_no_failure(words: str, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([*PROGRAM, *words.split()], check=False, stdout=writing, stderr=subprocess.PIPE)
+    done = subprocess.run(
+        [*PROGRAM, *words.split()], check=False, stdout=writing, stderr=subprocess.PIPE, cwd=tmp_path
+    )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")

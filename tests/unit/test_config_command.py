@@ -129,10 +129,11 @@ def test_check_says_yes_and_no_and_for_what_the_remedy_is(
 def test_no_key_breaks_on_a_terminal_of_80_columns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("Persistence__Postgres__OwnerConnectionString", f"postgresql://o:{SECRET}@h/d")
-    path = config(tmp_path)
+    monkeypatch.setenv("Persistence__Postgres__OwnerConnectionString", f"host=h password={SECRET}")
+    monkeypatch.chdir(tmp_path)
+    path = config(tmp_path).name
     documented = json.loads(invoke(capsys, "--config", path, "config", "show", "--format", "json").out)
-    monkeypatch.setattr(output_module, "WIDE", 80)
+    monkeypatch.setattr(output_module, "UNBROKEN", 80)
     lines = invoke(capsys, "--config", path, "config", "show").out.splitlines()
     assert max(map(len, lines)) <= 80
     for key in documented["settings"]:

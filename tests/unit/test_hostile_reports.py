@@ -20,7 +20,14 @@ from typing_extensions import override
 
 from tests.unit.test_report_rendering import report
 from twinstore_backfill.cli import main
-from twinstore_backfill.report.model import IgnoredReport, LeftOut, Named, ParityReport, QueryTimes
+from twinstore_backfill.report.model import (
+    IgnoredReport,
+    LeftOut,
+    Named,
+    ParityReport,
+    QueryTimes,
+    SubsetReport,
+)
 from twinstore_backfill.report.writing import REPORT_FILES, ReportFormat, render
 
 if TYPE_CHECKING:
@@ -65,7 +72,13 @@ def with_text(text: str) -> ParityReport:
         update={
             "envelope": envelope,
             "warnings": ("x",),
-            "ignored": (IgnoredReport(entity="runs", path="x", reason="x"),),
+            "subset": SubsetReport(
+                key_from=("x",), key_to=("x",), since="x", until="x", dated_by={"runs": "x"}
+            ),
+            "ignored": (
+                IgnoredReport(entity="runs", path="x", reason="x"),
+                IgnoredReport(entity="runs", path="x", reason="x", kind="field"),
+            ),
             "left_out": (LeftOut(entity="workers", why="x", source={}, target={}),),
             "entities_asked": ("x",),
             "entities": (

@@ -27,6 +27,7 @@ from twinstore.errors import (
 )
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.testing.scheduler.builders import make_schedule, make_trigger
+from twinstore_postgres.connecting import sentences
 from twinstore_postgres.errors import STATES, Subject, kind_of, translate, translated
 
 if TYPE_CHECKING:
@@ -203,3 +204,18 @@ def test_what_is_known_of_a_write_whose_answer_was_lost(error: psycopg.Error, ou
     answer = translate(error)
     assert isinstance(answer, UnavailableError)
     assert answer.outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            'connection to server at "h" failed: Connection refused\n\tIs the server running on that host?\n',
+            'connection to server at "h" failed: Connection refused. Is the server running on that host?',
+        ),
+        ("All failures were:\n- host: 'a': refused\n", "All failures were: - host: 'a': refused."),
+        ("", ""),
+    ],
+)
+def test_what_libpq_says_on_lines_becomes_sentences(said: str, shown: str) -> None:
+    assert sentences(said) == shown

@@ -102,6 +102,12 @@ NOT_NOW: Final = (
 )
 
 
+def sentences(text: str) -> str:
+    """Return what libpq says on several lines, without ends of sentences, as sentences on one."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    return " ".join(line if line.endswith((".", "?", "!", ":")) else f"{line}." for line in lines)
+
+
 class ConnectionSource(Protocol):
     """Lends connections in autocommit mode, each outside any transaction."""
 
@@ -255,8 +261,8 @@ class Target:
         # Of libpq, which repeats the connection string in parts, hence the look for the password.
         text = " ".join(str(error).split())
         secrets = secrets_in(self.conninfo.get_secret_value()) | secrets_in(self.given.get_secret_value())
-        shown = type(error).__name__ if mentions_secret(text, secrets) else text
-        message = f"PostgreSQL at {self.place} cannot be used: {shown.rstrip('.?!')}."
+        shown = type(error).__name__ if mentions_secret(text, secrets) else str(error)
+        message = f"PostgreSQL at {self.place} cannot be used: {sentences(shown)}"
         full = is_full(error)
         known = {REFUSED_PARAMETER: self.route.value, **REFUSALS}
         remedy = None if full else next((how for pattern, how in known.items() if pattern in text), None)

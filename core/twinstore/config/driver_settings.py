@@ -128,4 +128,6 @@ def _secrets(spec: BackendSpec, named: Entries) -> Iterator[str]:
 
 
 def _holds_secret(annotation: object) -> bool:
-    return annotation in (SecretStr, SecretBytes) or any(map(_holds_secret, get_args(annotation)))
+    return (
+        annotation is SecretStr or annotation is SecretBytes or any(map(_holds_secret, get_args(annotation)))
+    )

@@ -112,8 +112,9 @@ def _given(source: object) -> tuple[Mapping[str, object], object, str]:
                 f"{name[0].upper()}{name[1:]} cannot be dumped ({type(error).__name__}); give a mapping."
             )
         raise ConfigurationError(problem)
-    mapping = cast("Mapping[str, object]", source) if isinstance(source, Mapping) else {}
-    return mapping, None if isinstance(source, Mapping) else source, "the explicit mapping"
+    if isinstance(source, Mapping):
+        return cast("Mapping[str, object]", source), None, "the explicit mapping"
+    return dict[str, object](), source, "nothing"
 
 
 def _named(given: object, what: str, variable: str, variables: Mapping[str, str]) -> tuple[Path, str] | None:
@@ -122,6 +123,7 @@ def _named(given: object, what: str, variable: str, variables: Mapping[str, str]
     Raises:
         ConfigurationError: something else stands there, such as a connection string.
     """
+    kind = type(given).__name__
     if given is None:
         text: object = variables.get(variable)
         name, origin = variable, f"from {variable}"
@@ -134,7 +136,7 @@ def _named(given: object, what: str, variable: str, variables: Mapping[str, str]
         "a mapping, a settings object or the path of a settings file" if what == "configuration" else "a path"
     )
     if not isinstance(text, str):
-        raise ConfigurationError(f"{name} should be {form}, not {type(given).__name__}.")
+        raise ConfigurationError(f"{name} should be {form}, not {kind}.")
     # Judged as text: a path has one slash where a connection string has two, and would show the password.
     if "://" in text:
         raise ConfigurationError(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from twinstore.config.entries import ConfigPath, SettingsEntry
 from twinstore.config.files import ENCODING, read_text
@@ -124,11 +124,13 @@ def _secret(directory: Path, name: str) -> str:
     from pydantic import create_model  # noqa: PLC0415  # few hosts have such files
     from pydantic_settings import BaseSettings, SecretsSettingsSource, SettingsError  # noqa: PLC0415  # the same
 
+    # Its overloads know no field whose name is a value.
+    make = cast("Callable[..., type[BaseSettings]]", create_model)
     path = directory / name
     try:
         problem = _unfit(directory, path)
         if not problem:
-            model = create_model("Secret", __base__=BaseSettings, **{name: (str, ...)})  # type: ignore[call-overload]  # a name that is known now
+            model = make("Secret", __base__=BaseSettings, **{name: (str, ...)})
             return str(SecretsSettingsSource(model, directory.absolute(), case_sensitive=True)()[name])
     except SettingsError as error:
         cause = error.__cause__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from itertools import chain
 from typing import Final
 
@@ -50,8 +50,11 @@ def expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
     if id(node) not in known:
         # A node inside itself has no end.
         known[id(node)] = MOST_NODES + 1
-        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
-        below = chain.from_iterable(parts) if isinstance(node, yaml.MappingNode) else parts
+        below: Iterable[yaml.Node] = ()
+        if isinstance(node, yaml.MappingNode):
+            below = chain.from_iterable(node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            below = node.value
         known[id(node)] = 1 + sum(expanded_size(part, known) for part in below)
     return known[id(node)]
 

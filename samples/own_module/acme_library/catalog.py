@@ -28,6 +28,7 @@ BOOKS: Final = Entity(
         Index(fields=("goneAt",), name="gone", expires=True, stores=frozenset({StoreKind.DOCUMENTS})),
     ),
     retention=Retention(field="goneAt", option="keep_days"),
+    dated="boughtAt",
 )
 SUBJECTS: Final = Entity(
     name="subjects",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # One copy and one verification each, so that little is spent on starting them.
 EACH: Final = 500
-SEEDS: Final = (1, 2)
+SEEDS: Final = (1, pytest.param(2, marks=pytest.mark.long))
 # Half a million, in batches that memory does not notice.
 EACH_OF_LONG: Final = 1260
 SEEDS_OF_LONG: Final = range(100, 140)

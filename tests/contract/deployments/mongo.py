@@ -15,7 +15,6 @@ from tests.contract.deployments.wire import line_to
 from tests.servers import mongo_config
 from tests.stores import kept
 from twinstore.backend import SharedResources
-from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.storage import open_module
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
@@ -264,12 +263,8 @@ def mongo_deployments(server: MongoServer) -> BackendFactory:
 
     @contextmanager
     def deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[Deployment]:
-        pooled = migrated and module.name == SCHEDULER.name
-        with server.migrated_database() if pooled else server.database() as database:
-            deployment = MongoDeployment(module, database, server.client)
-            if migrated and not pooled:
-                with deployment.open() as storage:
-                    storage.initializer.ensure_migrations()
-            yield deployment
+        options = retention_of(module, 0)
+        with server.migrated_database(module.name, options) if migrated else server.database() as database:
+            yield MongoDeployment(module, database, server.client)
 
     return deployments

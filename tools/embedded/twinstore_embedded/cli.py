@@ -112,13 +112,21 @@ def _start(
 
     # First, or servers would run that no settings file names.
     appsettings.check_appsettings(data_dir)
-    match only:
-        case ServerChoice.MONGO:
-            mongod.start_mongo(data_dir)
-        case ServerChoice.POSTGRES:
-            postgres.start_postgres(data_dir)
-        case None:
-            lifecycle.start(data_dir)
+    found = mongod.find_mongo(data_dir), postgres.find_postgres_server(data_dir)
+    try:
+        match only:
+            case ServerChoice.MONGO:
+                mongod.start_mongo(data_dir)
+            case ServerChoice.POSTGRES:
+                postgres.start_postgres(data_dir)
+            case None:
+                lifecycle.start(data_dir)
+    except KeyboardInterrupt:
+        # What did not run before is not to run after a command that did not come to its end.
+        for before, stop in zip(found, (mongod.stop_mongo, postgres.stop_postgres), strict=True):
+            if before is None:
+                stop(data_dir)
+        raise
     # Looked for again, because a server that was not asked for may run all the same.
     mongo, relational = mongod.find_mongo(data_dir), postgres.find_postgres_server(data_dir)
     return mongo, relational, appsettings.write_appsettings(data_dir, mongo, relational)

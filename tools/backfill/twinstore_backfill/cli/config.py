@@ -59,7 +59,7 @@ def check(
         emit(
             output,
             document,
-            f"{name} on {store.backend} at {store.bulk.place}: ready.",
+            f"{name} on {store.bulk.place}: ready.",
             table(("capability", "value"), list(_capability_rows(capabilities))),
             *([f"For a capability that it lacks: {remedy}"] if (remedy := capabilities["remedy"]) else []),
         )

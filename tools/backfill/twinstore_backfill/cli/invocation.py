@@ -8,21 +8,24 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 from typing_extensions import override
 
+from twinstore_backfill.cli.examples import EXAMPLES
 from twinstore_backfill.messages import LogFormat, Messages, set_messages
 
 if TYPE_CHECKING:
     from twinstore.config import Settings
 
-__all__ = ["CommonOptions", "Leaf", "common", "everywhere", "options"]
+__all__ = ["CommonOptions", "Leaf", "common", "everywhere", "narrow", "options"]
 
 # Beside --format; the result is what it asks for.
 OUTPUT: Final = "output"
+ROOM_FOR_FRAMES: Final = 60
 
 
 class LogLevel(StrEnum):
@@ -172,6 +175,11 @@ def everywhere(*, shown: bool = False) -> tuple[Any, ...]:
     return tuple(made)
 
 
+def narrow() -> bool:
+    """Tell whether the frames of rich would leave no room for the names of options."""
+    return get_terminal_size().columns < ROOM_FOR_FRAMES
+
+
 class Leaf(TyperCommand):
     """A command that does something."""
 
@@ -179,6 +187,15 @@ class Leaf(TyperCommand):
         """Take them too."""
         super().__init__(*given, **named)
         self.params.extend(everywhere())
+
+    @override
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        if narrow():
+            self.rich_markup_mode = None
+        shown = EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
+        # Each is a paragraph, or it would be run into the one before it.
+        self.epilog = "\n\n".join((f"Example{'s' if len(shown) > 1 else ''}:", *shown)) if shown else None
+        super().format_help(ctx, formatter)
 
     @override
     def make_context(self, *given: Any, **named: Any) -> Any:

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
-from twinstore_backfill.cli.invocation import Leaf, everywhere
+from twinstore_backfill.cli.invocation import Leaf, everywhere, narrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +91,8 @@ def group_of(places: Mapping[str, Place], *, root: bool = False) -> type[TyperGr
         @override
         def format_help(self, ctx: Any, formatter: Any) -> None:
             self._listing = True
+            if narrow():
+                self.rich_markup_mode = None
             try:
                 super().format_help(ctx, formatter)
             finally:

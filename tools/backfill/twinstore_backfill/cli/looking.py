@@ -63,7 +63,7 @@ def diff(  # noqa: PLR0917  # the options of a command
     source_config: SourceConfig = None,
     target_config: TargetConfig = None,
     as_of: AsOf = None,
-    show_values: ShowValues = False,  # noqa: FBT002  # Typer makes a flag of it  # Typer makes a flag of it
+    show_values: ShowValues = False,  # noqa: FBT002  # Typer makes a flag of it
     ignore_unknown: IgnoreUnknown = None,
     ignore_field: IgnoreField = None,
     output: OutputFormat = Format.TEXT,
@@ -127,15 +127,15 @@ def _document(found: RowComparison, *, show_values: bool) -> dict[str, Any]:
 
 
 def _texts(found: RowComparison, *, show_values: bool) -> Iterator[str]:
+    yield f"{found.entity} {'/'.join(map(str, found.key))}: {found.verdict}"
     if found.reason is not None:
         yield f"No copy takes the row of the source: {found.reason}."
     yield from (f"Equal after normalisation: {text}." for text in found.equivalences)
     for item in found.places:
-        yield item.path
+        yield f"  {item.path}"
         if show_values:
-            yield f"  expected: {_shown(item.source)}"
-            yield f"  stored:   {_shown(item.target)}"
-    yield f"{found.entity} {'/'.join(map(str, found.key))}: {found.verdict}"
+            yield f"    expected: {_shown(item.source)}"
+            yield f"    stored:   {_shown(item.target)}"
 
 
 def _shown(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -14,7 +15,7 @@ from twinstore_backfill.files import json_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["OutputError", "discard", "emit_json", "emit_text"]
+__all__ = ["OutputError", "discard", "emit_json", "emit_text", "nobody_reads"]
 
 
 class OutputError(TwinstoreError):
@@ -60,6 +61,14 @@ def _writing() -> Iterator[None]:
     except OSError as error:
         discard()
         raise OutputError(f"The result could not be written to stdout: {error.strerror}.") from error
+
+
+def nobody_reads() -> bool:
+    """Tell whether it was stdout that broke, and not a connection."""
+    asked = select.poll()
+    # Nothing is asked for: that nobody reads is told in any case.
+    asked.register(sys.stdout.fileno(), 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in asked.poll(0))
 
 
 def discard() -> None:

@@ -65,6 +65,8 @@ from twinstore_backfill.report.texts import (
 from twinstore_backfill.report.writing import DIFFERENCES, report_directory, reports_in, write_reports
 from twinstore_backfill.stopping import StopSwitch, stop_on_signals
 from twinstore_backfill.stores import Store, open_store
+from twinstore_backfill.subset import described
+from twinstore_backfill.verify.apart import IGNORED_FIELD
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.fresh import run_start_clean
 from twinstore_backfill.verify.grouping import read_groups
@@ -274,8 +276,14 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
         yield table(SPEED_COLUMNS, speed, "Milliseconds for the first page of each list")
     yield from _named(report)
     yield from (f"{_sentence(text)}." for text in left_out_texts(report))
+    if report.subset is not None:
+        yield f"Only a part was compared: {clipped(described(report.subset.model_dump()))}."
+    for left in report.ignored:
+        if left.kind == "field":
+            yield f"Not compared: {clipped(left.entity)}.{clipped(left.path)}."
     for item in report.equivalences:
-        yield f"Equal after normalisation: {number_of(item.documents, 'document')} ({clipped(item.name)})."
+        how = "apart from ignored fields" if item.name == IGNORED_FIELD else "after normalisation"
+        yield f"Equal {how}: {number_of(item.documents, 'document')} ({clipped(item.name)})."
     # Once more where it is looked for after a long list.
     yield toned(f"{report.verdict}. {_sentence(report.next_step)}", report.verdict)
     if out is not None:

@@ -292,7 +292,7 @@ def speed_rows(report: ParityReport) -> list[tuple[str, str, str, str, str]]:
     """Return how long each list takes, in milliseconds; nothing where nobody measured."""
     return [
         (
-            item.query,
+            clipped(item.query),
             f"{item.source_median:,.1f}",
             f"{item.source_p95:,.1f}",
             f"{item.target_median:,.1f}",

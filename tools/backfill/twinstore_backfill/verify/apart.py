@@ -43,6 +43,14 @@ class ApartFrom:
             for item in self._ignored
             if not self.alike(expected.content, target.content, but=item)
         ]
+        # What follows from an ignored field is looked for under a name of its own.
+        tops = {item.path[0] for item in self._ignored}
+        names = (expected.beside.keys() | own.beside.keys()) - tops
+        found += [
+            Change(IGNORED_FIELD, f"beside.{name}", name)
+            for name in sorted(names)
+            if expected.beside.get(name) != own.beside.get(name)
+        ]
         content = content_without(expected.content, self._ignored)
         return replace(expected, content=content, changes=(*expected.changes, *found))
 

@@ -114,8 +114,9 @@ def content_check(entities: Sequence[EntityReport]) -> Check:
         if getattr(entity.counts, kind)
     ]
     unproved = [
-        f"{entity.entity}: {entity.counts.unproved:,} are equal only after normalising what keys, filters or "
-        f"orders look at, such as {entity.unproved.shown[0].paths[0]} of {key_text(entity.unproved.shown[0])}"
+        f"{entity.entity}: {entity.counts.unproved:,} are equal only after normalising or ignoring what "
+        f"keys, filters or orders look at, such as {entity.unproved.shown[0].paths[0]} of "
+        f"{key_text(entity.unproved.shown[0])}"
         for entity in entities
         if entity.counts.unproved
     ]
