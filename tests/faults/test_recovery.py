@@ -298,6 +298,9 @@ def test_a_connection_on_its_way_is_not_taken_for_lost(server: PostgresServer) -
 
 
 def test_connections_of_the_pool_are_replaced_when_they_are_old(server: PostgresServer) -> None:
+    # Each use lasts longer than one of the two ages.
+    asked = "SELECT pg_backend_pid() FROM pg_sleep(0.01)"
+
     def ids(lifetime: int) -> set[object]:
         """Return which processes of the server answered, one call after the other."""
         settings = PostgresSettings(
@@ -307,7 +310,7 @@ def test_connections_of_the_pool_are_replaced_when_they_are_old(server: Postgres
         with closing(ServerConnections(settings)) as connections:
             for _ in range(3):
                 with connections.connection() as connection:
-                    found |= set(connection.execute("SELECT pg_backend_pid()").fetchall())
+                    found |= set(connection.execute(asked).fetchall())
         return found
 
     assert (len(ids(1)), len(ids(PostgresSettings().pool_max_lifetime_ms))) == (3, 1)

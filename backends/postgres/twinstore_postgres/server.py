@@ -294,8 +294,7 @@ class ServerConnections(ConnectionSource, Renewable):
         Args:
             seconds: how long to wait for it, the first look at the server included.
         """
-        # Not in _open: whoever asks for the version may be about to migrate, and what goes beside the pool
-        # works for all tenants.
+        # Not in _open: who asks for the version may be about to migrate, and beside the pool all is seen.
         if seconds is None:
             pool = self._open()
             self._guard.refuse_bare()

@@ -29,7 +29,7 @@ class Variable(NamedTuple):
     """A value by the name of a variable.
 
     Attributes:
-        name: ``Persistence__Scheduler``.
+        name: ``Persistence__Mongo__Database``.
         value: the text; ``None`` where only the name stands.
         source: where it came from, ready for a message.
     """
