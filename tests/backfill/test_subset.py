@@ -317,6 +317,8 @@ def test_a_plan_counts_what_is_meant_on_both_sides(pair: Pair) -> None:
     plan = cast("dict[str, Any]", plan_document(pair.source, pair.target, options))
     assert (plan["rows"], plan["entities"][0]["rows_in_target"]) == (5, 1)
     assert plan["entities"][0]["tenants"] == {"acme": 4, "umbrella": 1}
+    # An estimate that is made by reading says what it leaves for the writing.
+    assert "because a copy also writes" in plan["estimate"]["basis"]
 
 
 @pytest.mark.parametrize(
