@@ -91,7 +91,8 @@ def test_a_script_that_is_stopped_stops_the_comparison_and_ends_as_it_does(tmp_p
     tool = tmp_path / "twinstore"
     tool.write_text("#!/bin/sh\ntrap 'exit 9' TERM\necho ready\nwhile :; do sleep 0.02; done\n")
     tool.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "REPORTS": str(tmp_path / "reports")}
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    environment = {"PATH": path, "REPORTS": str(tmp_path / "reports")}
     with subprocess.Popen([str(SCRIPT)], env=environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
