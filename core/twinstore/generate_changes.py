@@ -42,17 +42,9 @@ def changes_files(package: str) -> dict[Path, str]:
     """Return the text of each file of a package with models by its path.
 
     Raises:
-        ConfigurationError: there is no model, something else has that name, or a file cannot be formatted.
+        ConfigurationError: there is no model, or a file cannot be formatted.
     """
     folder = Path(import_module(package).__path__[0]) / "changes"
-    # Whoever writes the files removes others beside them.
-    own = [folder.with_suffix(".py"), *folder.glob("*.py")]
-    for path in own:
-        if path.is_file() and not path.read_text(encoding="utf-8").startswith(PACKAGE):
-            raise ConfigurationError(
-                f"{path} stands where `twinstore dev changes` writes, and was not written by it; give it "
-                "another name."
-            )
     modules: dict[str, list[type[CanonicalModel]]] = {}
     for model in models_of(package):
         modules.setdefault(model.__module__.rpartition(".")[2], []).append(model)

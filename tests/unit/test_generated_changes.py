@@ -10,6 +10,7 @@ import pytest
 
 from twinstore.errors import ConfigurationError
 from twinstore.generate_changes import changes_files
+from twinstore.generated_files import update_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,8 +75,9 @@ Made = create_model("Made", __base__=CanonicalModel, __module__=__name__, size=(
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    name = f"acme_{request.node.name.split('[')[0]}"
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    # Another one for each test, because modules stay imported.
+    name = f"acme_{tmp_path.name}"
     (tmp_path / name).mkdir()
     for file, text in {"__init__": "", "kinds": KINDS, "things": THINGS}.items():
         (tmp_path / name / f"{file}.py").write_text(text)
@@ -124,9 +126,14 @@ def test_what_somebody_has_written_there_is_neither_replaced_nor_removed(
 ) -> None:
     path = tmp_path / package / place
     path.parent.mkdir(exist_ok=True)
+    (path.parent / "__init__.py").touch()
     path.write_text('"""Changes of a thing, as events."""\n')
-    with pytest.raises(ConfigurationError, match="was not written by it"):
-        changes_files(package)
+    with pytest.raises(ConfigurationError, match="was written by hand"):
+        update_files(changes_files(package), check=False)
+    assert path.read_text() == '"""Changes of a thing, as events."""\n'
+    path.unlink()
+    assert update_files(changes_files(package), check=False)
+    assert not update_files(changes_files(package), check=True)
 
 
 def test_a_package_without_models_is_refused(package: str, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def items_of(given: object, what: str) -> Iterator[tuple[str, object]]:
     """
     if not isinstance(given, Mapping):
         raise ConfigurationError(
-            mask_secret_url(f"The {what} should be a mapping, not {type(given).__name__}.")
+            mask_secret_url(f"The {what.removeprefix('the ')} should be a mapping, not {type(given).__name__}.")
         )
     for key, value in cast("Mapping[object, object]", given).items():
         if not isinstance(key, str):
