@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel, Field, PostgresDsn, SecretStr, field_serializer
+from pydantic import BaseModel, Field, PostgresDsn, SecretStr, field_serializer, model_serializer
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tests.leaks import assert_hidden
@@ -395,6 +395,15 @@ def test_an_object_that_cannot_be_dumped_is_told_without_its_values() -> None:
     assert (
         message == "The settings object Broken cannot be dumped (PydanticSerializationError); give a mapping."
     )
+
+
+def test_an_object_that_is_dumped_as_something_else_is_told_so() -> None:
+    class Listed(BaseModel):
+        @model_serializer
+        def listed(self) -> Any:
+            return [PASSWORD]
+
+    assert refusal(lambda: load(Listed())) == "The settings object Listed should be a mapping, not list."
 
 
 def test_another_object_is_refused_with_what_is_taken() -> None:
