@@ -400,7 +400,7 @@ def test_an_object_that_cannot_be_dumped_is_told_without_its_values() -> None:
 def test_an_object_that_is_dumped_as_something_else_is_told_so() -> None:
     class Listed(BaseModel):
         @model_serializer
-        def listed(self) -> Any:
+        def listed(self) -> list[str]:
             return [PASSWORD]
 
     assert refusal(lambda: load(Listed())) == "The settings object Listed should be a mapping, not list."
