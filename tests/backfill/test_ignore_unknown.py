@@ -68,7 +68,12 @@ def test_they_are_dropped_and_without_a_reason_the_proof_stays_open(run: Callabl
     assert {item["name"]: item["documents"] for item in answer.json["equivalences"]}["ignored"] == 3
     (runs,) = (item for item in answer.json["entities"] if item["entity"] == "runs")
     assert (runs["counts"]["unproved"], runs["counts"]["quarantined"]) == (3, 0)
-    assert answer.json["ignored"][0] == {"entity": "runs", "path": "legacy", "reason": None}
+    assert answer.json["ignored"][0] == {
+        "entity": "runs",
+        "path": "legacy",
+        "kind": "unknown",
+        "reason": None,
+    }
 
 
 def test_with_a_reason_in_the_job_file_all_is_equal_and_ready(

@@ -139,4 +139,5 @@ class VerifyOptions:
 
 
 def _listed(*names: str) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
