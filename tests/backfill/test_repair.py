@@ -169,7 +169,13 @@ def test_a_copy_removes_what_only_the_target_has_on_request_alone(shop: Shop) ->
         shop.directory / "copy",
     )
     dry = shop(*overwriting, "--delete-extra", "--format", "json")
-    assert dry.json["extra"] == {"found": {"runs": 1}, "removed": {}, "without_key": 0, "recheck": None}
+    assert dry.json["extra"] == {
+        "found": {"runs": 1},
+        "removed": {},
+        "without_key": 0,
+        "recheck": None,
+        "reasons": [],
+    }
     assert dry.code == Exit.DIFFERENT
     assert ("extra", "acme", 3) in [(row[0], row[1], 3) for row in rows_in(shop)]
     done = shop(*overwriting, "--delete-extra", "--execute", "--format", "json")
