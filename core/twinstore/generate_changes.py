@@ -9,8 +9,11 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from functools import cache
 from importlib import import_module
+from importlib.util import resolve_name
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Final
@@ -18,6 +21,7 @@ from typing import Final
 from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
+from twinstore.errors import ConfigurationError
 from twinstore.generated_files import formatted
 from twinstore.variants import VariantModel
 
@@ -27,24 +31,27 @@ OURS: Final = (CanonicalModel, VariantModel)
 # They hold no models, and need more than a module does: the first is the output.
 PASSED_OVER: Final = frozenset({"aio", "changes", "plugin", "smoke", "testing", "trial"})
 PACKAGE: Final = '"""What ``evolve`` of the models takes, as ``twinstore dev changes`` wrote it."""\n'
-HEADER: Final = '''"""What ``evolve`` of the models takes, as ``twinstore dev changes`` wrote it."""
-
+HEADER: Final = f"""{PACKAGE}
 from __future__ import annotations
 
 from typing_extensions import TypedDict
-'''
+"""
 
 
 def changes_files(package: str) -> dict[Path, str]:
     """Return the text of each file of a package with models by its path.
 
     Raises:
-        ConfigurationError: it cannot be formatted.
+        ConfigurationError: there is no model, or a file cannot be formatted.
     """
     folder = Path(import_module(package).__path__[0]) / "changes"
     modules: dict[str, list[type[CanonicalModel]]] = {}
     for model in models_of(package):
         modules.setdefault(model.__module__.rpartition(".")[2], []).append(model)
+    if not modules:
+        raise ConfigurationError(
+            f"No module of {package} has a model; packages below it are not looked into."
+        )
     files = {f"{name}.py": changes_file(models) for name, models in modules.items()}
     # Formatted as if they stood beside the package: ruff sorts imports by the packages that exist already.
     beside = folder.parent
@@ -68,7 +75,7 @@ def models_of(package: str) -> tuple[type[CanonicalModel], ...]:
         for value in vars(import_module(item.name)).values()
         if inspect.isclass(value) and value.__module__ == item.name
     ]
-    models = [value for value in found if issubclass(value, CanonicalModel) and fields_of(value)]
+    models = {value for value in found if issubclass(value, CanonicalModel) and fields_of(value)}
     return tuple(sorted(models, key=lambda model: model.__name__))
 
 
@@ -82,15 +89,30 @@ def definition(model: type[CanonicalModel]) -> str:
 def imports_of(model: type[CanonicalModel]) -> Iterator[str]:
     """Yield one line for each name that the types use: from where the module of the field has it."""
     for annotation, module in fields_of(model).values():
-        names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
-        for node in ast.walk(source_of(module)):
-            if isinstance(node, ast.ImportFrom):
-                for item in node.names:
-                    if item.name in names:
-                        yield f"from {node.module} import {item.name}"
-        own = {node.name for node in source_of(module).body if isinstance(node, ast.ClassDef)}
-        own |= {name for node in source_of(module).body for name in assigned(node)}
-        yield from (f"from {module} import {name}" for name in names & own)
+        known = names_of(module)
+        for node in ast.walk(annotation):
+            # What is in neither is of Python itself.
+            if isinstance(node, ast.Name) and (node.id in known or node.id in vars(sys.modules[module])):
+                # What the source does not tell came with a star, or by other ways.
+                yield known.get(node.id, f"from {module} import {node.id}")
+
+
+@cache
+def names_of(module: str) -> dict[str, str]:
+    """Return what a module imports and defines: by name, the line that another one imports it with."""
+    found: dict[str, str] = {}
+    for node in statements(source_of(module).body):
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                found[item.asname or item.name.partition(".")[0]] = f"import {ast.unparse(item)}"
+        elif isinstance(node, ast.ImportFrom):
+            place = resolve_name("." * node.level + (node.module or ""), sys.modules[module].__package__)
+            for item in node.names:
+                found[item.asname or item.name] = f"from {place} import {ast.unparse(item)}"
+        else:
+            own = [node.name] if isinstance(node, ast.ClassDef) else assigned(node)
+            found |= {name: f"from {module} import {name}" for name in own}
+    return found
 
 
 def fields_of(model: type[CanonicalModel]) -> dict[str, tuple[ast.expr, str]]:
@@ -99,42 +121,70 @@ def fields_of(model: type[CanonicalModel]) -> dict[str, tuple[ast.expr, str]]:
     for base in reversed(model.__mro__):
         if not issubclass(base, CanonicalModel) or base in OURS:
             continue
-        tree = next(
-            node
-            for node in source_of(base.__module__).body
-            if isinstance(node, ast.ClassDef) and node.name == base.__name__
-        )
-        # A base may promise a type checker the fields of all models under it.
-        blocks = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.If))]
-        for node in (node for block in blocks for node in block):
-            for name in assigned(node):
-                if isinstance(node, ast.AnnAssign) and not ast.unparse(node.annotation).startswith(
-                    "ClassVar"
-                ):
-                    found[name] = (Plain().visit(node.annotation), base.__module__)
+        # A base may promise a type checker the fields of all models under it, below an ``if``.
+        for node in statements(body_of(base)):
+            if isinstance(node, ast.AnnAssign) and not is_of_class(node.annotation):
+                for name in assigned(node):
+                    if not name.startswith("_"):
+                        found[name] = (Plain().visit(deepcopy(node.annotation)), base.__module__)
+    for name in sorted(model.model_fields.keys() - found.keys()):
+        # No source tells it, as of a class that was made at run time.
+        found[name] = (ast.parse("object", mode="eval").body, model.__module__)
     return found
 
 
+def is_of_class(annotation: ast.expr) -> bool:
+    """Whether what is annotated so is no field."""
+    return ast.unparse(annotation).strip("'").partition("[")[0].rpartition(".")[2] == "ClassVar"
+
+
+def body_of(model: type[CanonicalModel]) -> list[ast.stmt]:
+    """Return the statements of a class; none, where it was made without any."""
+    classes = (
+        node for node in statements(source_of(model.__module__).body) if isinstance(node, ast.ClassDef)
+    )
+    return next((node.body for node in classes if node.name == model.__name__), [])
+
+
+def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a module or class, also those under a condition."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try):
+            handlers = (inner for handler in getattr(node, "handlers", ()) for inner in handler.body)
+            yield from statements([*node.body, *handlers, *node.orelse])
+
+
 def assigned(node: ast.stmt) -> Iterator[str]:
-    """Yield the public name that a statement gives a value or a type."""
+    """Yield the name that a statement gives a value or a type."""
     targets: list[ast.expr] = [node.target] if isinstance(node, ast.AnnAssign) else []
     targets += node.targets if isinstance(node, ast.Assign) else []
-    yield from (item.id for item in targets if isinstance(item, ast.Name) and not item.id.startswith("_"))
+    yield from (item.id for item in targets if isinstance(item, ast.Name))
 
 
+@cache
 def source_of(module: str) -> ast.Module:
     """Return the source of a module that is imported."""
     return ast.parse(inspect.getsource(sys.modules[module]))
 
 
 class Plain(ast.NodeTransformer):
-    """Leaves the type of ``Annotated``, whose rest only validation needs."""
+    """Leaves the type of ``Annotated``, whose rest only validation needs, and of a quoted type the type."""
 
     @override
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         """Return what is annotated."""
-        if isinstance(node.value, ast.Name) and node.value.id == "Annotated":
+        name = ast.unparse(node.value).rpartition(".")[2]
+        if name == "Annotated":
             assert isinstance(node.slice, ast.Tuple)  # noqa: S101  # Annotated takes two arguments at least
             plain: ast.AST = self.visit(node.slice.elts[0])
             return plain
-        return self.generic_visit(node)
+        # Its texts are values.
+        return node if name == "Literal" else self.generic_visit(node)
+
+    @override
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        """Return what a text says."""
+        quoted = isinstance(node.value, str)
+        plain: ast.AST = self.visit(ast.parse(str(node.value), mode="eval").body) if quoted else node
+        return plain

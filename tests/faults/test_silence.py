@@ -33,6 +33,7 @@ from twinstore.bulk import KeyRange
 from twinstore.errors import LeaseLostError, Outcome, TimeoutExceededError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_mongo.clients import CLOSE_SECONDS
 from twinstore_postgres import backend as backend_module
 from twinstore_postgres import deadlines
 from twinstore_postgres.settings import PostgresSettings
@@ -402,3 +403,12 @@ def test_a_storage_on_a_frozen_server_is_closed_soon(postgres: PostgresServer) -
         closed = timed(opened.close)
     assert closed.error is None
     assert closed.seconds < 2 * SLACK_SECONDS
+
+
+def test_a_storage_is_closed_within_a_moment_although_mongodb_is_silent(mongo: MongoServer) -> None:
+    opened = twinstore.open_storage(settings_of(mongo, ServerSelectionTimeoutMs=SELECTION_MS))
+    opened.scheduler.runs.get(TENANT, "nobody")
+    with frozen(mongo):
+        ended = timed(opened.close)
+    assert ended.error is None
+    assert ended.seconds < CLOSE_SECONDS + 1.5

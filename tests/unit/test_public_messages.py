@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,8 +14,9 @@ from twinstore import errors
 from twinstore.errors import InvalidTransitionError, TwinstoreError, UnavailableError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
+ROOT: Final = Path(__file__).parents[2]
 TOPOLOGY: Final = "db-7.internal:5432/app is set in Persistence:Postgres:PoolMax of /etc/app.toml"
 KINDS: Final = [
     kind
@@ -60,6 +64,52 @@ def test_who_asks_a_service_that_is_set_up_wrongly_is_not_told_how(tmp_path: Pat
         twinstore.open_storage(missing)
     assert "hidden" in caught.value.message
     assert caught.value.public_message == "The settings are wrong, contradictory or incomplete."
+
+
+TOLD: Final = frozenset(kind.__name__ for kind in KINDS if kind.http_status < 500)
+# What an error may know of the store, and the keys of settings.
+PLACES: Final = re.compile(r"\b(server|hosts?|place|path|root|tree|directory|folder|filename)\b|[a-z]:[A-Z]")
+PACKAGES: Final = ("core/twinstore", "backends")
+
+
+def test_what_a_client_is_told_is_put_together_without_places_and_settings() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if not {"testing", "ledger"} & set(path.parts)
+        for call in messages(ast.parse(path.read_text()))
+        if PLACES.search(" ".join(words(call.args[0])))
+    ]
+    assert found == []
+
+
+def test_that_test_finds_such_a_message() -> None:
+    said = (
+        'ConflictError(f"at {where.server}")',
+        'DuplicateError("set Scheduler:Mode")',
+        "UnavailableError(host)",
+    )
+    found = [
+        bool(PLACES.search(" ".join(words(call.args[0])))) for call in messages(ast.parse("\n".join(said)))
+    ]
+    assert found == [True, True]
+
+
+def messages(tree: ast.AST) -> list[ast.Call]:
+    """Return where an error is made whose message a client is told."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
+    return [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in TOLD]
+
+
+def words(message: ast.expr) -> Iterator[str]:
+    """Yield the names that a message is made of, and of its text what is spelled as a key of the settings."""
+    for node in ast.walk(message):
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(id=name):
+                yield name.strip("_")
+            case ast.Constant(value=str(text)):
+                yield from (word for word in text.split() if ":" in word.rstrip(":"))
 
 
 class MuteError(TwinstoreError):

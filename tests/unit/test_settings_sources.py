@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel, Field, PostgresDsn, SecretStr, field_serializer
+from pydantic import BaseModel, Field, PostgresDsn, SecretStr, field_serializer, model_serializer
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tests.leaks import assert_hidden
@@ -206,6 +206,21 @@ def test_a_wrong_line_is_told_by_file_and_line_without_its_text(
     assert str(path) in told
 
 
+def test_the_environment_wins_over_a_line_also_where_another_line_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = env_file(tmp_path, f"PW=change-me\n{NAME}=postgresql://app:${{PW}}@db/x\n")
+    assert postgres(load(None, path, PW=PASSWORD)).connection_string == SecretStr(URL)
+    # An environment that is given stands for that of the process.
+    monkeypatch.setenv("PW", "of the process")
+    assert postgres(load(None, path, PW=PASSWORD)).connection_string == SecretStr(URL)
+    only = env_file(tmp_path, f"{NAME}=postgresql://app:${{PW}}@db/x\n")
+    assert "is not set above it" in refusal(lambda: load(None, only))
+    monkeypatch.setenv("PW", PASSWORD)
+    monkeypatch.setenv("Persistence__Scheduler", "Postgres")
+    assert postgres(load_settings(env_file=path)).connection_string == SecretStr(URL)
+
+
 def test_lines_of_other_programs_are_ignored(tmp_path: Path) -> None:
     path = env_file(tmp_path, "PATH\nWORKER=3\nA=1\nA=2\nLogging__Level=${PATH}\n")
     assert load(None, path).entries == {}
@@ -232,7 +247,7 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
 def test_secret_files_are_named_as_variables_and_lose_the_end_of_their_line(tmp_path: Path) -> None:
     directory = secrets(
         tmp_path,
-        Persistence__Postgres__ConnectionString=f"{URL}\n",
+        Persistence__Postgres__ConnectionString=f"\ufeff{URL}\n",
         PERSISTENCE__postgres__poolmax="7\r\n",
         WORKER="x",
         postgres_password=PASSWORD,
@@ -274,6 +289,7 @@ def test_what_is_no_secret_file_is_told(tmp_path: Path) -> None:
     assert "is not UTF-8" in told(lambda: path.write_bytes(b"\xff" + PASSWORD.encode()))
     assert "is larger than 1,048,576 bytes" in told(lambda: path.write_bytes(b"x" * 1_048_577))
     assert "cannot be read: No such file" in refusal(lambda: load(None, None, directory))
+    assert "no path holds a NUL" in refusal(lambda: load(None, None, tmp_path / "a\0b"))
     assert "cannot be read: Not a directory" in refusal(lambda: load(TWINSTORE_SECRETS_DIR=str(outside)))
 
 
@@ -379,6 +395,15 @@ def test_an_object_that_cannot_be_dumped_is_told_without_its_values() -> None:
     assert (
         message == "The settings object Broken cannot be dumped (PydanticSerializationError); give a mapping."
     )
+
+
+def test_an_object_that_is_dumped_as_something_else_is_told_so() -> None:
+    class Listed(BaseModel):
+        @model_serializer
+        def listed(self) -> list[str]:
+            return [PASSWORD]
+
+    assert refusal(lambda: load(Listed())) == "The settings object Listed should be a mapping, not list."
 
 
 def test_another_object_is_refused_with_what_is_taken() -> None:

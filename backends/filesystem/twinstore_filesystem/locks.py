@@ -93,12 +93,16 @@ class RunLocks(Renewable):
             if file is not None:
                 return file
             if time.monotonic() >= end:
-                raise ConcurrencyError(
-                    f"Another process has held {self._tree.root / lock.path} for {self._seconds:g} s: it "
-                    "writes the same run. Repeat the call; if nothing writes there, look for the process "
-                    "with `fuser`.",
+                error = ConcurrencyError(
+                    f"Another process has written the same run for {self._seconds:g} s; repeat the call.",
                     driver=DRIVER,
                 )
+                # Apart from the message, which a client of a service is told.
+                error.add_note(
+                    f"It holds {self._tree.root / lock.path}; if nothing writes there, look for the process "
+                    "with `fuser`."
+                )
+                raise error
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

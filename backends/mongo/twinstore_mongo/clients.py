@@ -6,6 +6,7 @@ import atexit
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+import pymongo
 from pymongo import MongoClient, periodic_executor
 from pymongo.uri_parser import parse_uri
 
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Client
     from twinstore_mongo.settings import MongoSettings
 
-__all__ = ["CALL_TIMEOUT_MS", "checked_client", "hosts_of", "new_client", "url_of"]
+__all__ = ["CALL_TIMEOUT_MS", "checked_client", "close_client", "hosts_of", "new_client", "url_of"]
 
 # As long as a statement may take on PostgreSQL by default, so that the switch changes no limit.
 CALL_TIMEOUT_MS: Final = 30_000
+# For the last word to a server, which nobody waits for: that sessions have ended.
+CLOSE_SECONDS: Final = 2.0
 
 
 def checked_client(client: object) -> Client:
@@ -60,6 +63,13 @@ def new_client(settings: MongoSettings) -> Client:
     primaries.watch(client)
     end_at_once()
     return client
+
+
+def close_client(client: Client) -> None:
+    """Close a client; a server that is silent delays that no longer than a moment."""
+    # A process that is told to stop has little time, and the server forgets sessions by itself.
+    with pymongo.timeout(CLOSE_SECONDS):
+        client.close()
 
 
 @cache

@@ -26,7 +26,14 @@ from twinstore.forks import Renewable, renew_in_child
 from twinstore.redaction import digest_of_secret
 from twinstore.servicelog import note_connected
 from twinstore_mongo.abandoned import Losses, try_end_abandoned
-from twinstore_mongo.clients import CALL_TIMEOUT_MS, checked_client, hosts_of, new_client, url_of
+from twinstore_mongo.clients import (
+    CALL_TIMEOUT_MS,
+    checked_client,
+    close_client,
+    hosts_of,
+    new_client,
+    url_of,
+)
 from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.concurrency import calls_at_once
 from twinstore_mongo.contained import contained
@@ -292,7 +299,7 @@ class Connection(Renewable):
             digest_of_secret(self._settings.connection_string),
             self._settings.server_selection_timeout_ms,
         )
-        return self._resources.share(key, partial(new_client, self._settings), MongoClient.close)
+        return self._resources.share(key, partial(new_client, self._settings), close_client)
 
 
 def untyped(collection: Collection[Document]) -> Untyped:

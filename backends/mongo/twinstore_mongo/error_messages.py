@@ -235,9 +235,8 @@ def too_much(error: Exception, where: Where) -> TwinstoreError:
     """A transaction has written more than the server can take back."""
     del error
     return ValidationError(
-        f"One unit of work has written more than {where.server} takes in a transaction, at {where.subject}; "
-        "nothing was written. Write less in one unit, or give the server more cache "
-        "(storage.wiredTiger.engineConfig.cacheSizeGB).",
+        f"One unit of work has written more than {DRIVER} takes in a transaction, at {where.subject}; "
+        "nothing was written. Write less in one unit, or give the server a larger cache.",
         **where.location,
     )
 
@@ -283,7 +282,7 @@ def unstorable(error: Exception, where: Where) -> TwinstoreError:
     details: Mapping[str, Any] = getattr(error, "details", None) or {}
     name = details.get("codeName") or f"code {getattr(error, 'code', None)}"
     return ValidationError(
-        f"{where.subject} holds a name or a value that {where.server} does not store ({name}); change it.",
+        f"{where.subject} holds a name or a value that {DRIVER} does not store ({name}); change it.",
         **where.location,
     )
 

@@ -80,9 +80,8 @@ def items_of(given: object, what: str) -> Iterator[tuple[str, object]]:
         ConfigurationError: it is no mapping, or not by texts.
     """
     if not isinstance(given, Mapping):
-        raise ConfigurationError(
-            mask_secret_url(f"The {what} should be a mapping, not {type(given).__name__}.")
-        )
+        name = mask_secret_url(what.removeprefix("the "))
+        raise ConfigurationError(f"The {name} should be a mapping, not {type(given).__name__}.")
     for key, value in cast("Mapping[object, object]", given).items():
         if not isinstance(key, str):
             shown = mask_secret_url(repr(key)[:MOST_CHARACTERS])

@@ -79,7 +79,7 @@ def load_settings(
         return source
     process = os.environ if environ is None else environ
     named = _named(env_file, "env_file", ENV_FILE_VARIABLE, process)
-    lines = list(read_env_file(*named)) if named else []
+    lines = list(read_env_file(*named, process)) if named else []
     # What an environment file says stands for the environment, which wins over it.
     variables = {line.name: line.value for line in lines if line.value} | dict(process)
     mapping, file, origin = _given(source)
@@ -143,4 +143,7 @@ def _named(given: object, what: str, variable: str, variables: Mapping[str, str]
             f"{name} should be a path, not a connection string ({mask_secret_url(text)[:SHOWN]}); put that "
             "into a settings file, below Persistence."
         )
+    # No system has such a path, and most calls would say so with a ValueError.
+    if "\0" in text:
+        raise ConfigurationError(f"{name} should be a path, and no path holds a NUL character.")
     return Path(text), origin

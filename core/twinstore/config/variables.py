@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import re
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from twinstore.config.entries import ConfigPath, SettingsEntry
-from twinstore.config.files import ENCODING, read_text
+from twinstore.config.files import read_text
 from twinstore.errors import ConfigurationError
 from twinstore.redaction import mask_secret_url
-
-if TYPE_CHECKING:
-    from dotenv.parser import Binding
 
 __all__ = ["Variable", "entries_of", "environment", "read_env_file", "read_secrets"]
 
 # A certificate chain has some kilobytes; a core file mounted by mistake has more.
 MOST_BYTES: Final = 1_048_576
-# How python-dotenv names another variable; with ``:-`` behind the name there is a default.
-NAMED: Final = re.compile(r"\$\{([^}:]*)\}")
 
 
 class Variable(NamedTuple):
@@ -70,35 +64,47 @@ def environment(environ: Mapping[str, str]) -> Iterator[Variable]:
         yield Variable(name, value, f"environment variable {mask_secret_url(name)}")
 
 
-def read_env_file(path: Path, origin: str) -> Iterator[Variable]:
+def read_env_file(path: Path, origin: str, environ: Mapping[str, str]) -> Iterator[Variable]:
     """Yield the lines of an environment file; ``${NAME}`` stands for the value of another variable.
+
+    Args:
+        path: where it is.
+        origin: who named it, for messages.
+        environ: the environment, which wins over the lines, also where one of them names another.
 
     Raises:
         ConfigurationError: it cannot be read, a line is malformed, or another variable has no value.
     """
     from dotenv.parser import parse_stream  # noqa: PLC0415  # few hosts have such a file
-    from pydantic_settings import BaseSettings, DotEnvSettingsSource  # noqa: PLC0415  # the same
 
-    lines: list[tuple[Binding, str]] = []
+    # Not DotEnvSettingsSource: in what it makes of a text, lines win over the environment.
+    lines: dict[str, str | None] = {}
+    known = ChainMap[str, str | None]({**environ}, lines)
     for item in parse_stream(StringIO(read_text(path, "Environment file", origin))):
         begin = item.original.string
         line = item.original.line + begin[: len(begin) - len(begin.lstrip())].count("\n")
-        lines.append((item, f"environment file {path}, line {line}"))
         if item.error:
             raise ConfigurationError(f"Environment file {path}, line {line} is malformed; write NAME=value.")
-    # Not before all lines are known to be good: of others it writes a log, and goes on without them.
-    values = DotEnvSettingsSource(BaseSettings, path.absolute(), ENCODING, case_sensitive=True).env_vars
-    known = {*os.environ}
-    for item, source in lines:
-        # Unnamed in the message: where a password holds this text, the name is a part of it.
-        if not known.issuperset(NAMED.findall(item.value or "")):
-            raise ConfigurationError(
-                f"The value in {source} has a ${{NAME}} that is not set above it; set it, or put a value "
-                "with this text into a secret file or into the environment."
-            )
-        if item.key is not None:
-            known.add(item.key)
-            yield Variable(item.key, values[item.key], source)
+        if item.key is None:
+            continue
+        source = f"environment file {path}, line {line}"
+        lines[item.key] = None if item.value is None else _filled_in(item.value, known, source)
+        yield Variable(item.key, lines[item.key], source)
+
+
+def _filled_in(value: str, known: Mapping[str, str | None], source: str) -> str:
+    """Return a value with those of other variables in place of their names."""
+    from dotenv.variables import Variable as Name  # noqa: PLC0415  # few hosts have such a file
+    from dotenv.variables import parse_variables  # noqa: PLC0415  # the same
+
+    parts = tuple(parse_variables(value))
+    # Unnamed in the message: where a password holds this text, the name is a part of it.
+    if any(isinstance(part, Name) and part.default is None and part.name not in known for part in parts):
+        raise ConfigurationError(
+            f"The value in {source} has a ${{NAME}} that is not set above it; set it, or put a value "
+            "with this text into a secret file or into the environment."
+        )
+    return "".join(part.resolve(known) for part in parts)
 
 
 def read_secrets(directory: Path, origin: str, tops: frozenset[str]) -> Iterator[Variable]:
@@ -131,7 +137,9 @@ def _secret(directory: Path, name: str) -> str:
         problem = _unfit(directory, path)
         if not problem:
             model = make("Secret", __base__=BaseSettings, **{name: (str, ...)})
-            return str(SecretsSettingsSource(model, directory.absolute(), case_sensitive=True)()[name])
+            value = str(SecretsSettingsSource(model, directory.absolute(), case_sensitive=True)()[name])
+            # Windows editors put a byte order mark in front, and an environment file may have one as well.
+            return value.removeprefix("\ufeff").strip()
     except SettingsError as error:
         cause = error.__cause__
         problem = f"cannot be read: {cause.strerror}" if isinstance(cause, OSError) else "is not UTF-8"
