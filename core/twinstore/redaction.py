@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from hashlib import blake2b
 from secrets import token_bytes
 from typing import TYPE_CHECKING, Final
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
 __all__ = [
+    "ALIKE",
     "MASK",
     "digest_of_secret",
     "is_secret_key",
     "mask_secret_url",
     "mentions_secret",
+    "resembles_secret_key",
     "secret_places",
     "secrets_in",
 ]
@@ -31,6 +34,10 @@ MASK = "***"
 DIGEST_KEY: Final = token_bytes(32)
 
 SENSITIVE = r"(?:password|passwd|pwd|passphrase|secret|token|credential|api_?key|access_?key|private_?key)"
+SECRET_WORDS: Final = ("password", "passphrase", "secret", "token", "credential", "credentials", "apikey")
+# Two letters that changed places in "secret" are as alike as 0.833.
+ALIKE: Final = 0.83
+WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 # authMechanismProperties of a mongodb URL may hold AWS_SESSION_TOKEN:<secret>.
 SECRET_KEY = re.compile(SENSITIVE, re.IGNORECASE)
 MECHANISM = re.compile(r"authmechanismproperties\Z", re.IGNORECASE)
@@ -49,6 +56,14 @@ UNQUOTED = re.compile(r"(?:[^\s\\]++|\\.)*+\\?", re.DOTALL)
 def is_secret_key(name: str) -> bool:
     """Tell whether the name of a setting announces a secret (``Password``, ``AccessToken``)."""
     return SECRET_KEY.search(name) is not None
+
+
+def resembles_secret_key(name: str) -> bool:
+    """Tell whether a name may be a misspelt one of a secret (``Pasword``); only listings ask."""
+    words = (re.sub(r"[^A-Za-z]", "", name), *WORD.findall(name))
+    return is_secret_key(name) or any(
+        get_close_matches(word.casefold(), SECRET_WORDS, 1, ALIKE) for word in words
+    )
 
 
 def mask_secret_url(text: str) -> str:

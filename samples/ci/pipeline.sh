@@ -4,7 +4,9 @@
 #
 #   TWINSTORE_CONFIG   settings of the source and of the scratch target; secrets come from the environment
 #   OUT                directory for the results (default: out)
-#   SUMMARY            file that the pipeline shows as Markdown, if it has one
+#   SUMMARY            file that the pipeline shows as Markdown, if it has one; what is there already stays
+#
+# Run one at a time: a second one would write into the same scratch database.
 #
 # Options that are given to it go to the comparison, such as --entity runs.
 #
@@ -12,23 +14,33 @@
 # 3 when the proof has gaps. When the copy does not come to its end, it is that of the copy.
 set -u
 
-here=$(dirname "$0")
+here=$(dirname -- "$0")
 out=${OUT:-out}
-mkdir -p "$out"
+case $out in -*) out=./$out ;; esac
+summary=${SUMMARY:-$out/summary.md}
+# A shell would end with 1 where it cannot write, and 1 says that something differs.
+mkdir -p "$out" && : > "$out/error.txt" || exit 2
 # Nothing of an earlier run may pass for this one.
-rm -f "$out/junit.xml" "$out/parity.html" "$out"/report/parity-report.*
+rm -f "$out/junit.xml" "$out/parity.html" "$out/plan.txt" "$out/copy.txt" "$out/verify.txt" "$out/summary.md" \
+    "$out"/report/parity-report.* "$out/report/differences.ndjson" || exit 2
 
+# What it says of its progress and of errors is shown at once, and kept. The exit code goes past `tee` on 3.
 run() {
-    twinstore backfill --job-file "$here/job.toml" "$@" 2> "$out/error.txt"
-    code=$?
-    cat "$out/error.txt" >&2
-    return "$code"
+    {
+        code=$({ { twinstore backfill --job-file "$here/job.toml" "$@" 2>&1 >&4 3>&-; echo $? >&3; } |
+            tee "$out/error.txt" >&2; } 3>&1)
+    } 4>&1
+    return "${code:-4}"
 }
 
 # An empty test tab looks like a run that nobody asked for, so what failed before the comparison is an error there.
 give_up() {
-    reason=$(LC_ALL=C tr -cd '[:print:]\n' < "$out/error.txt" |
-        sed -e 's/&/\&amp;/g' -e 's/</\&lt;/g' -e 's/>/\&gt;/g')
+    said=$(LC_ALL=C tr -cd '[:print:]\n' < "$out/error.txt")
+    reason=$(printf '%s\n' "$said" | sed -e 's/&/\&amp;/g' -e 's/</\&lt;/g' -e 's/>/\&gt;/g')
+    {
+        printf '# No verdict: backfill %s ended with code %s\n\n' "$1" "$2"
+        printf '%s\n' "$said" | sed -e 's/^/    /'
+    } >> "$summary"
     cat > "$out/junit.xml" <<EOT
 <?xml version="1.0" encoding="utf-8"?>
 <testsuites name="twinstore" tests="1" failures="0" errors="1">
@@ -62,5 +74,5 @@ cat "$out/verify.txt"
 cp "$out/report/parity-report.xml" "$out/junit.xml"
 # For people: a page to keep beside the build, and the same as Markdown for the summary of the run.
 [ -f "$out/report/parity-report.html" ] && cp "$out/report/parity-report.html" "$out/parity.html"
-[ -f "$out/report/parity-report.md" ] && cat "$out/report/parity-report.md" >> "${SUMMARY:-$out/summary.md}"
+[ -f "$out/report/parity-report.md" ] && cat "$out/report/parity-report.md" >> "$summary"
 exit "$code"

@@ -116,6 +116,7 @@ CASES: Final = (
     Case("fail-gone-json", f"{VERIFY} {OUT} {JSON}", 1, stdout="gone"),
     Case("fail-closed", f"{VERIFY} {OUT}", 1, stdout="closed"),
     Case("plan-full", PLAN, 4, stdout="full"),
+    Case("plan-full-json", f"{PLAN} {JSON}", 4, stdout="full"),
     Case("fail-full", f"{VERIFY} {OUT}", 1, stdout="full"),
 )
 IN_PROCESSES: Final = tuple(case for case in CASES if case.needs_process)

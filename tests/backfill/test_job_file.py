@@ -54,6 +54,43 @@ def test_options_come_from_the_file_and_the_command_line_goes_before_it(
     assert verify(capsys, job, "--entity", "audit").json["entities_asked"] == ["audit"]
 
 
+def test_instants_may_be_those_of_toml_and_one_value_needs_no_list(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bounds = 'entity = "audit"\nkey-from = "acme"\nuntil = 2099-01-01T00:00:00+02:00\n'
+    answer = verify(capsys, job_of(pair, tmp_path, f'format = "json"\n{bounds}'))
+    assert (answer.code, answer.json["verdict"], answer.json["entities_asked"]) == (
+        Exit.OK,
+        "PARTIAL",
+        ["audit"],
+    )
+    assert (answer.json["subset"]["key_from"], answer.json["subset"]["until"]) == (
+        ["acme"],
+        "2098-12-31T22:00:00+00:00",
+    )
+
+
+def test_what_takes_one_value_takes_that_of_a_list(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text, code in (('"audit"', Exit.OK), ('["audit"]', Exit.OK), ('["audit", "runs"]', Exit.USAGE)):
+        job = job_of(pair, tmp_path, f"entity = {text}\n")
+        answer = invoke(capsys, "backfill", "--job-file", job, "diff", "--key", "acme-audit-1")
+        assert answer.code == code, answer.err
+
+
+def test_a_command_of_a_group_takes_its_options_from_the_file_too(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # What is part of a job would else have to be said again, or another job is meant.
+    more = 'format = "json"\n[quarantine.retry]\nkey-from = "acme"\n'
+    answer = invoke(capsys, "backfill", "--job-file", job_of(pair, tmp_path, more), "quarantine", "retry")
+    assert (answer.code, "mean the keys of one entity" in answer.json["error"]["message"]) == (
+        Exit.USAGE,
+        True,
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -65,6 +102,11 @@ def test_options_come_from_the_file_and_the_command_line_goes_before_it(
         ('jobs = "many"\n', "'--jobs'"),
         ("jobs = true\n", "jobs is neither on nor off"),
         ("jobs = \n", "is no TOML"),
+        ('out = ["one", "two"]\n', "out takes one value"),
+        ('entity = [["runs"]]\n', "entity takes one value"),
+        ('[verify.out]\nx = "y"\n', "unknown command [verify out]"),
+        ("since = 2025-10-01\n", "--since '2025-10-01'"),
+        ("since = 2025-10-01T00:00:00\n", "has no offset"),
         ('[[ignore-unknown]]\npath = "runs.legacy"\n', "needs a path, such as runs.legacy, and a reason"),
         ('ignore-unknown = "runs.legacy"\n', "needs a path"),
     ],

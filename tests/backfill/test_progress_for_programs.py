@@ -6,11 +6,13 @@ import json
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 from signal import SIGINT
+from struct import pack
 from threading import Event, Thread
+from threading import enumerate as enumerate_threads
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -27,6 +29,7 @@ from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import Progress
+from twinstore_backfill.progress_metrics import MOST_AT_ONCE, Answering
 from twinstore_backfill.progress_record import FORMAT, JsonProgress, RecordedProgress, SharedProgress
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.verify.engine import run_verify
@@ -204,6 +207,49 @@ def test_a_port_that_is_taken_is_named() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigurationError, match=address), Telling("verify", address=address).progress():
             raise AssertionError("nobody can listen there")
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=10)
+
+
+def hung_up(client: socket.socket) -> bool:
+    """Wait until the server closes the connection."""
+    with suppress(ConnectionResetError):
+        return client.recv(1) == b""
+    return True
+
+
+def test_clients_that_are_silent_take_no_more_than_a_few_threads_and_files() -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        stack.enter_context(Telling("copy", ProgressForm.NONE, str(port)).progress())
+        held = [stack.enter_context(connected(port)) for _ in range(MOST_AT_ONCE)]
+        late = [stack.enter_context(connected(port)) for _ in range(4)]
+        assert all(map(hung_up, late))
+        # Each of the few is answered when it asks after all, and then there is room again.
+        for client in held:
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert client.recv(1) == b"H"
+
+
+def test_a_silent_client_is_left_and_one_that_goes_away_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    before = set(enumerate_threads())
+    with Telling("copy", ProgressForm.NONE, str(port)).progress():
+        with connected(port) as client:
+            client.sendall(b"G")
+            # It is closed by a reset, in the middle of a request.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+        monkeypatch.setattr(Answering, "timeout", 0.01)
+        with connected(port) as client:
+            assert hung_up(client)
+        for thread in set(enumerate_threads()) - before:
+            if thread.name != "metrics":
+                thread.join()
+    assert capfd.readouterr() == ("", "")
 
 
 @contextmanager

@@ -210,6 +210,8 @@ def test_a_date_in_any_form_is_the_same_for_copy_and_comparison(
             # Absent, it is the instant of making; in another type, the service does not read it.
             schedules.update_one({"_id": "acme-schedule-0"}, {"$unset": {"updatedAt": 1}}, **unchecked)
             schedules.update_one({"_id": "acme-schedule-1"}, {"$set": {"updatedAt": 7}}, **unchecked)
+            # Its date can be told, but a copy of any period keeps it back.
+            schedules.update_one({"_id": "acme-schedule-2"}, {"$set": {"unknown": 7}}, **unchecked)
         for part in (Subset(since=edge), Subset(until=edge), Subset(since=at(10**8))):
             copied = pair.copy(subset=part).totals
             report = pair.verify(subset=part)
@@ -218,7 +220,7 @@ def test_a_date_in_any_form_is_the_same_for_copy_and_comparison(
             for entity in report.entities:
                 assert entity.counts.quarantined == copied.of(entity.entity)["quarantined"], entity.entity
         # What cannot be read belongs to every period, so no period hides it.
-        assert (reports[-1].verdict, reports[-1].entities[0].counts.quarantined) == ("INCONCLUSIVE", 1)
+        assert (reports[-1].verdict, reports[-1].entities[0].counts.quarantined) == ("INCONCLUSIVE", 2)
 
 
 def test_a_part_of_some_tenants_is_that_of_each(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -166,6 +166,15 @@ def test_a_command_line_in_a_page_exists(block: Block, line: str) -> None:
         CHECKS[words[0]](words[1:])
 
 
+@pytest.mark.parametrize(("block", "line"), LINES, ids=[f"{block.place}: {line}" for block, line in LINES])
+def test_a_command_on_one_module_names_it(block: Block, line: str) -> None:
+    """The settings that `twinstore up` writes name three, so without it the command would be refused."""
+    del block
+    words = shlex.split(line, comments=True)
+    one = r"\btwinstore (--\S+ \S+ )*(config check|migrate \w+|smoke|purge)\b"
+    assert "--module" in words or not re.search(one, line)
+
+
 @pytest.mark.parametrize(
     "line",
     [

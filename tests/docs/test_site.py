@@ -17,6 +17,7 @@ from mkdocs.exceptions import Abort
 
 from docs.parts.api import EXTENDING
 from docs.parts.site import foreign, relinked, titled, unescaped
+from tests.chromium import measured
 from tests.docs.pages import DOCS, ROOT, prose
 
 if TYPE_CHECKING:
@@ -104,6 +105,26 @@ def test_a_sound_site_is_built_with_an_index_for_the_search_over_http_and_from_f
     assert "<td>a | b</td>" in page
     assert "a-heading" in (tmp_path / "site" / "search" / "search_index.json").read_text()
     assert (tmp_path / "site" / "search" / "search_index.js").read_text().startswith("var __index = ")
+
+
+def test_what_is_no_page_is_not_published(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "docs" / "__pycache__" / "generate.cpython-311.pyc").write_bytes(b"x")
+    built(tmp_path, {"index.md": "# Title\n"})
+    assert (tmp_path / "site" / "index.html").is_file()
+    assert not (tmp_path / "site" / "__pycache__").exists()
+
+
+@pytest.mark.chromium
+def test_what_the_button_copies_is_what_is_typed(tmp_path: Path) -> None:
+    """It copies the inner text of the block, with this attribute on it while it does."""
+    css = (ROOT / "docs" / "assets" / "site.css").read_text("utf-8")
+    prompt = '<span class="gp">$ </span>'
+    code = f'{prompt}pip list\n<span class="go">twinstore 0.1.0</span>\n{prompt}ls'
+    page = f'<style>{css}</style><div class="highlight"><pre><code data-md-copying>{code}</code></pre></div>'
+    asked = "return view.document.querySelector('code').innerText"
+    (copied,) = measured({"page": page}, [(800, "light")], asked, tmp_path).values()
+    assert copied.split() == ["pip", "list", "ls"]
 
 
 def test_what_a_page_would_load_from_another_host_is_found() -> None:

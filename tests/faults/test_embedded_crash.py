@@ -150,7 +150,16 @@ def test_an_interrupted_initdb_is_started_over(directory: Path) -> None:
     unfinished.mkdir(parents=True)
     (directory / "postgres").chmod(0o711)
     (unfinished / "PG_VERSION").write_text("18\n")
-    psycopg.connect(twinstore_embedded.start_postgres(directory, durable=False).app_url()).close()
+    password = directory / "postgres" / ".password.left"
+    password.touch()
+    # The initdb of a process that was killed writes on, also where its files are removed.
+    program = "import sys, os\nwhile True: os.makedirs(sys.argv[1], exist_ok=True)"
+    with subprocess.Popen([sys.executable, "-c", program, unfinished / "base"]) as orphan:
+        try:
+            psycopg.connect(twinstore_embedded.start_postgres(directory, durable=False).app_url()).close()
+        finally:
+            orphan.kill()
+    assert not password.exists()
 
 
 def test_a_server_that_cannot_start_says_why(directory: Path) -> None:

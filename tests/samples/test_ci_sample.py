@@ -36,17 +36,16 @@ def config(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatab
     return path
 
 
-def run(config: Path, directory: Path) -> int:
+def run(config: Path, directory: Path, shell: str = "/bin/sh", **given: str) -> int:
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "TWINSTORE_CONFIG": str(config),
         "OUT": str(directory / "out"),
         "SUMMARY": str(directory / "summary.md"),
+        **given,
     }
-    done = subprocess.run(
-        ["/bin/sh", PIPELINE], env=environment, cwd=directory, capture_output=True, check=False
-    )
+    done = subprocess.run([shell, PIPELINE], env=environment, cwd=directory, capture_output=True, check=False)
     assert b"Traceback" not in done.stderr
     return done.returncode
 
@@ -68,6 +67,34 @@ def test_a_green_run_leaves_every_file_and_may_be_repeated(config: Path, tmp_pat
     assert "PASS" in (tmp_path / "out" / "parity.html").read_text()
     assert (tmp_path / "out" / "report" / "differences.ndjson").read_bytes() == b""
     assert run(config, tmp_path) == Exit.OK
+
+
+SHELLS: Final = ("/bin/sh", "/bin/bash")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_nothing_of_an_earlier_run_is_left_when_there_is_no_verdict(shell: str, tmp_path: Path) -> None:
+    report = tmp_path / "o $u" / "report"
+    report.mkdir(parents=True)
+    for name in ("junit.xml", "parity.html", "plan.txt", "copy.txt", "verify.txt", "summary.md"):
+        (report.parent / name).write_text("PASS")
+    for name in ("parity-report.json", "parity-report.md", "differences.ndjson"):
+        (report / name).write_text("PASS")
+    assert run(tmp_path / "missing.json", tmp_path, shell, OUT="o $u", SUMMARY="") == Exit.USAGE
+    left = {path.name: path.read_text() for path in report.parent.rglob("*") if path.is_file()}
+    assert set(left) == {"error.txt", "junit.xml", "plan.txt", "summary.md"}
+    assert not [name for name, text in left.items() if "PASS" in text]
+    assert left["summary.md"].startswith(f"# No verdict: backfill plan ended with code {Exit.USAGE}")
+    assert "missing.json" in left["summary.md"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_directory_that_cannot_be_written_to_does_not_look_like_a_difference(
+    shell: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert run(tmp_path / "missing.json", tmp_path, shell, OUT=str(file / "out")) == Exit.USAGE
 
 
 def test_a_document_that_cannot_be_moved_leaves_the_proof_open_and_is_named(

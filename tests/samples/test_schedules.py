@@ -79,11 +79,25 @@ def test_without_a_report_the_last_one_stays_the_latest(reports: Path) -> None:
     assert names(reports)[:3] == ["20251020T023000Z", "20251021T023000Z", "20251022T023000Z"]
 
 
-@pytest.mark.parametrize("keep", ["0", "-1", "all", " "])
+@pytest.mark.parametrize("keep", ["0", "00", "-1", "all", " "])
 def test_a_number_that_would_remove_everything_is_refused(keep: str, reports: Path) -> None:
     before = names(reports)
     assert run(reports, keep=keep) == Exit.USAGE
     assert names(reports) == before
+
+
+def test_a_script_that_is_stopped_stops_the_comparison_and_ends_as_it_does(tmp_path: Path) -> None:
+    """As the first process of a container, a shell without a handler would be killed half a minute later."""
+    tool = tmp_path / "twinstore"
+    tool.write_text("#!/bin/sh\ntrap 'exit 9' TERM\necho ready\nwhile :; do sleep 0.02; done\n")
+    tool.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    environment = {"PATH": path, "REPORTS": str(tmp_path / "reports")}
+    with subprocess.Popen([str(SCRIPT)], env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.terminate()
+        assert process.wait(10) == 9
 
 
 class UnitFile(configparser.RawConfigParser):
@@ -140,9 +154,32 @@ def test_every_sample_calls_the_script_with_options_that_the_command_has() -> No
 
 
 def test_the_script_calls_a_command_that_is_there() -> None:
-    (line,) = re.findall(r"^twinstore (.+)$", SCRIPT.read_text("utf-8"), re.MULTILINE)
+    (line,) = re.findall(r"^twinstore (.+) &$", SCRIPT.read_text("utf-8"), re.MULTILINE)
     words = shlex.split(line.replace('"$@"', "--from Mongo --to Postgres"))
     check_twinstore(words)
+
+
+def test_the_samples_agree_with_the_manifests_of_the_other_directory() -> None:
+    """Both name the same ConfigMap and volume, so they mean the same file and the same user."""
+    deploy = SAMPLES.parents[1] / "deploy" / "kubernetes"
+    (settings, _) = yaml.safe_load_all((deploy / "settings.yaml").read_text("utf-8"))
+    variables = {item["name"]: item["value"] for item in container()["env"]}
+    assert Path(variables["TWINSTORE_CONFIG"]).name in settings["data"]
+    pods = [
+        yaml.safe_load(path.read_text("utf-8"))["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        for path in (SAMPLES / "cronjob.yaml", deploy / "verify.yaml")
+    ]
+    assert pods[0]["securityContext"] == pods[1]["securityContext"]
+    assert len({pod["automountServiceAccountToken"] for pod in pods}) == 1
+
+
+def test_the_command_is_found_where_no_login_shell_sets_a_path() -> None:
+    line = next(
+        line for line in (SAMPLES / "crontab").read_text("utf-8").splitlines() if line.startswith("PATH=")
+    )
+    assert line.startswith("PATH=/opt/twinstore/.venv/bin:")
+    service = (SAMPLES / "twinstore-verify.service").read_text("utf-8")
+    assert f"Environment={line}\n" in service
 
 
 def test_every_schedule_is_one() -> None:

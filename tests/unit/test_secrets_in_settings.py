@@ -127,6 +127,22 @@ def spec_of(factory: Callable[[Any], Any]) -> BackendSpec:
     )
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("Postgres", "Pasword"),
+        ("Postgres", "Passwort"),
+        ("Postgres", "api-tokn"),
+        ("Postgres", "Secrets", "main"),
+        ("Postgres", "ConnectionString", "value"),
+        ("Mongo", "ConectionString"),
+    ],
+)
+def test_a_secret_below_a_misspelt_key_is_masked_too(path: tuple[str, ...]) -> None:
+    settings = load_settings({"Persistence": {":".join(path): "app:geheim@db"}}, environ={})
+    assert settings.describe()[":".join(("Persistence", *path))]["value"] == "***"
+
+
 def test_no_settings_show_a_secret() -> None:
     shown = [
         PostgresSettings(connection_string=SecretStr(POSTGRES), direct_connection_string=SecretStr(POSTGRES)),

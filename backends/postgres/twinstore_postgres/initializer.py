@@ -180,7 +180,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         if pending:
             raise MigrationError(
                 f"Migrations of schema {self.module.name} are pending: {', '.join(pending)}. "
-                "Run: twinstore migrate run",
+                f"Run: twinstore migrate run --module {self.module.name} --backend {DRIVER}",
                 module=self.module.name,
                 driver=DRIVER,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import combinations
 from types import MappingProxyType
 from typing import Final, cast
@@ -34,7 +35,7 @@ from twinstore.forgetting import without_locals
 from twinstore.modules import built_modules
 from twinstore.options import ModuleOptions, ModuleSettings
 from twinstore.plugins import installed_backend_names, load_backend
-from twinstore.redaction import MASK, is_secret_key, mask_secret_url
+from twinstore.redaction import ALIKE, MASK, mask_secret_url, resembles_secret_key
 
 __all__ = ["Settings"]
 
@@ -286,13 +287,19 @@ def _contradiction(first: SettingsEntry, second: SettingsEntry) -> Configuration
 
 def _shown(entry: SettingsEntry) -> object:
     """Return the value of an entry as a listing may show it."""
-    name = entry.path[-1]
-    if is_secret_key(name):
+    # What is written below the key of a secret, or beside it by a slip, may be the secret itself.
+    if any(map(resembles_secret_key, entry.path)):
         return MASK
-    if isinstance(entry.value, SecretStr) or name.casefold().endswith(CONNECTION):
+    if isinstance(entry.value, SecretStr) or any(map(_is_connection, entry.path)):
         # A text that is neither a URL nor key=value is not a connection string and may be anything.
         return mask_secret_url(entry.text) if "://" in entry.text or "=" in entry.text else MASK
     return _masked(entry.value)
+
+
+def _is_connection(name: str) -> bool:
+    """Whether a key is that of a connection string, or meant to be."""
+    plain = name.casefold()
+    return plain.endswith(CONNECTION) or bool(get_close_matches(plain, [CONNECTION], 1, ALIKE))
 
 
 def _masked(value: object) -> object:

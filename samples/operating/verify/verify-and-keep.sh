@@ -14,13 +14,28 @@ set -u
 reports=${REPORTS:-reports}
 keep=${KEEP:-14}
 case $keep in
-    '' | *[!0-9]* | 0) echo "KEEP should be a number of at least 1, not '$keep'." >&2; exit 2 ;;
+    *[!0-9]*) wrong=yes ;;
+    *[1-9]*) wrong= ;;
+    *) wrong=yes ;;
 esac
+if [ -n "$wrong" ]; then
+    echo "KEEP should be a number of at least 1, not '$keep'." >&2
+    exit 2
+fi
 
 name=$(date -u +%Y%m%dT%H%M%SZ)
-mkdir -p "$reports" || exit 4
-twinstore backfill verify --progress none --out "$reports/$name" "$@"
+mkdir -p "$reports" || exit 2
+# A shell that waits for a command hands no signal on, and as the first process of a container it dies of none.
+twinstore backfill verify --progress none --out "$reports/$name" "$@" &
+child=$!
+trap 'kill -TERM "$child" 2> /dev/null' INT TERM
+wait "$child"
 code=$?
+# A signal ends the first wait, not the command.
+while kill -0 "$child" 2> /dev/null; do
+    wait "$child"
+    code=$?
+done
 
 # Without a report (wrong options, or nothing could be written) the last good one stays the latest.
 if [ -d "$reports/$name" ]; then

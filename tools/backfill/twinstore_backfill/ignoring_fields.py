@@ -70,9 +70,9 @@ def _check_known(item: IgnoredPath, model: type[BaseModel], path: tuple[str, ...
     shapes = {shape.wire: shape for shape in shapes_of(model)}
     if name not in shapes:
         near = get_close_matches(name, shapes, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = f"; did you mean {near[0]}?" if near else "."
         raise ValidationError(
-            f"{OPTION} {item.text}: there is no field {name!r}; {hint}What no model has is dropped with "
+            f"{OPTION} {item.text}: there is no field {name!r}{hint} What no model has is dropped with "
             "--ignore-unknown."
         )
     value = shapes[name].value

@@ -5,15 +5,21 @@ Served by this process alone and for as long as the command runs. No label is a 
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from io import StringIO
+from socket import AI_PASSIVE, SOCK_STREAM, getaddrinfo
+from threading import BoundedSemaphore, Thread
+from typing import TYPE_CHECKING, Any, Final
+from wsgiref.simple_server import WSGIRequestHandler
 
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
 
 try:
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry, make_wsgi_app
+    from prometheus_client.exposition import ThreadingWSGIServer
     from prometheus_client.metrics_core import GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ImportError as error:
@@ -24,6 +30,7 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from socket import AddressFamily
 
     from prometheus_client.metrics_core import Metric
 
@@ -41,6 +48,11 @@ GAUGES: Final = {
     "finished": "1 when the part is done",
 }
 PREFIX: Final = "twinstore_backfill_"
+# Whoever asks must not take the threads and files away that the work needs.
+MOST_AT_ONCE: Final = 16
+PATIENCE: Final = 10.0
+
+log = logging.getLogger(__name__)
 
 
 class ProgressCollector(Collector):
@@ -83,6 +95,59 @@ def _numbers(state: PartState) -> dict[str, float | None]:
     }
 
 
+class Answering(WSGIRequestHandler):
+    """Answers one request; it writes nothing, because lines of others stand on stderr."""
+
+    # Of the socket: a client that neither sends nor reads is left after so many seconds.
+    timeout = PATIENCE
+
+    @override
+    def log_message(self, *given: Any) -> None:
+        """Log nothing."""
+
+    @override
+    def get_stderr(self) -> StringIO:
+        """Return where wsgiref tells its tracebacks."""
+        return StringIO()
+
+
+class Listening(ThreadingWSGIServer):
+    """Listens at one address, and answers a few at a time; it hangs up on all others."""
+
+    def __init__(self, family: AddressFamily, address: Any) -> None:  # noqa: ANN401  # as the family has it
+        """Listen."""
+        self.address_family = family
+        self._free = BoundedSemaphore(MOST_AT_ONCE)
+        super().__init__(address, Answering)
+
+    @override
+    def verify_request(self, *given: Any) -> bool:
+        """Whether there is a thread for it."""
+        return self._free.acquire(blocking=False)
+
+    @override
+    def process_request(self, *given: Any) -> None:
+        """Begin the thread."""
+        try:
+            super().process_request(*given)
+        except BaseException:
+            self._free.release()
+            raise
+
+    @override
+    def process_request_thread(self, *given: Any) -> None:
+        """Answer, in the thread."""
+        try:
+            super().process_request_thread(*given)
+        finally:
+            self._free.release()
+
+    @override
+    def handle_error(self, *given: Any) -> None:
+        """Tell the log of a client that went away."""
+        log.debug("a request for metrics was not answered")
+
+
 @contextmanager
 def metrics_served(host: str, port: int, collector: Collector) -> Iterator[None]:
     """Answer ``GET /metrics`` for as long as the block lasts.
@@ -93,11 +158,15 @@ def metrics_served(host: str, port: int, collector: Collector) -> Iterator[None]
     registry = CollectorRegistry()
     registry.register(collector)
     try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
+        (family, _, _, _, address), *_ = getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_PASSIVE)
+        server = Listening(family, address)
     except OSError as error:
         raise ConfigurationError(
             f"--metrics-port: nothing can listen on {host}:{port}: {error.strerror}. Name another port."
         ) from None
+    server.set_app(make_wsgi_app(registry))
+    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     try:
         yield
     finally:

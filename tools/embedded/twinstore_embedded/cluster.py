@@ -68,10 +68,12 @@ def exists(home: Path) -> bool:
 
 def create(place: Cluster, password: str, *, durable: bool) -> None:
     """Create the cluster beside its final place and move it there, so that it is complete or absent."""
-    unfinished = place.home / "data.new"
-    # What cannot be removed lets the next line fail, which names it.
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(mode=0o700)
+    for left in place.home.glob("data.new*"):
+        shutil.rmtree(left, ignore_errors=True)
+    for password_left in place.home.glob(".password.*"):
+        password_left.unlink(missing_ok=True)
+    # A name of its own: the initdb of a process that was killed may still be writing.
+    unfinished = Path(tempfile.mkdtemp(prefix="data.new.", dir=place.home))
     _give(unfinished, place.account)
     command: list[str | Path] = [
         place.binaries / "initdb",

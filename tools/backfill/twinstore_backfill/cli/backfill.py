@@ -92,24 +92,39 @@ def options(context: typer.Context, job_file: JobFileOption = None) -> None:
     if job_file is None:
         return
     job = read_job_file(job_file)
-    context.default_map = defaults(job, dict(_parameters(context)), set(_flags(context)))
+    commands = dict(_commands(context.command))
+    known = {
+        name: {text: item.name for text, item in _options(command)} for name, command in commands.items()
+    }
+    every = [named for command in commands.values() for named in _options(command)]
+    flags = {text for text, item in every if getattr(item, "is_flag", False)}
+    several = {
+        name: {text for text, item in _options(command) if getattr(item, "multiple", False)}
+        for name, command in commands.items()
+    }
+    context.default_map = defaults(job, known, flags, several)
     kept = common(context)
     kept.reasons, kept.field_reasons = job.reasons, job.field_reasons
 
 
-def _parameters(context: typer.Context) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each command with the names of its parameters by those of its options."""
-    commands: Mapping[str, Any] = getattr(context.command, "commands", {})
+def _commands(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # versions of Typer bring their own click
+    """Yield each command by its name; of a group those that work between two stores, as the others do.
+
+    The rest of a group looks at one job, and its options of the same name mean something else.
+    """
+    commands: Mapping[str, Any] = getattr(group, "commands", {})
     for name, command in commands.items():
-        options = {text.lstrip("-"): item.name for item in command.params for text in item.opts}
-        if not hasattr(command, "commands"):
-            yield name, {text: parameter for text, parameter in options.items() if text != "help"}
+        if hasattr(command, "commands"):
+            yield from (
+                (f"{name} {inner}", item)
+                for inner, item in _commands(command)
+                if "from" in dict(_options(item))
+            )
+        else:
+            yield name, command
 
 
-def _flags(context: typer.Context) -> Iterator[str]:
-    """Yield the options that are on or off, and so may be true in a file."""
-    commands: Mapping[str, Any] = getattr(context.command, "commands", {})
-    for command in commands.values():
-        for item in command.params:
-            if getattr(item, "is_flag", False):
-                yield from (text.lstrip("-") for text in item.opts)
+def _options(command: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # the same
+    """Yield the parameters of a command by the names of their options."""
+    for item in command.params:
+        yield from ((text.lstrip("-"), item) for text in item.opts if text != "--help")

@@ -193,6 +193,7 @@ def _extra_texts(removal: ExtraRows | None, *, executed: bool) -> Iterator[str]:
     for name, count in removal.found.items():
         done = f"removed: {removal.removed.get(name, 0):,}" if executed else "to be removed with --execute"
         yield f"Rows of {name} that only the target has: {count:,}; {done}."
+    yield from (f"- {reason}." for reason in removal.reasons)
     if removal.keyless:
         yield f"Rows without a usable key that only the target has: {removal.keyless:,}; remove them by hand."
     if removal.recheck is not None:

@@ -24,7 +24,9 @@ import shlex
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date, time
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from twinstore.errors import ConfigurationError
@@ -36,6 +38,7 @@ IGNORED_FIELDS: Final = "ignore-field"
 ON_FINISH: Final = "on-finish"
 # They change a store, so they are said where the command is given.
 ONLY_ON_THE_COMMAND_LINE: Final = frozenset({"execute", "delete-extra"})
+NONE: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
 Table = dict[str, Any]
 
 
@@ -46,7 +49,7 @@ class JobFile:
     Attributes:
         name: where it was read.
         options: by name of the option, without its dashes, for every command that has it.
-        commands: the same for one command each.
+        commands: the same for one command each; one of a group is named with a blank: quarantine retry.
         reasons: by path of an ignored property, why it may be lost.
         field_reasons: by path of a field that is not compared, why that is right.
     """
@@ -78,7 +81,7 @@ def read_job_file(path: Path) -> JobFile:
     return JobFile(
         str(path),
         _plain(options),
-        {name: _plain(table) for name, table in tables.items()},
+        {name: _plain(table) for name, table in _by_command(tables)},
         reasons,
         field_reasons,
     )
@@ -96,25 +99,42 @@ def _reasons(found: object, option: str, name: str) -> Iterator[tuple[str, str]]
         yield path, reason.strip()
 
 
+def _by_command(tables: Mapping[str, Table]) -> Iterator[tuple[str, Table]]:
+    """Yield the options of each command: ``[quarantine.retry]`` is a table in another one."""
+    for name, table in tables.items():
+        within = {part: value for part, value in table.items() if isinstance(value, dict)}
+        yield from ((f"{name} {part}", value) for part, value in within.items())
+        if rest := {option: value for option, value in table.items() if option not in within}:
+            yield name, rest
+
+
 def _plain(table: Table) -> Table:
-    """Return options with the one that may be a list of words as the text that it stands for."""
+    """Return options with those that are text on the command line as this text: words, and instants."""
+    plain = {
+        option: value.isoformat() if isinstance(value, (date, time)) else value
+        for option, value in table.items()
+    }
     words = table.get(ON_FINISH)
-    return {**table, ON_FINISH: shlex.join(map(str, words))} if isinstance(words, list) else table
+    return {**plain, ON_FINISH: shlex.join(map(str, words))} if isinstance(words, list) else plain
 
 
 def defaults(
-    job: JobFile, commands: Mapping[str, Mapping[str, str]], flags: Collection[str] = ()
+    job: JobFile,
+    commands: Mapping[str, Mapping[str, str]],
+    flags: Collection[str] = (),
+    several: Mapping[str, Collection[str]] = NONE,
 ) -> dict[str, Table]:
-    """Return the value of each option by command and name of its parameter.
+    """Return the value of each option by command and name of its parameter; a group holds its commands.
 
     Args:
         job: what the file says.
         commands: by command the names of the parameters by those of the options.
         flags: the options that are on or off.
+        several: by command the options that may be given more than once.
 
     Raises:
-        ConfigurationError: a command or an option is unknown, or belongs on the command line, or one that is
-            no flag is true or false.
+        ConfigurationError: a command or an option is unknown, or belongs on the command line, one that is no
+            flag is true or false, or one that is given once has several values.
     """
     for name in job.commands:
         if name not in commands:
@@ -127,14 +147,18 @@ def defaults(
             _check(job, option, commands[name])
     for table in (job.options, *job.commands.values()):
         _check_flags(job, table, flags)
-    return {
-        name: {
-            known[option]: value
+        _check_lists(job, table, {option for known in several.values() for option in known})
+    made: dict[str, Table] = {}
+    for name, known in commands.items():
+        *group, command = name.split()
+        place = made.setdefault(group[0], {}) if group else made
+        place[command] = {
+            known[option]: given
             for option, value in {**job.options, **job.commands.get(name, {})}.items()
             if option in known
+            if (given := _given(value, repeatable=option in several.get(name, ()))) is not None
         }
-        for name, known in commands.items()
-    }
+    return made
 
 
 def _check(job: JobFile, option: str, known: Collection[str]) -> None:
@@ -154,6 +178,23 @@ def _check_flags(job: JobFile, table: Table, flags: Collection[str]) -> None:
                 f"The job file {job.name}: {option} is neither on nor off; give its value instead of "
                 f"{str(value).lower()}."
             )
+
+
+def _given(value: Any, *, repeatable: bool) -> Any:  # noqa: ANN401  # as TOML has it
+    """Return a value as a command takes it; ``None`` where it takes one and there are several."""
+    if isinstance(value, list) is repeatable:
+        return value
+    if repeatable:
+        return [value]
+    return value[0] if len(value) == 1 else None
+
+
+def _check_lists(job: JobFile, table: Table, several: Collection[str]) -> None:
+    for option, value in table.items():
+        single = [] if isinstance(value, dict) else [value]
+        values = value if isinstance(value, list) and option in several else single
+        if (not values and value != []) or any(isinstance(item, (list, dict)) for item in values):
+            raise ConfigurationError(f"The job file {job.name}: {option} takes one value, not {value!r}.")
 
 
 def _unknown(job: JobFile, name: str, what: str, known: Iterable[str]) -> ConfigurationError:

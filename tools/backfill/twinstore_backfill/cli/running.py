@@ -174,10 +174,11 @@ class Failing:
             say(json_line("ERROR", PROGRAM, line, said) + "\n")
         else:
             say(shown)
-            if not self._json:
+            # Where nothing can be written to stdout, this is the only place left.
+            if not self._json or code == OutputError.code:
                 say(f"error: {line}\n")
         if self._json:
             problem = {"error": {"code": code, "message": line, "exit_code": int(exit_with), **more}}
-            # The command fails already; that nobody can read why changes no exit code.
+            # The command fails already; that it cannot be told there changes no exit code.
             with suppress(OutputError):
                 emit_json(problem)

@@ -39,8 +39,8 @@ __all__ = ["Repair", "Repaired"]
 log = getLogger(__name__)
 
 APPEND_ONLY: Final = (
-    "{entity}: {count} rows of an append-only entity were left as they are, because the role of the target "
-    "may only append; grant it DELETE on the table for the repair, and revoke it afterwards"
+    "{entity}: rows of an append-only entity were left as they are, because the role of the target may only "
+    "append; grant it DELETE on the table for the repair, and revoke it afterwards"
 )
 # What a copy of the source row may put right.
 COPIED: Final = tuple(kind for kind in FindingKind if kind is not FindingKind.EXTRA)
@@ -125,7 +125,7 @@ class Repair:
                 raise
             log.info("rows of %s were left as they are: %s", entity.name, error)
             self.done.refused[entity.name] += len(keys)
-            reason = APPEND_ONLY.format(entity=entity.name, count=len(keys))
+            reason = APPEND_ONLY.format(entity=entity.name)
             if reason not in self.done.reasons:
                 self.done.reasons.append(reason)
 

@@ -13,7 +13,7 @@ from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from twinstore_backfill.copy.options import CopyOptions
@@ -33,12 +33,14 @@ class ExtraRows:
         found, removed: rows by entity.
         keyless: rows without a usable key, which can be removed by hand only.
         recheck: the comparison of the removed rows afterwards; nothing in a dry run.
+        reasons: why rows that were to be removed are still there.
     """
 
     found: Mapping[str, int]
     removed: Mapping[str, int]
     keyless: int
     recheck: ParityReport | None
+    reasons: Sequence[str] = ()
 
     @property
     def exit(self) -> Exit:
@@ -55,6 +57,7 @@ class ExtraRows:
             "removed": dict(self.removed),
             "without_key": self.keyless,
             "recheck": None if self.recheck is None else self.recheck.verdict,
+            "reasons": list(self.reasons),
         }
 
 
@@ -86,4 +89,5 @@ def delete_extra(  # noqa: PLR0917  # both sides, what is asked, and who is told
             return ExtraRows(found, {}, keyless, None)
         done = Repair(source, target, as_of, stop).run(entities, named, remove=True)
         report = run_verify(source, target, replace(asked, only=named), progress, stop)
-    return ExtraRows(found, dict(sorted(done.removed.items())), keyless, report)
+    removed = dict(sorted(done.removed.items()))
+    return ExtraRows(found, removed, keyless, report, tuple(done.reasons))

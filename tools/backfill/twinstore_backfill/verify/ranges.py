@@ -222,7 +222,7 @@ class RowComparison:
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""
-        if self._chosen(row):
+        if self._chosen(None, row):
             self._only_target(row)
 
     def decodable(self, row: ScanRow) -> bool:
