@@ -14,7 +14,7 @@ from pymongo import MongoClient
 from tests.backfill.test_pairs import fill as fill_module
 from tests.backfill.test_pairs import opened
 from tests.backfill.test_pairs import settings as pair_settings
-from tests.backfill.toolkit import AS_OF, COPIED, Pair, fill, memory_pair
+from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, Pair, fill, invoke, memory_pair, write_config
 from twinstore.bulk import KeyRange
 from twinstore.catalog import Entity, LifeInCopy
 from twinstore.errors import ValidationError
@@ -24,6 +24,7 @@ from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import plan_document
+from twinstore_backfill.ignoring import IgnoredPath
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.repair.extra import delete_extra
@@ -77,7 +78,7 @@ def texts(key: Key) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+def pair(tmp_path: Path) -> Iterator[MemoryPair]:
     with memory_pair(tmp_path) as pair:
         fill(pair.source.storage)
         yield pair
@@ -283,6 +284,18 @@ def test_a_part_is_a_job_of_its_own_and_the_whole_copies_the_rest(pair: Pair) ->
     assert cast("dict[str, str]", again.job)["id"] == first.job["id"]
 
 
+def test_the_status_says_what_a_complete_copy_left_out(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair.copy(tenants=("acme",), ignored=(IgnoredPath("runs", ("legacy",), None),))
+    config = write_config(tmp_path / "c.json", {"Persistence": {"Memory": {"Store": pair.names[1]}}})
+    status = invoke(
+        capsys, "--config", config, "backfill", "status", "--module", "scheduler", "--to", "memory"
+    )
+    assert '  these tenants only: "acme"\n' in status.out
+    assert "  without what stands at: runs.legacy\n" in status.out
+
+
 def test_no_part_is_ever_ready_even_when_it_holds_every_row(pair: Pair) -> None:
     pair.copy()
     for part in (
@@ -298,7 +311,8 @@ def test_no_part_is_ever_ready_even_when_it_holds_every_row(pair: Pair) -> None:
     report = pair.verify(entities=("audit",), subset=Subset(key_from=("",)))
     assert (report.verdict, report.subset.key_from if report.subset else None) == ("PARTIAL", ("",))
     assert "--key-from" in report.next_step
-    assert pair.verify(entities=("audit",), subset=Subset(key_from=("~~",))).verdict == "INCONCLUSIVE"
+    report = pair.verify(entities=("audit",), subset=Subset(key_from=("~~",)))
+    assert (report.verdict, "check its bounds" in report.reasons[0]) == ("INCONCLUSIVE", True)
 
 
 def test_extra_rows_of_a_part_are_removed_and_no_others(pair: Pair) -> None:
@@ -333,6 +347,8 @@ def test_a_plan_counts_what_is_meant_on_both_sides(pair: Pair) -> None:
         ("audit", {"key_from": ("x" * 4097,)}, "no bound"),
         ("audit", {"key_from": ("b",), "key_to": ("a",)}, "does not lie before"),
         ("audit", {"key_from": ("a",), "key_to": ("a",)}, "does not lie before"),
+        ("audit", {"key_to": ("",)}, "lies before every key"),
+        ("execution_logs", {"key_to": ("",)}, "lies before every key"),
         ("execution_logs", {"key_from": ("run", "one")}, "runId (text), sequence (int64)"),
         ("execution_logs", {"key_from": ("run", "9223372036854775808")}, "no bound"),
         ("execution_logs", {"key_from": ("run", "1_0")}, "no bound"),

@@ -108,6 +108,10 @@ class Subset:
             ValidationError: a bound is no key of the entity, or they leave nothing between them.
         """
         lower, upper = (_bound(entity, option, getattr(self, name)) for name, option in BOUNDS)
+        if upper is not None and upper == tuple(map(_least, entity.key_parts)):
+            raise ValidationError(
+                f"--key-to {_shown(self.key_to)} lies before every key, so that no row would be meant."
+            )
         if lower is not None and upper is not None and lower >= upper:
             raise ValidationError(
                 f"--key-from {_shown(self.key_from)} does not lie before --key-to {_shown(self.key_to)}, so "

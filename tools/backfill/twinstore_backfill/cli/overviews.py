@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,8 +134,7 @@ def _status_texts(document: Document) -> Iterator[RenderableType]:
     for job in document["jobs"]:
         yield f"{job['id']}: {job['state']}, generation {job['generation']}, started {job['started_at']}"
         yield f"  from {job['settings'].get('source_place') or job['settings'].get('source')}"
-        if (part := job["settings"].get("subset")) is not None:
-            yield f"  a part only: {described(json.loads(part))}"
+        yield from _narrowed_texts(job["settings"])
         yield f"  lease: {_lease(job['lease'])}"
         if job["paused"]:
             yield "  paused: `twinstore backfill resume` lets it go on"
@@ -157,6 +156,17 @@ def _status_texts(document: Document) -> Iterator[RenderableType]:
             for item in job["entities"]
         ]
         yield table(STATUS_COLUMNS, rows)
+
+
+def _narrowed_texts(settings: Mapping[str, str]) -> Iterator[str]:
+    """Say what a job left out, so that nobody takes a complete one for a copy of everything."""
+    if tenants := json.loads(settings.get("tenants") or "[]"):
+        named = (json.dumps(tenant, ensure_ascii=False) for tenant in tenants)
+        yield f"  these tenants only: {', '.join(named)}"
+    if part := settings.get("subset"):
+        yield f"  a part only: {described(json.loads(part))}"
+    if dropped := json.loads(settings.get("ignore_unknown") or "[]"):
+        yield f"  without what stands at: {', '.join(dropped)}"
 
 
 def _lease(lease: Document | None) -> str:

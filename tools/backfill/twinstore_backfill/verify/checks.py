@@ -46,6 +46,10 @@ NOTHING: Final = (
     "nothing was compared, because neither side holds a document to compare; check the settings of both, "
     "or begin without old data with --start-clean"
 )
+NO_PART: Final = (
+    "nothing was compared, because no row of either side belongs to the part that was asked for; check its "
+    "bounds"
+)
 SMOKE: Final = "lock smoke test"
 ONLY_ROWS: Final = "only single rows were compared"
 NO_LOCKS: Final = "the module has no locks"
@@ -136,7 +140,9 @@ def mode_check(entities: Sequence[EntityReport], *, sampled: bool, part: bool = 
     """C3: everything was compared, or what a sample can say."""
     # A wrong name of a database on both sides looks the same.
     if not any(entity.counts.equal + entity.counts.named for entity in entities):
-        return listed_check("C3", "mode", "inconclusive", "no document was compared", [NOTHING])
+        return listed_check(
+            "C3", "mode", "inconclusive", "no document was compared", [NO_PART if part else NOTHING]
+        )
     if not sampled:
         which = "every document that was asked for" if part else "every document"
         return listed_check("C3", "mode", "pass", f"{which} was compared", [])
