@@ -105,7 +105,7 @@ class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
             )
         check_fields(cls, cls.rules)
 
-    def evolve(self, **changes: object) -> Self:
+    def evolve(self, /, **changes: object) -> Self:
         """Return a copy with some fields (Python names) changed, validated like a new model.
 
         Models of this library say to type checkers which fields there are, and of which types.

@@ -143,7 +143,7 @@ def body_of(model: type[CanonicalModel]) -> list[ast.stmt]:
     classes = (
         node for node in statements(source_of(model.__module__).body) if isinstance(node, ast.ClassDef)
     )
-    return next((node.body for node in classes if node.name == model.__name__), [])
+    return next((node.body for node in classes if node.name == model.__name__), list[ast.stmt]())
 
 
 def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

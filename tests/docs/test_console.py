@@ -168,11 +168,13 @@ def test_a_command_line_in_a_page_exists(block: Block, line: str) -> None:
 
 @pytest.mark.parametrize(("block", "line"), LINES, ids=[f"{block.place}: {line}" for block, line in LINES])
 def test_a_command_on_one_module_names_it(block: Block, line: str) -> None:
-    """The settings that `twinstore up` writes name three, so without it the command would be refused."""
-    del block
+    """The settings that `twinstore up` writes name three, so without it the command would be refused.
+
+    The generated examples of each command know no module, and their page says when one is needed.
+    """
     words = shlex.split(line, comments=True)
     one = r"\btwinstore (--\S+ \S+ )*(config check|migrate \w+|smoke|purge)\b"
-    assert "--module" in words or not re.search(one, line)
+    assert "--module" in words or block.place.startswith("docs/cli.md") or not re.search(one, line)
 
 
 @pytest.mark.parametrize(

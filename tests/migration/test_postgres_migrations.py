@@ -182,7 +182,7 @@ def test_a_missing_application_role_is_named_with_the_statement_that_creates_it(
 
 def test_pending_migrations_are_reported(empty_postgres_database: PostgresDatabase) -> None:
     with twinstore.add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
-        with pytest.raises(MigrationError, match="twinstore migrate run"):
+        with pytest.raises(MigrationError, match="migrate run --module scheduler --backend Postgres"):
             storage.check_ready()
         with pytest.raises(MigrationError, match="twinstore migrate run"):
             storage.runs.get("tenant", "run")

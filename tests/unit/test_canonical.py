@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from functools import cached_property
+from typing import Any
 
 import pydantic
 import pytest
@@ -311,3 +312,10 @@ def test_what_a_class_of_a_host_remembers_is_no_field_of_the_model() -> None:
     assert revalidated(own, Run, "run") == run()
     changed = own.evolve(id="s")
     assert (changed.id, changed.loud) == ("s", "S")
+
+
+def test_no_name_of_a_change_is_taken_for_an_argument() -> None:
+    # As in a body of a request that a service passes on.
+    changes: dict[str, Any] = {"self": 1}
+    with pytest.raises(pydantic.ValidationError, match="self"):
+        RunStats().evolve(**changes)

@@ -66,7 +66,8 @@ def script(module: ModuleSpec[object], role: str, names: Collection[str] | None 
     schema = sql.Identifier(module.name)
     head = [
         f"-- Schema {module.name}, for psql as the owner role. An administrator first runs:",
-        f"-- {create_role(role)}",
+        # A name may hold the end of a line, which ends a comment as well.
+        f"-- {' '.join(create_role(role).splitlines())}",
         f"CREATE SCHEMA IF NOT EXISTS {schema.as_string()};",
         f"{sql.SQL(CREATE_LEDGER).format(schema=schema).as_string().strip()};",
     ]
