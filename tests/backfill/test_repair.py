@@ -182,6 +182,13 @@ def test_a_copy_removes_what_only_the_target_has_on_request_alone(shop: Shop) ->
     assert done.json["extra"]["removed"] == {"runs": 1}
     assert done.json["extra"]["recheck"] == "PARTIAL"
     assert "extra" not in [row[0] for row in rows_in(shop)]
+    # What the role may not remove is still there, and the reason is told.
+    shop.sql.execute(
+        'INSERT INTO scheduler.audit SELECT (jsonb_populate_record(a, \'{"id": "extra"}\')).* '
+        "FROM scheduler.audit AS a WHERE id = 'acme-audit-0'"
+    )
+    left = shop(*overwriting, "--entity", "audit", "--delete-extra", "--execute")
+    assert (left.code, "grant it DELETE on the table" in left.out) == (Exit.DIFFERENT, True), left.out
 
 
 def test_one_row_is_shown_with_its_values_only_on_request(shop: Shop) -> None:
