@@ -77,5 +77,6 @@ def test_what_no_metadata_can_be_is_refused_before_anything_is_opened(value: obj
         ConfigurationError, match=r"Scheduler:Storage:AuditMetadata:host .*\(the argument options\)"
     ):
         twinstore.open_storage(config(), options={"scheduler": {"audit_metadata": {"host": value}}})
-    with pytest.raises(ConfigurationError, match="takes texts by their names, not str"):
+    refused = "Scheduler:Storage:AuditMetadata in the argument options is a section, but has a value"
+    with pytest.raises(ConfigurationError, match=refused):
         twinstore.open_storage(config(), options={"scheduler": {"audit_metadata": "host"}})
