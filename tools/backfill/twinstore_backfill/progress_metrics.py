@@ -102,7 +102,7 @@ class Answering(WSGIRequestHandler):
     timeout = PATIENCE
 
     @override
-    def log_message(self, *given: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 
         """Log nothing."""
 
     @override
@@ -121,29 +121,29 @@ class Listening(ThreadingWSGIServer):
         super().__init__(address, Answering)
 
     @override
-    def verify_request(self, *given: Any) -> bool:
+    def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether there is a thread for it."""
         return self._free.acquire(blocking=False)
 
     @override
-    def process_request(self, *given: Any) -> None:
+    def process_request(self, request: Any, client_address: Any) -> None:
         """Begin the thread."""
         try:
-            super().process_request(*given)
+            super().process_request(request, client_address)
         except BaseException:
             self._free.release()
             raise
 
     @override
-    def process_request_thread(self, *given: Any) -> None:
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer, in the thread."""
         try:
-            super().process_request_thread(*given)
+            super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     @override
-    def handle_error(self, *given: Any) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """Tell the log of a client that went away."""
         log.debug("a request for metrics was not answered")
 
