@@ -102,7 +102,7 @@ class Answering(WSGIRequestHandler):
     timeout = PATIENCE
 
     @override
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 
+    def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""
 
     @override
