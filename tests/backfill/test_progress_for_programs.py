@@ -170,8 +170,9 @@ def test_the_numbers_of_a_copy_are_those_of_its_report_also_after_an_interruptio
         assert (state.outcomes["ranges"] > 0) is (counts["read"] > 0)
     compared = RecordedProgress()
     report = run_verify(pair.source, pair.target, VerifyOptions(as_of=AS_OF), compared, StopSwitch())
-    (documents,) = compared.states()
+    documents, *after = compared.states()
     assert (documents.part, documents.outcomes["equal"]) == ("documents", report.documents_equal)
+    assert [(state.part, state.finished) for state in after] == [("lists", True), ("checks", True)]
 
 
 def test_whoever_asks_a_running_copy_is_told(pair: Pair) -> None:
@@ -299,6 +300,12 @@ def test_each_command_takes_both_options(
         code, lines = run(name, "--out", out / name, *where, *given)
         assert (code, {line["command"] for line in lines}) == (Exit.OK, {name})
         assert lines[-1]["state"] == "finished"
+        # Also after the last document: lists and checks take seconds of their own.
+        parts = ["documents", "lists", "checks"] if name == "verify" else ["documents"]
+        assert [line["part"] for line in lines if line["state"] == "running" and not line["done"]] == parts
+        ended = [line for line in lines if line["state"] == "finished"]
+        assert [line["part"] for line in ended] == parts
+        assert all(line["done"] == line["total"] for line in ended)
     silent = invoke(capsys, "backfill", "verify", "--module", "scheduler", *sides, "--progress", "none")
     assert (silent.code, silent.err) == (Exit.OK, "")
 

@@ -31,8 +31,8 @@ class PartState:
     """How far one part is.
 
     Attributes:
-        part: an entity, or ``documents`` where rows of all entities are compared.
-        done, total: rows; the total was counted before and is about right.
+        part: an entity, or what a comparison is at: ``documents`` of all entities, ``lists`` or ``checks``.
+        done, total: rows, of lists the tenants; the total was counted before and is about right.
         rate: rows per second of this run; ``None`` before there is any.
         eta: seconds that are left at this rate.
         elapsed: seconds since the part began.

@@ -5,28 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, SubsetReport
-from twinstore_backfill.verify.checks import list_titles, skipped
+from twinstore_backfill.verify.checks import list_titles, skipped, smoke_check, worst
+from twinstore_backfill.verify.schema import schema_check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from twinstore.catalog import Entity
     from twinstore_backfill.ignoring import IgnoredPath
-    from twinstore_backfill.report.model import EntityReport
+    from twinstore_backfill.progress import Progress
+    from twinstore_backfill.report.model import EntityReport, Verdict
+    from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import VerifyOptions
 
 __all__ = [
     "A_PART",
     "approval",
+    "asked_of_target",
     "grouped",
     "ignored_reports",
     "lists_skipped",
     "mode",
     "reasons",
     "subset_report",
+    "verdict_of",
 ]
 
 A_PART: Final = "only a part of the rows was compared"
+CHECKS: Final = "checks"
 
 
 def grouped(report: EntityReport, groups: Mapping[str, str]) -> EntityReport:
@@ -76,6 +82,29 @@ def reasons(checks: Sequence[Check]) -> tuple[str, ...]:
         for check in checks
         if check.result in {"fail", "inconclusive"}
     )
+
+
+def asked_of_target(target: Store, progress: Progress) -> tuple[Check, Check]:
+    """Make the checks that ask the target alone, C6 and C8, which may take seconds."""
+    progress.start(CHECKS, 2)
+    smoke = smoke_check(target)
+    progress.advance(CHECKS, 1)
+    schema = schema_check(target)
+    progress.advance(CHECKS, 1)
+    progress.finish(CHECKS)
+    return smoke, schema
+
+
+def verdict_of(checks: Sequence[Check], options: VerifyOptions) -> Verdict:
+    """Return what the checks amount to."""
+    result = worst(check.result for check in checks)
+    if result == "fail":
+        return "FAIL"
+    if result == "inconclusive":
+        return "INCONCLUSIVE"
+    if options.approval:
+        return "START-CLEAN (approved)"
+    return "PARTIAL" if options.narrowed else "PASS"
 
 
 def lists_skipped(module: str, why: str = A_PART) -> tuple[Check, ...]:

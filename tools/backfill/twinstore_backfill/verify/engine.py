@@ -42,12 +42,14 @@ from twinstore_backfill.verify.advice import already_switched, direction_warning
 from twinstore_backfill.verify.asked import (
     A_PART,
     approval,
+    asked_of_target,
     grouped,
     ignored_reports,
     lists_skipped,
     mode,
     reasons,
     subset_report,
+    verdict_of,
 )
 from twinstore_backfill.verify.benchmark import largest_tenants, measured, speed_check
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
@@ -62,14 +64,12 @@ from twinstore_backfill.verify.checks import (
     mode_check,
     recheck_mode,
     skipped,
-    smoke_check,
-    worst,
 )
 from twinstore_backfill.verify.pool import run_tasks
 from twinstore_backfill.verify.ranges import RangeResult
 from twinstore_backfill.verify.removals import OwnAges
 from twinstore_backfill.verify.sampling import rows_of_tenants, sample_rates, tenants_for_lists
-from twinstore_backfill.verify.schema import SCHEMA, schema_check
+from twinstore_backfill.verify.schema import SCHEMA
 from twinstore_backfill.verify.tasks import (
     ListResult,
     RangeTask,
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import KeyRange
     from twinstore.catalog import Entity
     from twinstore_backfill.progress import Progress
-    from twinstore_backfill.report.model import EntityReport, QueryTimes, Verdict
+    from twinstore_backfill.report.model import EntityReport, QueryTimes
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import RowChoice, VerifyOptions
@@ -94,6 +94,7 @@ __all__ = ["LARGEST_PAGE", "Verification", "run_verify"]
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
+LISTS: Final = "lists"
 READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
 # The default limit of most lists, and so what a service reads.
 LARGEST_PAGE: Final = 50
@@ -180,6 +181,7 @@ class Verification:
         self._equivalences: Counter[str] = Counter()
         self.checks: list[Check] = []
         self._largest = 0
+        self._part = DOCUMENTS
         self._times: tuple[QueryTimes, ...] = ()
 
     @property
@@ -205,14 +207,15 @@ class Verification:
             chosen=chosen.note,
         )
         module = self._context.target.module
+        smoke, schema = asked_of_target(self._context.target, self._progress)
         self.checks = [
             skipped("C1", "counts", A_PART) if part else count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled, part=part),
             *(lists_skipped(module) if part else list_checks(lists, module, judgement)),
-            smoke_check(self._context.target),
+            smoke,
             decode_check(self._entities),
-            schema_check(self._context.target),
+            schema,
             *self._speed(),
         ]
 
@@ -262,6 +265,7 @@ class Verification:
         for result in run_tasks(tasks, self._context, self._options.jobs, self._stop):
             if isinstance(result, ListResult):
                 lists.add(result)
+                self._progress.advance(LISTS, 1)
                 continue
             self._write(result.findings.lines)
             findings[result.entity].add(result)
@@ -269,7 +273,7 @@ class Verification:
             self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
             self._progress.count(DOCUMENTS, result.outcomes())
         self._settle(findings)
-        self._progress.finish(DOCUMENTS)
+        self._progress.finish(self._part)
         self._entities = [grouped(found.report(), self._options.groups) for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         return lists
@@ -299,6 +303,9 @@ class Verification:
         # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
         asked: tuple[str | None, ...] = tuple(tenants) if self._options.tenants else (*tenants, None)
         narrowed, alone = tuple(self._options.entities), self._largest >= LARGE_BYTES
+        self._progress.finish(DOCUMENTS)
+        self._part = LISTS
+        self._progress.start(LISTS, len(asked))
         yield from list_tasks(asked, self._page(), narrowed, alone=alone)
 
     def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
@@ -337,7 +344,7 @@ class Verification:
     def report(self, entities: Sequence[Entity], as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""
         options = self._options
-        verdict = self._verdict()
+        verdict = verdict_of(self.checks, options)
         ready = verdict in READY and not (already_switched(options, self._context) and not options.approval)
         code = EXITS[verdict]
         if options.require_ready and not ready and code is Exit.OK:
@@ -387,13 +394,3 @@ class Verification:
         source, target = self._context.source, self._context.target
         counted = left_out_counts(source, target, self._options.entities)
         return tuple(LeftOut.model_validate(item) for item in counted)
-
-    def _verdict(self) -> Verdict:
-        result = worst(check.result for check in self.checks)
-        if result == "fail":
-            return "FAIL"
-        if result == "inconclusive":
-            return "INCONCLUSIVE"
-        if self._options.approval:
-            return "START-CLEAN (approved)"
-        return "PARTIAL" if self._options.narrowed else "PASS"
