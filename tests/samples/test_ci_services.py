@@ -80,6 +80,9 @@ def test_the_composite_action_is_one() -> None:
     assert used == set(ACTION["inputs"])
     # Also after a difference.
     assert STEPS[1]["if"] == "always()"
+    # Two jobs of a matrix cannot publish under one name.
+    assert STEPS[1]["with"]["name"] == "${{ inputs.artifact }}"
+    assert ACTION["inputs"]["artifact"]["default"] == "parity"
 
 
 def test_the_other_two_publish_also_after_a_difference() -> None:
