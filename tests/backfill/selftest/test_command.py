@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.backfill.selftest.conftest import KEEP, persistence_of
-from tests.backfill.toolkit import Answer, fill, invoke, open_store, write_config
+from tests.backfill.toolkit import Answer, fill, invoke, memory_pair, open_store, write_config
 from twinstore.config import load_settings
 from twinstore_backfill.cli import selftest
-from twinstore_backfill.outcome import Exit
+from twinstore_backfill.outcome import Exit, InterruptedRunError
+from twinstore_backfill.progress import SilentProgress
+from twinstore_backfill.selftest.engine import run_selftest
+from twinstore_backfill.selftest.options import SelftestOptions
+from twinstore_backfill.selftest.scratch import open_scratch
+from twinstore_backfill.stopping import StopSwitch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +69,23 @@ def test_a_scratch_database_with_a_row_of_ours_is_refused(
     (file,) = (tmp_path / "out").iterdir()
     report = json.loads(file.read_text())
     assert (report["state"], report["exit_code"]) == ("refused", Exit.PREFLIGHT_REFUSED)
+
+
+def test_an_interruption_says_what_became_of_the_scratch_databases(
+    scratch: tuple[Path, Settings], tmp_path: Path
+) -> None:
+    settings, stop = load_settings(scratch[0], environ={}), StopSwitch()
+    # The first who looks at it is the copy, whose own advice would be of ranges that it keeps.
+    stop.request(SIGINT)
+    with (
+        memory_pair(tmp_path / "copy") as pair,
+        open_scratch("scheduler", "Mongo", settings) as left,
+        open_scratch("scheduler", "Postgres", settings) as right,
+    ):
+        fill(pair.source.storage, ["acme"])
+        with pytest.raises(InterruptedRunError, match="The scratch databases were emptied") as caught:
+            run_selftest(pair.source, left, right, SelftestOptions(sample=5), SilentProgress(), stop)
+    assert "ranges" not in caught.value.message
 
 
 def test_the_source_itself_is_no_scratch_database(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from twinstore_backfill.outcome import PreflightError
+from twinstore_backfill.outcome import InterruptedRunError, PreflightError
 from twinstore_backfill.selftest.alone import Single, alone, once_more, one_of_each
 from twinstore_backfill.selftest.herd import Herd
 from twinstore_backfill.selftest.judging import Judgement, judge
@@ -129,7 +129,8 @@ def run_selftest(  # noqa: PLR0917  # the three stores, what is asked, and who i
         plans, copies = _prepared(herd, (left, right), options, stop)
         test = Selftest(herd, copies, options, progress, stop)
         sides = _both(test, *plans)
-    except StopRequestedError:
+    except (StopRequestedError, InterruptedRunError):
+        # Also where a copy was interrupted: what it has saved goes with the scratch databases.
         stop.raise_if_interrupted("The scratch databases were emptied; run the same command again.")
         raise
     return Outcome(samples, dict(herd.added), sides, monotonic() - started)
