@@ -52,6 +52,7 @@ NO_PART: Final = (
 )
 SMOKE: Final = "lock smoke test"
 ONLY_ROWS: Final = "only single rows were compared"
+NO_LISTS: Final = "no list of this kind belongs to what was asked for"
 NO_LOCKS: Final = "the module has no locks"
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
@@ -213,6 +214,8 @@ def list_check(
         findings: what each list showed.
         judgement: what else is known of the entities and of the lists.
     """
+    if not findings:
+        return skipped(identifier, title, NO_LISTS)
     asked = [item for item in findings if judgement.approved.isdisjoint(item.unread)]
     respelled = judgement.respelled
     judged = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in asked]
