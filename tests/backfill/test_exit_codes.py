@@ -117,6 +117,9 @@ CASES: Final = (
     Case("fail-closed", f"{VERIFY} {OUT}", 1, stdout="closed"),
     Case("plan-full", PLAN, 4, stdout="full"),
     Case("plan-full-json", f"{PLAN} {JSON}", 4, stdout="full"),
+    Case("help-full", "--quiet --help", 4, stdout="full"),
+    Case("help-of-one-full", "backfill verify --help", 4, stdout="full"),
+    Case("version-full", "--quiet --version", 4, stdout="full"),
     Case("fail-full", f"{VERIFY} {OUT}", 1, stdout="full"),
 )
 IN_PROCESSES: Final = tuple(case for case in CASES if case.needs_process)

@@ -18,7 +18,7 @@ from twinstore_backfill import process, stopping
 from twinstore_backfill.allocating import give_memory_back
 from twinstore_backfill.cli.app import app
 from twinstore_backfill.cli.invocation import CommonOptions
-from twinstore_backfill.cli.streams import OutputError, discard, emit_json, nobody_reads
+from twinstore_backfill.cli.streams import OutputError, discard, emit_json, nobody_reads, unwritten
 from twinstore_backfill.finishing import finish
 from twinstore_backfill.messages import LogFormat, Messages, chosen, json_line, say, set_messages, warn
 from twinstore_backfill.outcome import Exit, effect_document, effects_of, exit_code
@@ -82,6 +82,10 @@ def _main(given: list[str]) -> int:
     # SystemExit too: libraries end the process so.
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the last line of defence: no traceback
         # Help, or a script for a shell, that nobody reads to its end; rich ends the process then.
+        # Of a command that has not begun: it shows its help, and what reads a file names it.
+        if isinstance(error, OSError) and error.filename is None and not (kept.complete or nobody_reads()):
+            discard()
+            return failing.known(unwritten(error))
         unread = isinstance(error, SystemExit) and not kept.complete
         if not unread and not (isinstance(error, BrokenPipeError) and nobody_reads()):
             return failing.unknown(error)

@@ -15,7 +15,7 @@ from twinstore_backfill.files import json_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["OutputError", "discard", "emit_json", "emit_text", "nobody_reads"]
+__all__ = ["OutputError", "discard", "emit_json", "emit_text", "nobody_reads", "unwritten"]
 
 
 class OutputError(TwinstoreError):
@@ -60,7 +60,12 @@ def _writing() -> Iterator[None]:
         discard()
     except OSError as error:
         discard()
-        raise OutputError(f"The result could not be written to stdout: {error.strerror}.") from error
+        raise unwritten(error) from error
+
+
+def unwritten(error: OSError) -> OutputError:
+    """Return the error of a stdout that takes nothing."""
+    return OutputError(f"The result could not be written to stdout: {error.strerror}.")
 
 
 def nobody_reads() -> bool:
