@@ -61,13 +61,36 @@ def junit_of(report: ParityReport) -> ET.Element:
 
 
 def verify(pair: MemoryPair, directory: Path, capsys: pytest.CaptureFixture[str], *more: object) -> list[str]:
+    return compared("verify", pair, directory, capsys, *more)
+
+
+def compared(
+    name: str, pair: MemoryPair, directory: Path, capsys: pytest.CaptureFixture[str], *more: object
+) -> list[str]:
     files = [
-        write_config(directory / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}})
-        for name in pair.names
+        write_config(directory / f"{store}.json", {"Persistence": {"Memory": {"Store": store}}})
+        for store in pair.names
     ]
     sides = ("--from", "memory", "--to", "memory", "--source-config", files[0], "--target-config", files[1])
-    command = ("backfill", "verify", "--module", "scheduler", *sides, "--as-of", AS_OF.isoformat(), *more)
+    command = ("backfill", name, "--module", "scheduler", *sides, "--as-of", AS_OF.isoformat(), *more)
     return invoke(capsys, *command).out.splitlines()
+
+
+def test_a_recheck_of_no_rows_says_that_nothing_was_compared(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = tmp_path / "found"
+    verify(pair, tmp_path, capsys, "--out", found)
+    assert (found / "differences.ndjson").read_bytes() == b""
+    lines = compared("recheck", pair, tmp_path, capsys, "--in", found)
+    assert lines[0] == "PARTIAL: Nothing was compared: the list of differences names no row to compare."
+    assert lines[-1] == "PARTIAL. This proves nothing, because no row was compared; verify again in full."
+    assert not [line for line in lines if "No difference" in line or "0 rows that" in line]
+    # With a row to compare it says what it said.
+    damage(pair, extra=1)
+    verify(pair, tmp_path, capsys, "--out", found)
+    lines = compared("recheck", pair, tmp_path, capsys, "--in", found, "--entity", "schedules")
+    assert lines[0].startswith("FAIL: ")
 
 
 def test_a_failure_names_what_differs_before_what_is_equal(

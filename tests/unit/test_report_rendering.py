@@ -345,6 +345,23 @@ class TestPlaces:
         assert "mongo://host/db (server 6.0.5)" in render(report(), ReportFormat.HTML).decode()
 
 
+@pytest.mark.parametrize("output", [ReportFormat.MARKDOWN, ReportFormat.HTML])
+def test_what_was_ignored_is_not_said_to_be_equal_after_normalisation(output: ReportFormat) -> None:
+    found = (Equivalence(name="ignored_field", documents=7), Equivalence(name="whitespace", documents=3))
+    both = report(evil="x").model_copy(update={"equivalences": found})
+    text = render(both, output).decode()
+    if output is ReportFormat.HTML:
+        text = Page(text).text
+    text = text.replace("\\", "")
+    normalised, ignored = (
+        text.rindex("Equal after normalisation"),
+        text.rindex("Fields that were not compared"),
+    )
+    assert normalised < text.index("whitespace") < ignored < text.index("ignored_field")
+    alone = render(both.model_copy(update={"equivalences": found[:1]}), output).decode()
+    assert "normalisation" not in alone
+
+
 def test_what_is_not_compared_is_said_in_every_text() -> None:
     item = LeftOut(entity="workers", why="left out", source={":none": 2, "x": 1}, target={})
     shown = report(evil="x").model_copy(update={"left_out": (item,)})

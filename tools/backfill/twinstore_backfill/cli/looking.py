@@ -33,6 +33,7 @@ from twinstore_backfill.ignoring import check_ignored, of_entity
 from twinstore_backfill.ignoring_fields import check_ignored_fields
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.repair.named import is_nameable
+from twinstore_backfill.report.texts import IGNORED_FIELD
 from twinstore_backfill.stores import select_entities
 from twinstore_backfill.verify.row import RowComparison, compare_row
 
@@ -130,7 +131,9 @@ def _texts(found: RowComparison, *, show_values: bool) -> Iterator[str]:
     yield f"{found.entity} {'/'.join(map(str, found.key))}: {found.verdict}"
     if found.reason is not None:
         yield f"No copy takes the row of the source: {found.reason}."
-    yield from (f"Equal after normalisation: {text}." for text in found.equivalences)
+    for text in found.equivalences:
+        how = "Not compared" if text.endswith(f"({IGNORED_FIELD})") else "Equal after normalisation"
+        yield f"{how}: {text}."
     for item in found.places:
         yield f"  {item.path}"
         if show_values:

@@ -50,6 +50,7 @@ from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.report.listing import lists_of
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
+    IGNORED_FIELD,
     LONGEST_SENTENCE,
     NO_SOURCE,
     SPEED_COLUMNS,
@@ -66,7 +67,6 @@ from twinstore_backfill.report.writing import DIFFERENCES, report_directory, rep
 from twinstore_backfill.stopping import StopSwitch, stop_on_signals
 from twinstore_backfill.stores import Store, open_store
 from twinstore_backfill.subset import described
-from twinstore_backfill.verify.apart import IGNORED_FIELD
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.fresh import run_start_clean
 from twinstore_backfill.verify.grouping import read_groups

@@ -16,8 +16,11 @@ from markupsafe import Markup
 from twinstore_backfill.report.listing import KINDS, lists_of, more_rows, named_counts, summary_rows
 from twinstore_backfill.report.texts import (
     LONGEST_SENTENCE,
+    NOT_COMPARED,
+    NOT_COMPARED_NOTE,
     SPEED_COLUMNS,
     clipped,
+    equivalence_rows,
     expired_rows,
     facts,
     group_rows,
@@ -41,7 +44,7 @@ __all__ = ["html"]
 
 NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS, *SPEED_COLUMNS[1:]})
 KEYS: Final = frozenset({"key", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key"})
-NAMES: Final = frozenset({"tenant", "group", "equivalence", "list"})
+NAMES: Final = frozenset({"tenant", "group", "equivalence", "list", "left out"})
 TEXTS: Final = frozenset({"field or place", "what was compared", "where", "entities"})
 TONES: Final[Mapping[str, str]] = {
     "PASS": "pass",
@@ -216,10 +219,12 @@ def _sections(report: ParityReport) -> Iterator[Section]:
     if report.entities:
         yield _tenants(report)
         yield _digests(report)
-    if report.equivalences:
-        rows = [(item.name, f"{item.documents:,}") for item in report.equivalences]
+    if rows := equivalence_rows(report, ignored=False):
         name = "Equal after normalisation"
         yield Section(name, _table(name, ("equivalence", "documents"), rows))
+    if rows := equivalence_rows(report, ignored=True):
+        table = _table(NOT_COMPARED, ("left out", "documents"), rows)
+        yield Section(NOT_COMPARED, table, note=NOT_COMPARED_NOTE)
     if times := speed_rows(report):
         name = "Speed of lists"
         yield Section(name, _table(name, SPEED_COLUMNS, times), note="Milliseconds for the first page.")

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Final
 from twinstore_backfill.report.listing import lists_of, more_rows, named_counts, summary_rows
 from twinstore_backfill.report.texts import (
     LONGEST_SENTENCE,
+    NOT_COMPARED,
+    NOT_COMPARED_NOTE,
     SPEED_COLUMNS,
     clipped,
+    equivalence_rows,
     facts,
     group_rows,
     headline,
@@ -160,11 +163,16 @@ def _digests(report: ParityReport) -> Iterator[str]:
 
 
 def _equivalences(report: ParityReport) -> Iterator[str]:
-    if report.equivalences:
+    if rows := equivalence_rows(report, ignored=False):
         yield "## Equal after normalisation"
         yield ""
-        rows = [(item.name, f"{item.documents:,}") for item in report.equivalences]
         yield from table(("equivalence", "documents"), rows)
+    if rows := equivalence_rows(report, ignored=True):
+        yield f"## {NOT_COMPARED}"
+        yield ""
+        yield NOT_COMPARED_NOTE
+        yield ""
+        yield from table(("left out", "documents"), rows)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

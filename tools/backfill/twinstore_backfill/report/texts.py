@@ -24,11 +24,16 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "IGNORED_FIELD",
     "LONGEST_SENTENCE",
+    "NOT_COMPARED",
+    "NOT_COMPARED_NOTE",
+    "NO_ROW",
     "NO_SOURCE",
     "SPEED_CHECK",
     "SPEED_COLUMNS",
     "clipped",
+    "equivalence_rows",
     "expired_rows",
     "expired_text",
     "facts",
@@ -50,10 +55,15 @@ __all__ = [
 # What --from names where a fresh start has no source at all.
 NO_SOURCE: Final = "none"
 # What is a difference, in the order in which people ask for it.
+NO_ROW: Final = "the list of differences names no row to compare"
 WRONG: Final = ("missing", "extra", "different", "stale", "undecodable")
 UNPROVED: Final = ("quarantined", "unproved")
 NAMED_ENTITIES: Final = 4
 SPEED_CHECK: Final = "B1"
+# Among equivalences: documents that differ in nothing else.
+IGNORED_FIELD: Final = "ignored_field"
+NOT_COMPARED: Final = "Fields that were not compared"
+NOT_COMPARED_NOTE: Final = "These documents are equal but for the fields that --ignore-field names."
 SPEED: Final = "lists take longer there than --max-ratio allows"
 SPEED_COLUMNS: Final = ("list", "source median", "source 95 %", "target median", "target 95 %")
 # A key may have any length; the files for programs hold it in full.
@@ -108,6 +118,8 @@ def _judgement(report: ParityReport) -> str:
     match report.verdict:
         case "PASS":
             return f"{number_of(report.documents_equal, 'document')} equal in {source} and {target}."
+        case "PARTIAL" if report.mode == "recheck" and not report.entities:
+            return f"Nothing was compared: {NO_ROW}."
         case "PARTIAL":
             return (
                 f"No difference between {source} and {target} was seen: "
@@ -286,6 +298,15 @@ def short(digest: str) -> str:
 def group_rows(report: ParityReport) -> list[tuple[str, str, str]]:
     """Return the logical groups with their entities and what these amount to."""
     return [(group.name, ", ".join(group.entities), group.result) for group in report.groups]
+
+
+def equivalence_rows(report: ParityReport, *, ignored: bool) -> list[tuple[str, str]]:
+    """Return which differences count as none and in how many documents: ignored ones, or the others."""
+    return [
+        (item.name, f"{item.documents:,}")
+        for item in report.equivalences
+        if (item.name == IGNORED_FIELD) is ignored
+    ]
 
 
 def speed_rows(report: ParityReport) -> list[tuple[str, str, str, str, str]]:

@@ -54,6 +54,9 @@ def next_step(
         case "INCONCLUSIVE":
             return "Resolve what the reasons list, then verify again in full."
         case "PARTIAL" if options.only is not None:
+            asked = options.entities or options.only.counts
+            if not any(options.only.counts.get(name) for name in asked):
+                return "This proves nothing, because no row was compared; verify again in full."
             return "This is proved for the rows that differed before; verify again in full."
         case "PARTIAL":
             return f"This is proved for what was asked only; verify without {', '.join(options.narrowing)}."

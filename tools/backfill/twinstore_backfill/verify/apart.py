@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twinstore_backfill.ignoring_fields import content_without
+from twinstore_backfill.report.texts import IGNORED_FIELD
 from twinstore_backfill.verify.equivalences import Change
 from twinstore_backfill.verify.expected import Expected, stands_beside
 
@@ -15,9 +16,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.verify.expected import Expecting
 
-__all__ = ["IGNORED_FIELD", "ApartFrom"]
-
-IGNORED_FIELD: Final = "ignored_field"
+__all__ = ["ApartFrom"]
 
 
 class ApartFrom:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from twinstore.modules import module_spec
 from twinstore.tenancy import shown
 from twinstore_backfill.report.model import Check
-from twinstore_backfill.report.texts import number_of
+from twinstore_backfill.report.texts import NO_ROW, number_of
 from twinstore_backfill.verify.findings import UNREADABLE_TARGET
 
 if TYPE_CHECKING:
@@ -157,7 +157,8 @@ def recheck_mode(rows: int, keyless: int) -> Check:
     """C3 of a recheck: what differed was compared; what has no key could not be found again."""
     unseen = [f"{keyless} findings have no key by which to find their rows again"] if keyless else []
     result: Result = "inconclusive" if unseen else "pass"
-    return listed_check("C3", "mode", result, f"{rows:,} rows that differed were compared again", unseen)
+    summary = f"{number_of(rows, 'row')} that differed compared again" if rows else NO_ROW
+    return listed_check("C3", "mode", result, summary, unseen)
 
 
 def skipped(identifier: str, title: str, why: str = ONLY_ROWS) -> Check:
