@@ -1,4 +1,8 @@
-"""Unique names that move between rows: a copy that overwrites brings them over, on every driver."""
+"""Unique names that move between rows: a copy that overwrites brings them over, on every driver.
+
+Those that move within one range and from one range to the next; servers see the less telling ones of each in
+the full form alone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from twinstore.testing.scheduler.builders import make_schedule
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase
@@ -50,7 +54,25 @@ def opened(settings: Mapping[str, Any], source: str, target: str, directory: Pat
         yield Pair(left, right, directory)
 
 
-@pytest.fixture(params=["memory to memory", "mongo to postgres", "postgres to mongo"])
+IN_MEMORY: Final = "memory to memory"
+SIDES: Final = (IN_MEMORY, "mongo to postgres", "postgres to mongo")
+
+
+def on_all(cases: Mapping[str, tuple[object, ...]], bounded: Sequence[str]) -> list[object]:
+    """Return the cases for all sides; on servers those that are not bounded stand in the full form alone."""
+    return [
+        pytest.param(
+            sides,
+            *values,
+            marks=[] if sides == IN_MEMORY or name in bounded else [pytest.mark.long],
+            id=f"{sides}-{name}",
+        )
+        for sides in SIDES
+        for name, values in cases.items()
+    ]
+
+
+@pytest.fixture
 def pair(request: pytest.FixtureRequest, settings: dict[str, Any], tmp_path: Path) -> Iterator[Pair]:
     source, _, target = request.param.split()
     with opened(settings, source, target, tmp_path) as pair:
@@ -93,7 +115,11 @@ MOVES: Final[dict[str, tuple[Names, int]]] = {
 }
 
 
-@pytest.mark.parametrize(("names", "size"), MOVES.values(), ids=MOVES)
+@pytest.mark.parametrize(
+    ("pair", "names", "size"),
+    on_all(MOVES, ["circle over ranges", "swap and new in one"]),
+    indirect=["pair"],
+)
 def test_names_that_move_are_never_quarantined(pair: Pair, names: Names, size: int) -> None:
     rename(pair.source.storage, names)
     result = overwritten(pair, size)
@@ -107,7 +133,11 @@ def test_names_that_move_are_never_quarantined(pair: Pair, names: Names, size: i
     assert (again.exit, again.totals.all()["written"]) == (Exit.OK, 0)
 
 
-@pytest.mark.parametrize(("key", "size"), [("s-0", 1), ("s-9", 1000)])
+@pytest.mark.parametrize(
+    ("pair", "key", "size"),
+    on_all({"before it": ("s-0", 1), "behind it": ("s-9", 1000)}, ["before it"]),
+    indirect=["pair"],
+)
 def test_a_row_that_was_deleted_and_made_again_under_its_name_comes_over(
     pair: Pair, key: str, size: int
 ) -> None:
@@ -119,7 +149,9 @@ def test_a_row_that_was_deleted_and_made_again_under_its_name_comes_over(
     assert pair.verify().verdict == "PASS"
 
 
-@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize(
+    ("pair", "size"), on_all({"over ranges": (1,), "in one": (1000,)}, ["over ranges"]), indirect=["pair"]
+)
 def test_what_a_row_of_the_target_alone_holds_names_it_and_the_others_move(pair: Pair, size: int) -> None:
     pair.target.storage.schedules.upsert(make_schedule(T, "mine", name="new"))
     rename(pair.source.storage, {"s-1": "two", "s-2": "one", "s-3": "new", "s-4": "three"})
@@ -136,6 +168,7 @@ def test_what_a_row_of_the_target_alone_holds_names_it_and_the_others_move(pair:
     assert (result.exit, reasons(result)) == (Exit.OK, {})
 
 
+@pytest.mark.parametrize("pair", SIDES, indirect=True)
 def test_without_overwriting_the_reason_names_the_holder_too(pair: Pair) -> None:
     pair.source.storage.schedules.upsert(make_schedule(T, "s-5", name="five"))
     pair.target.storage.schedules.upsert(make_schedule(T, "mine", name="five"))
@@ -146,6 +179,7 @@ def test_without_overwriting_the_reason_names_the_holder_too(pair: Pair) -> None
     assert result.totals.of(SCHEDULES.name)["quarantined"] == 1
 
 
+@pytest.mark.parametrize("pair", SIDES, indirect=True)
 def test_a_limit_of_the_quarantine_counts_what_nothing_frees_and_only_that(pair: Pair) -> None:
     circle, size = MOVES["circle over ranges"]
     rename(pair.source.storage, circle)

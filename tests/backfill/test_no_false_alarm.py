@@ -38,8 +38,8 @@ TENANTS: Final = ("acme", "globex", "initech", "Umbrella", "zürich")
 BATCH: Final = 1000
 DOCUMENTS: Final = 100
 LONG_DOCUMENTS: Final = 100_000
-# Models that are drawn for a number of documents, for all tenants together: half of the few.
-POOL: Final = 50
+# Models that are drawn for a number of documents, for all tenants together: a fifth of the few.
+POOL: Final = 20
 LONG_POOL: Final = 5000
 
 

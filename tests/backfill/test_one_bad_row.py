@@ -1,8 +1,12 @@
-"""One row of PostgreSQL that nobody meant among good ones: kept back whole, while the others are copied."""
+"""A row of PostgreSQL that nobody meant among good ones: kept back whole, while the others are copied.
+
+All kinds of them in one copy, each of a tenant of its own, and in the full form each alone.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -13,7 +17,7 @@ from tests.backfill.hostile.judging import quarantine_lines
 from tests.backfill.hostile.rows import drop_rules, stored_lines
 from tests.backfill.test_between_servers import opened
 from tests.backfill.test_one_bad_document import settings
-from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill
+from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, TENANTS, fill
 from twinstore.errors import DocumentDecodeError
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_backfill.outcome import Exit
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["settings"]
 
-# A statement that makes one row bad; of the first tenant, with its schedule 0.
+# The change that makes a row bad.
 BAD: Final[dict[str, tuple[str, str]]] = {
     "JSON nested 260 levels": ("audit", f"metadata = '{'[' * 260}1{']' * 260}'"),
     "JSON nested 3,000 levels": ("audit", f"metadata = '{'[' * 3000}1{']' * 3000}'"),
@@ -56,36 +60,57 @@ def pair(settings: dict[str, object], tmp_path: Path) -> Iterator[Pair]:
         yield pair
 
 
-def planted(database: PostgresDatabase, kind: str) -> tuple[str, set[bytes]]:
-    """Make one row bad past every rule; return the entity and the text of the rows that are new then."""
+def planted(database: PostgresDatabase, kind: str, tenant: str = TENANTS[0]) -> tuple[str, set[bytes]]:
+    """Make a tenant's row bad past every rule; return the entity and the text of the rows that are new."""
     name, change = BAD[kind]
     entity = SCHEDULER.entity(name)
     with psycopg.connect(database.superuser_url, autocommit=True) as connection:
         drop_rules(connection, entity)
         before = set(stored_lines(connection, entity))
-        statement = sql.SQL("UPDATE scheduler.{} SET {} WHERE ctid = (SELECT min(ctid) FROM scheduler.{})")
+        statement = sql.SQL(
+            "UPDATE scheduler.{} SET {}"
+            " WHERE ctid = (SELECT min(ctid) FROM scheduler.{} WHERE tenant_id = {})"
+        )
         table = sql.Identifier(name)
-        connection.execute(statement.format(table, sql.SQL(change), table))  # pyright: ignore[reportArgumentType]  # a text of this file
+        connection.execute(statement.format(table, sql.SQL(change), table, sql.Literal(tenant)))  # pyright: ignore[reportArgumentType]  # a text of this file
         return name, set(stored_lines(connection, entity)) - before
 
 
+def test_all_of_them_are_kept_back_whole_and_the_others_are_copied_and_proved(
+    pair: Pair, postgres_database: PostgresDatabase
+) -> None:
+    tenants = [f"tenant-{number:02}" for number in range(len(BAD))]
+    fill(pair.source.storage, tenants)
+    bad = [planted(postgres_database, kind, tenant) for kind, tenant in zip(BAD, tenants, strict=True)]
+    kept_back_and_the_others_proved(pair, bad, tenants=len(TENANTS) + len(tenants))
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("kind", BAD)
-def test_it_is_kept_back_whole_and_the_others_are_copied_and_proved(
+def test_one_is_kept_back_whole_and_the_others_are_copied_and_proved(
     kind: str, pair: Pair, postgres_database: PostgresDatabase
 ) -> None:
-    name, rows = planted(postgres_database, kind)
+    kept_back_and_the_others_proved(pair, [planted(postgres_database, kind)], tenants=len(TENANTS))
+
+
+def kept_back_and_the_others_proved(pair: Pair, bad: list[tuple[str, set[bytes]]], tenants: int) -> None:
+    """Copy and verify; of each entity the bad rows are kept back, all others are copied."""
+    assert all(len(rows) == 1 for _, rows in bad)
     dry = pair.copy(execute=False, out=None)
     result = pair.copy()
     report = pair.verify()
     assert (dry.exit, result.exit, result.complete) == (Exit.INCONCLUSIVE, Exit.INCONCLUSIVE, True)
-    assert dry.totals.all()["quarantined"] == result.totals.all()["quarantined"] == 1
-    assert result.totals.all()["written"] == 2 * DOCUMENTS_PER_TENANT - 1
-    (line,) = quarantine_lines(pair.directory / "quarantine.ndjson")
-    assert (line.entity, {line.original}) == (name, rows)
+    assert dry.totals.all()["quarantined"] == result.totals.all()["quarantined"] == len(bad)
+    assert result.totals.all()["written"] == tenants * DOCUMENTS_PER_TENANT - len(bad)
+    lines = quarantine_lines(pair.directory / "quarantine.ndjson")
+    wanted = Counter((name, row) for name, rows in bad for row in rows)
+    assert Counter((line.entity, line.original) for line in lines) == wanted
     assert report.verdict == "INCONCLUSIVE"
-    (found,) = [item for item in report.entities if item.counts.quarantined]
-    assert (found.entity, found.counts.quarantined) == (name, 1)
-    assert found.counts.missing == found.counts.different == found.counts.extra == 0
+    found = {item.entity: item.counts for item in report.entities if item.counts.quarantined}
+    assert {entity: counts.quarantined for entity, counts in found.items()} == Counter(
+        name for name, _ in bad
+    )
+    assert all(counts.missing == counts.different == counts.extra == 0 for counts in found.values())
 
 
 def test_the_line_names_the_columns_and_shows_what_can_be_read(

@@ -1,4 +1,7 @@
-"""Every pair of drivers that store a module: copied, proved, copied again, and brought back."""
+"""Every pair of drivers that store a module: copied, proved, copied again, and brought back.
+
+The bounded form has of each module the pairs in which every driver is the source once and the target once.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,14 @@ FOR_EVER: Final[dict[str, Any]] = {
     "Scheduler": {"Storage": {"RunRetentionDays": 0}},
     "Tracking": {"Storage": {"RetentionDays": 0}},
 }
+BOUNDED: Final = {
+    ("mongo", "postgres"),
+    ("postgres", "memory"),
+    ("memory", "mongo"),
+    ("filesystem", "postgres"),
+}
 PAIRS: Final = [
-    (module.name, source, target)
+    pytest.param(module.name, source, target, marks=[] if (source, target) in BOUNDED else [pytest.mark.long])
     for module in complete_modules()
     if module.kit is not None
     for source in SOURCES.get(module.name, DRIVERS)

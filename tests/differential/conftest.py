@@ -68,10 +68,10 @@ def profile() -> hypothesis.settings:
 
 @pytest.fixture(scope="session")
 def bounded_profile(profile: hypothesis.settings, *, long_form: bool) -> hypothesis.settings:
-    """Return a twelfth of the search where every example is dear, unless a long one is asked for."""
+    """Return a twentieth of the search where every example is dear, unless a long one is asked for."""
     if long_form or PROFILE in os.environ:
         return profile
-    return hypothesis.settings(profile, max_examples=profile.max_examples // 12)
+    return hypothesis.settings(profile, max_examples=profile.max_examples // 20)
 
 
 @pytest.fixture

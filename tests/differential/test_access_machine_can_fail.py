@@ -26,4 +26,4 @@ def test_a_way_that_is_wrong_in_one_point_is_found(wrong: type[DefaultsOnly]) ->
 
 def test_two_equal_ways_agree() -> None:
     sides = [memory_access(name, MODULE) for name in ("left", "right")]
-    run_access_machine(sides, hypothesis.settings(SEARCH, max_examples=40))
+    run_access_machine(sides, hypothesis.settings(SEARCH, max_examples=10))

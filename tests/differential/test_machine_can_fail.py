@@ -209,7 +209,7 @@ def test_a_driver_whose_units_meet_in_a_wrong_way_is_found(wrong: type[MemoryDat
 
 
 def test_rival_units_of_the_right_driver_are_accepted() -> None:
-    settings = hypothesis.settings(SEARCH, max_examples=40)
+    settings = hypothesis.settings(SEARCH, max_examples=15)
     run_rivals([rival_sides(MemoryDatabase())], rival_sides(MemoryDatabase())[0], settings)
 
 
@@ -223,4 +223,4 @@ def rival_sides(store: MemoryDatabase) -> tuple[Side, Side]:
 def test_two_equal_drivers_agree() -> None:
     clock = FixedClock(at(10))
     sides = [memory_side(name, Backend(MODULE), clock) for name in ("left", "right")]
-    run_machine(sides, hypothesis.settings(SEARCH, max_examples=40))
+    run_machine(sides, hypothesis.settings(SEARCH, max_examples=10))

@@ -18,6 +18,9 @@ def test_rival_units_of_memory_mongo_and_postgres_come_to_what_each_does_alone(
     mongo_rivals: tuple[Side, Side],
     postgres_rivals: tuple[Side, Side],
     profile: hypothesis.settings,
+    *,
+    long_form: bool,
 ) -> None:
     pairs = (memory_rivals, mongo_rivals, postgres_rivals)
-    run_rivals(pairs, memory, hypothesis.settings(profile, max_examples=profile.max_examples // 2))
+    examples = profile.max_examples // (2 if long_form else 5)
+    run_rivals(pairs, memory, hypothesis.settings(profile, max_examples=examples))
