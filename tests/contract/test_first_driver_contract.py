@@ -101,8 +101,8 @@ class TestFirstDriver(SchedulerContract):
     test_a_broken_schedule_is_soft_deleted_with_its_broken_trigger_in_a_unit: Any = None
 
 
-# No default of core comes in between: lists are pages of the driver itself, which is that of the kit in memory,
-# values are its rows, and what is refused is refused before it is asked.
+# No default of core comes in between: lists are pages of the driver itself, which is that of the kit in
+# memory, values are its rows, and what is refused is refused before it is asked.
 ELSEWHERE: Final = (PagingContract, SchedulerValueContract, UnvalidatedModelContract, ValueContract)
 
 

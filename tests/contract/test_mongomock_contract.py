@@ -11,8 +11,8 @@ from twinstore.testing.scheduler import (
     FiringContract,
     RunRepositoryContract,
     SchedulerContract,
-    SchedulerSessionContract,
     ScheduleRepositoryContract,
+    SchedulerSessionContract,
     TriggerRepositoryContract,
     WorkerRepositoryContract,
 )
