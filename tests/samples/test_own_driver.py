@@ -30,9 +30,9 @@ LONGEST_DRIVER: Final = 500
 LONGEST_TEST: Final = 20
 KIT: Final = ("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml")
 ROWS: Final = 2 * DOCUMENTS_PER_TENANT
-# The two take longest, and ask for the least that the others do not: the operations are those of TestAccess,
-# and what holds for every module is asked of the others.
-LEFT_TO_THE_FULL_FORM: Final = {"TestDefaults", "TestScheduler"}
+# They take longest, and ask for the least that the others do not: the operations are those of TestAccess, and
+# what holds for every module is asked of the others.
+LEFT_TO_THE_FULL_FORM: Final = {"TestDefaults", "TestScheduler", "TestTaskRunner"}
 
 
 @pytest.fixture(scope="module")
