@@ -81,11 +81,11 @@ def _main(given: list[str]) -> int:
         return failing.interrupted(error)
     # SystemExit too: libraries end the process so.
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the last line of defence: no traceback
-        # Help, or a script for a shell, that nobody reads to its end; rich ends the process then.
         # Of a command that has not begun: it shows its help, and what reads a file names it.
         if isinstance(error, OSError) and error.filename is None and not (kept.complete or nobody_reads()):
             discard()
             return failing.known(unwritten(error))
+        # Help, or a script for a shell, that nobody reads to its end; rich ends the process then.
         unread = isinstance(error, SystemExit) and not kept.complete
         if not unread and not (isinstance(error, BrokenPipeError) and nobody_reads()):
             return failing.unknown(error)

@@ -54,8 +54,8 @@ __all__ = [
 
 # What --from names where a fresh start has no source at all.
 NO_SOURCE: Final = "none"
-# What is a difference, in the order in which people ask for it.
 NO_ROW: Final = "the list of differences names no row to compare"
+# What is a difference, in the order in which people ask for it.
 WRONG: Final = ("missing", "extra", "different", "stale", "undecodable")
 UNPROVED: Final = ("quarantined", "unproved")
 NAMED_ENTITIES: Final = 4
