@@ -36,8 +36,8 @@ RANGE: Final = 150
 # A copy that is killed gets on by a few ranges first: so many documents for each time keep it from its end.
 PER_KILL: Final = 750
 # One that is stopped once is still at work ten seconds after its start.
-SLOWLY: Final = ("--max-rate", "400")
-DOCUMENTS: Final = 4000
+SLOWLY: Final = ("--max-rate", "200")
+DOCUMENTS: Final = 2000
 JOBS: Final = 2
 PATIENCE: Final = 60
 LONG: Final = timedelta(minutes=10)
@@ -134,9 +134,9 @@ def wait_until_at_work(store: Store, fence: int, process: subprocess.Popen[str])
     return fence
 
 
-@pytest.mark.parametrize("config", [5 * PER_KILL], indirect=True, ids=["small"])
-def test_killed_five_times_it_ends_equal_and_repeats_no_finished_range(config: Path, target: Store) -> None:
-    kill_and_finish(config, target, kills=5)
+@pytest.mark.parametrize("config", [3 * PER_KILL], indirect=True, ids=["small"])
+def test_killed_three_times_it_ends_equal_and_repeats_no_finished_range(config: Path, target: Store) -> None:
+    kill_and_finish(config, target, kills=3)
 
 
 @pytest.mark.long

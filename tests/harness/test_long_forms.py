@@ -20,4 +20,4 @@ def collected(*options: str) -> set[str]:
 @pytest.mark.parametrize("options", [(), ("--long",)], ids=["make test", "make test-long"])
 def test_a_full_form_runs_only_when_it_is_asked_for(options: tuple[str, ...]) -> None:
     kills = {name.split("_")[2] for name in collected(*options) if name.startswith("test_killed_")}
-    assert kills == ({"five", "twenty"} if options else {"five"})
+    assert kills == ({"three", "twenty"} if options else {"three"})
