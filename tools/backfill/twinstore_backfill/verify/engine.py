@@ -156,7 +156,7 @@ def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
             else:
                 run.compare(entities)
     except StopRequestedError:
-        stop.raise_if_interrupted("Nothing was written; run the same command again.")
+        stop.raise_if_interrupted("The comparison itself wrote nothing; run the same command again.")
         raise
     return run.report(entities, as_of, monotonic() - started)
 
