@@ -43,8 +43,6 @@ class Outsider:
         # Found once; else each process looks up all of Unicode.
         environment["HYPOTHESIS_STORAGE_DIRECTORY"] = str(SAMPLES.parent / ".hypothesis")
         environment["PYTHONPATH"] = str(self.folder)  # its files as they are now, also those of a copy
-        # Its pytest has settings of its own, and its files lie in memory, too.
-        environment["PYTEST_ADDOPTS"] = "-o tmp_path_retention_policy=failed"
         environment |= variables
         if SHARED_MEMORY.is_dir():
             environment["TMPDIR"] = str(SHARED_MEMORY)
