@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from twinstore_embedded import accounts
+from twinstore_embedded.accounts import grant_search
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -105,6 +108,9 @@ def _install(home: Path) -> None:
     # A path in such a file is searched, but the files of this kind that lie there are not read: so our
     # checkout, which one of them names, stays unknown.
     (ours,) = {path for path in sys.path if Path(path).name == "site-packages"}
+    if (who := normal_user()) is not None:
+        # A clone may lie in a folder of root, and no server has been started from it yet.
+        grant_search(Path(ours), accounts.Account("nobody", who.uid, who.gid))
     (site / "of_the_tests.pth").write_text(f"{ours}\n")
     (wheel,) = home.glob("*.whl")
     pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(made / "bin/python"), "install"]
