@@ -52,7 +52,7 @@ NO_PART: Final = (
 )
 SMOKE: Final = "lock smoke test"
 ONLY_ROWS: Final = "only single rows were compared"
-NO_LISTS: Final = "no list of this kind belongs to what was asked for"
+NO_LISTS: Final = "there is no list of this kind to compare"
 NO_LOCKS: Final = "the module has no locks"
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
