@@ -1,0 +1,109 @@
+"""The native library: found or not, and why not; and the memory that it hands over."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+__all__ = ["SWITCH", "Buffer", "FastPath", "fast_path", "library"]
+
+SWITCH: Final = "TWINSTORE_FAST_PATH"
+LIBRARY: Final = Path(__file__).with_name("libtwinstore.so")
+Address = ctypes.c_void_p
+# Answers that are no numbers of rows.
+BROKEN: Final = -1
+NO_MEMORY: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class FastPath:
+    """Whether the native library is used, and if not, why."""
+
+    library: ctypes.CDLL | None
+    reason: str = ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it is used."""
+        return self.library is not None
+
+    def __str__(self) -> str:
+        """Return what reports say."""
+        return "native" if self.is_on else f"off ({self.reason})"
+
+
+def fast_path() -> FastPath:
+    """Return whether the native library is used; the switch in the environment is read each time."""
+    asked = os.environ.get(SWITCH, "").strip().lower()
+    if asked == "off":
+        return FastPath(None, f"{SWITCH}=off")
+    return _loaded()
+
+
+def library() -> ctypes.CDLL | None:
+    """Return the native library, ``None`` where it is off."""
+    return fast_path().library
+
+
+@cache
+def _loaded() -> FastPath:
+    if not LIBRARY.exists():
+        return FastPath(None, "this installation was built without a C compiler")
+    try:
+        found = ctypes.CDLL(str(LIBRARY))
+    except OSError as error:
+        return FastPath(None, f"the library cannot be loaded: {error}")
+    _declare(found, "ts_buffer_new", Address)
+    _declare(found, "ts_buffer_free", None, Address)
+    _declare(found, "ts_buffer_bytes", Address, Address)
+    _declare(found, "ts_buffer_size", ctypes.c_size_t, Address)
+    _declare(found, "ts_buffer_failed", ctypes.c_int, Address)
+    _declare(found, "ts_buffer_clear", None, Address)
+    return FastPath(found)
+
+
+def _declare(found: ctypes.CDLL, name: str, result: object, *arguments: object) -> None:
+    function = getattr(found, name)
+    function.restype, function.argtypes = result, list(arguments)
+
+
+class Buffer:
+    """Bytes that the library writes; they live as long as this object and are not copied to look at them."""
+
+    __slots__ = ("_library", "handle")
+
+    def __init__(self, found: ctypes.CDLL) -> None:
+        """Take the library."""
+        self._library = found
+        self.handle: int | None = found.ts_buffer_new()
+        if not self.handle:
+            raise MemoryError
+
+    def __del__(self) -> None:
+        """Give the memory back."""
+        handle, self.handle = getattr(self, "handle", None), None
+        if handle:
+            self._library.ts_buffer_free(handle)
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return int(self._library.ts_buffer_size(self.handle))
+
+    @property
+    def address(self) -> int | None:
+        """Where the bytes are, until something is added."""
+        found: int | None = self._library.ts_buffer_bytes(self.handle)
+        return found
+
+    def clear(self) -> None:
+        """Forget the bytes, and keep the memory for the next."""
+        self._library.ts_buffer_clear(self.handle)
+
+    def tobytes(self) -> bytes:
+        """Return a copy."""
+        size = len(self)
+        return ctypes.string_at(self.address or 0, size) if size else b""
