@@ -185,7 +185,7 @@ class PackedBatch(Sequence[Record]):
         return self._examined
 
     def without(self, due: Sequence[int], positions: Collection[int] = ()) -> PackedBatch:
-        """Return the batch without some packed rows, whose numbers rise, and the records at some positions."""
+        """Return the batch without some packed rows, whose numbers rise, and some records by position."""
         if not due and not positions:
             return self
         left = PackedBatch(self.program, self.rows, self._stored)
