@@ -9,10 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from twinstore.fast.sources import source_version
+
 __all__ = ["SWITCH", "Buffer", "FastPath", "fast_path", "library"]
 
 SWITCH: Final = "TWINSTORE_FAST_PATH"
 LIBRARY: Final = Path(__file__).with_name("libtwinstore.so")
+REASON: Final = LIBRARY.with_suffix(".txt")
+SOURCES: Final = Path(__file__).parents[2] / "native"
 Address = ctypes.c_void_p
 # Answers that are no numbers of rows.
 BROKEN: Final = -1
@@ -38,10 +42,15 @@ class FastPath:
 
 def fast_path() -> FastPath:
     """Return whether the native library is used; the switch in the environment is read each time."""
-    asked = os.environ.get(SWITCH, "").strip().lower()
-    if asked == "off":
-        return FastPath(None, f"{SWITCH}=off")
-    return _loaded()
+    asked = os.environ.get(SWITCH, "")
+    match asked.strip().casefold():
+        case "" | "on":
+            return _loaded()
+        case "off":
+            return FastPath(None, f"{SWITCH}=off")
+        case _:
+            # Not an error: this is read by every process, and off is the way that always works.
+            return FastPath(None, f"{SWITCH}={asked!r} is neither on nor off")
 
 
 def library() -> ctypes.CDLL | None:
@@ -52,11 +61,13 @@ def library() -> ctypes.CDLL | None:
 @cache
 def _loaded() -> FastPath:
     if not LIBRARY.exists():
-        return FastPath(None, "this installation was built without a C compiler")
+        return FastPath(None, _why_missing())
     try:
         found = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         return FastPath(None, f"the library cannot be loaded: {error}")
+    if not _is_current(found):
+        return FastPath(None, "the library is of another version; run: make setup")
     _declare(found, "ts_buffer_new", Address)
     _declare(found, "ts_buffer_free", None, Address)
     _declare(found, "ts_buffer_bytes", Address, Address)
@@ -64,6 +75,31 @@ def _loaded() -> FastPath:
     _declare(found, "ts_buffer_failed", ctypes.c_int, Address)
     _declare(found, "ts_buffer_clear", None, Address)
     return FastPath(found)
+
+
+def _why_missing() -> str:
+    try:
+        # The build writes it where it found no compiler, or one that failed.
+        return REASON.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return (
+            "the library is not compiled; run: make setup" if _is_checkout() else "built without a C compiler"
+        )
+
+
+def _is_checkout() -> bool:
+    return (SOURCES / "buffer.h").is_file()
+
+
+def _is_current(found: ctypes.CDLL) -> bool:
+    """Tell whether the library is of the C files of this checkout; a wheel has none, and its own library."""
+    if not _is_checkout():
+        return True
+    try:
+        _declare(found, "ts_version", ctypes.c_char_p)
+    except AttributeError:
+        return False
+    return bool(found.ts_version() == source_version(SOURCES).encode())
 
 
 def _declare(found: ctypes.CDLL, name: str, result: object, *arguments: object) -> None:
