@@ -1,4 +1,4 @@
-"""The fast path passes its tests on a library that watches itself, and such a library ends a run at a fault."""
+"""The fast path passes its tests on a library that watches itself, which ends a run at a fault."""
 
 from __future__ import annotations
 
