@@ -25,10 +25,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.catalog import Key
-from twinstore.tenancy import UNKNOWN_TENANT, StoredOwner, label_of
+from twinstore.scanned import NOTHING_BESIDE, Cell, Digestible, RangeDigests, ScanRow
+from twinstore.tenancy import StoredOwner, label_of
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -40,15 +41,19 @@ if TYPE_CHECKING:
     from twinstore.originals import Original
 
 __all__ = [
+    "NOTHING_BESIDE",
     "BulkPort",
     "BulkView",
+    "Cell",
     "CommitCheck",
     "Conflict",
+    "Digestible",
     "ImportOutcome",
     "Key",
     "KeyRange",
     "OnConflict",
     "Position",
+    "RangeDigests",
     "RangeWriter",
     "Record",
     "Rejected",
@@ -151,46 +156,6 @@ class ImportOutcome:
     removed: int = 0
 
 
-# What most entities have beside their content.
-NOTHING_BESIDE: Final = b"{}"
-
-
-@dataclass(slots=True)
-class ScanRow:
-    """One row as the verifier reads it.
-
-    Attributes:
-        key: the key; ``None`` when what is stored is not a key of the entity.
-        owner: who owns the row, as far as the stored value tells.
-        content: JSON of ``{"doc": wire form, "storage": markers}`` with sorted keys and no blanks, taken from
-            the stored values without the models; what is not in the form in which the driver writes it stands
-            under a mark of :mod:`twinstore.stored`.
-        beside: in the same form what the store holds beside the content: fields that it repeats, and those
-            that follow from the content; null stands for an absent value.
-        expires: the instant by which retention judges the row.
-        stored_bytes: what the row takes in the store, where ``content`` shows only a digest of it.
-        error: why no copy takes the row, where the store can tell; ``content`` then has a mark.
-    """
-
-    key: Key | None
-    owner: StoredOwner = UNKNOWN_TENANT
-    content: bytes = b""
-    beside: bytes = NOTHING_BESIDE
-    expires: datetime | None = None
-    stored_bytes: int = 0
-    error: str | None = None
-
-    @property
-    def label(self) -> str:
-        """The text under which the owner is counted."""
-        return label_of(self.owner)
-
-    @property
-    def size(self) -> int:
-        """About how many bytes the row has."""
-        return max(len(self.content), self.stored_bytes)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
     """What a store has of one entity, for whoever only reads it.
@@ -264,6 +229,11 @@ class BulkPort(Protocol):
         """Return the present position, ``None`` where the store has none."""
         ...
 
+    def digestible(self, entity: Entity) -> Digestible:
+        """Return whether :meth:`BulkView.digests` tells digests of an entity. Default: it does not."""
+        del entity
+        return Digestible.NO
+
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Return ranges of about ``rows`` rows each that together cover every key, lazily, in order."""
         ...
@@ -328,6 +298,16 @@ class BulkView(Protocol):
         """
         ...
 
+    def packed(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[Sequence[Record]]:
+        """Return the same rows as :meth:`records`, in batches that native code may have read.
+
+        Such a batch is a :class:`~twinstore.fast.packed.PackedBatch`, which is a sequence of the same
+        records. Default: the records.
+        """
+        return self.records(entity, within, tenant_id=tenant_id, batch_size=batch_size)
+
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
         """Return single rows for a copy, in no particular order; absent keys are left out."""
         ...
@@ -344,6 +324,37 @@ class BulkView(Protocol):
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Return single rows for a comparison, in no particular order; absent keys are left out."""
         ...
+
+    def digests(
+        self,
+        entity: Entity,
+        bounds: Sequence[Key],
+        *,
+        tenant_id: str | None = None,
+        cutoff: datetime | None = None,
+        part: int = 0,
+        parts: int = 1,
+        accepts: Callable[[bytes], bool] | None = None,
+        tell: Callable[[int], None] | None = None,
+    ) -> RangeDigests | None:
+        """Return the digests of ranges of rows, read in whatever order is the cheapest for the store.
+
+        Args:
+            entity: what is read.
+            bounds: keys in strictly rising order; range ``i`` holds the keys from the bound before ``i``
+                (included) to bound ``i`` (excluded), and the last one those from the last bound on.
+            tenant_id: reads the rows of one tenant alone.
+            cutoff: rows whose instant of retention is not after it count as expired.
+            part: which of the parts, from zero, that together hold every row once.
+            parts: how many there are; a store that cannot divide its rows has all of them in the first.
+            accepts: asked whether the models accept the ``content`` of a row, where nothing else tells.
+            tell: called with the number of rows read since the last call; what it raises ends the reading.
+
+        Returns:
+            ``None`` where this store has none, or none of this entity, and :meth:`rows` is the only way.
+        """
+        del entity, bounds, tenant_id, cutoff, part, parts, accepts, tell
+        return None
 
 
 class RangeWriter(Protocol):
