@@ -124,7 +124,11 @@ struct Program {
   void *memory; // all of it, in one block chain
 };
 
-static inline const Node *node_of(const Program *program, u32 slot) { return &program->nodes[program->slots[slot].node]; }
+static inline const Node *node_of(const Program *program, u32 slot) {
+  return &program->nodes[program->slots[slot].node];
+}
+
+
 static inline const Node *root_of(const Program *program) { return &program->nodes[program->root]; }
 
 #endif

@@ -1,5 +1,7 @@
 #include "copier/resolve.h"
 
+#include "copier/text.h"
+
 #define BIT(kind) (1u << (kind))
 #define TEXTS (BIT(NODE_TEXT) | BIT(NODE_CONST) | BIT(NODE_ENUM))
 #define NUMBERS (BIT(NODE_INT) | BIT(NODE_FLAG) | BIT(NODE_INSTANT))
@@ -69,10 +71,14 @@ static int is_known_default(const Node *node, Field *field) {
 }
 
 static void resolve_field(const Nodes *all, Field *field) {
+  int plain;
   require(all, field->node < all->count);
-  if (all->input->failed || field->presence != FIELD_DEFAULT) return;
+  // Names are written into JSON as they are.
+  require(all, text_points(field->name, &plain) >= 0 && plain);
+  if (all->input->failed) return;
   // A document without it is declined, where what the model fills in is not known here.
-  if (!is_known_default(&all->nodes[field->node], field)) field->presence = FIELD_REQUIRED;
+  int is_known = is_known_default(&all->nodes[field->node], field);
+  if (field->presence == FIELD_DEFAULT && !is_known) field->presence = FIELD_REQUIRED;
 }
 
 // The node at the end of a path; NULL where the path leads nowhere.

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from twinstore.fast.sources import source_version
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -16,6 +18,8 @@ __all__ = ["BROKEN", "SWITCH", "Buffer", "FastPath", "checked", "declared", "fas
 
 SWITCH: Final = "TWINSTORE_FAST_PATH"
 LIBRARY: Final = Path(__file__).with_name("libtwinstore.so")
+REASON: Final = LIBRARY.with_suffix(".txt")
+SOURCES: Final = Path(__file__).parents[2] / "native"
 Address = ctypes.c_void_p
 # Answers that are no numbers of rows.
 BROKEN: Final = -1
@@ -50,10 +54,15 @@ class FastPath:
 
 def fast_path() -> FastPath:
     """Return whether the native library is used; the switch in the environment is read each time."""
-    asked = os.environ.get(SWITCH, "").strip().lower()
-    if asked == "off":
-        return FastPath(None, f"{SWITCH}=off")
-    return _loaded()
+    asked = os.environ.get(SWITCH, "")
+    match asked.strip().casefold():
+        case "" | "on":
+            return _loaded()
+        case "off":
+            return FastPath(None, f"{SWITCH}=off")
+        case _:
+            # Not an error: this is read by every process, and off is the way that always works.
+            return FastPath(None, f"{SWITCH}={asked!r} is neither on nor off")
 
 
 def library() -> ctypes.CDLL | None:
@@ -64,12 +73,39 @@ def library() -> ctypes.CDLL | None:
 @cache
 def _loaded() -> FastPath:
     if not LIBRARY.exists():
-        return FastPath(None, "this installation was built without a C compiler")
+        return FastPath(None, _why_missing())
     try:
         found = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         return FastPath(None, f"the library cannot be loaded: {error}")
+    if not _is_current(found):
+        return FastPath(None, "the library is of another version; run: make setup")
     return FastPath(declared(found, FUNCTIONS))
+
+
+def _why_missing() -> str:
+    try:
+        # The build writes it where it found no compiler, or one that failed.
+        return REASON.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return (
+            "the library is not compiled; run: make setup" if _is_checkout() else "built without a C compiler"
+        )
+
+
+def _is_checkout() -> bool:
+    return (SOURCES / "buffer.h").is_file()
+
+
+def _is_current(found: ctypes.CDLL) -> bool:
+    """Tell whether the library is of the C files of this checkout; a wheel has none, and its own library."""
+    if not _is_checkout():
+        return True
+    try:
+        declared(found, {"ts_version": (ctypes.c_char_p,)})
+    except AttributeError:
+        return False
+    return bool(found.ts_version() == source_version(SOURCES).encode())
 
 
 def declared(found: ctypes.CDLL, functions: Mapping[str, Sequence[object]]) -> ctypes.CDLL:
