@@ -214,7 +214,7 @@ static int is_identity(const Program *program, u32 slot) {
 // Whether a column beside a payload says the same as this; asked of those that tell key and tenant.
 static int repeats(Reader *reader, const Column *column, const CopyField *field) {
   const Program *program = reader->columns->program;
-  if (column->slot >= program->field_count || !is_identity(program, column->slot)) return 1;
+  if (!is_identity(program, (u32)column->slot)) return 1;
   Cell told = reader->cells[column->slot];
   reader->cells[column->slot] = (Cell){0};
   if (!read_cell(reader, column, field)) return 0;
@@ -235,9 +235,10 @@ static int read_columns(Reader *reader) {
   for (u32 index = 0; index < columns->count; index++) {
     const Column *column = &columns->columns[index];
     const CopyField *field = &reader->fields[index];
-    if (column == payload) continue;
+    // What follows from the others is in no slot.
+    if (column == payload || column->slot < 0) continue;
     // A row is read from its payload, and found by the columns beside it.
-    int is_beside = payload && column->slot < columns->program->field_count;
+    int is_beside = payload && (u32)column->slot < columns->program->field_count;
     if (is_beside ? !repeats(reader, column, field) : !read_cell(reader, column, field)) return 0;
   }
   return 1;

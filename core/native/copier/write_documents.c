@@ -158,16 +158,19 @@ static int add_document(Writer *writer, const u8 *id) {
   return 1;
 }
 
-static i64 write_documents(Writer *writer, const u8 *rows, size_t size, const u8 *ids, Packed *values, Buffer *ends,
+static i64 write_documents(Writer *writer, const u8 *rows, size_t size, const u8 *ids, Packed *values, Buffer *places,
                            Buffer *declined) {
-  const u8 *end = rows + size;
+  const u8 *at = rows, *end = rows + size;
   i64 written = 0;
-  for (u32 row = 0; rows < end; row++) {
+  if (size > UINT32_MAX) return TS_BROKEN;
+  for (u32 row = 0; at < end; row++) {
     size_t start = writer->out->size;
-    const u8 *next = packed_row(writer->documents->program, rows, end, values);
+    const u8 *next = packed_row(writer->documents->program, at, end, values);
     if (!next) return TS_BROKEN;
-    if (next - rows <= LARGEST_ROW && add_document(writer, ids ? ids + (size_t)row * IDENTITY_BYTES : NULL)) {
-      buffer_add_u32(ends, (u32)writer->out->size);
+    if (next - at <= LARGEST_ROW && add_document(writer, ids ? ids + (size_t)row * IDENTITY_BYTES : NULL)) {
+      buffer_add_u32(places, (u32)writer->out->size);
+      buffer_add_u32(places, (u32)(at - rows));
+      buffer_add_u32(places, (u32)(next - rows));
       written++;
     } else {
       writer->out->size = start;
@@ -175,13 +178,13 @@ static i64 write_documents(Writer *writer, const u8 *rows, size_t size, const u8
     }
     // Places have 32 bits.
     if (writer->out->size > UINT32_MAX) return TS_BROKEN;
-    if (writer->out->failed || ends->failed || declined->failed) return TS_NO_MEMORY;
-    rows = next;
+    if (writer->out->failed || places->failed || declined->failed) return TS_NO_MEMORY;
+    at = next;
   }
   return written;
 }
 
-TS_API i64 ts_write_documents(const Documents *documents, const u8 *rows, size_t size, const u8 *ids, Buffer *out, Buffer *ends,
+TS_API i64 ts_write_documents(const Documents *documents, const u8 *rows, size_t size, const u8 *ids, Buffer *out, Buffer *places,
                               Buffer *declined) {
   Buffer members = {0};
   Packed *values = calloc(documents->program->slot_count + 1, sizeof(Packed));
@@ -192,7 +195,7 @@ TS_API i64 ts_write_documents(const Documents *documents, const u8 *rows, size_t
       .transcoder = {.program = documents->program, .out = out, .members = &members},
       .out = out,
   };
-  i64 written = write_documents(&writer, rows, size, ids, values, ends, declined);
+  i64 written = write_documents(&writer, rows, size, ids, values, places, declined);
   free(values);
   free(members.bytes);
   return members.failed ? TS_NO_MEMORY : written;
