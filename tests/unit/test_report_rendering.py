@@ -14,6 +14,7 @@ import pytest
 from typing_extensions import override
 
 from twinstore.errors import ValidationError
+from twinstore_backfill.fastpath import FastPathReport
 from twinstore_backfill.report.model import (
     Check,
     Counts,
@@ -78,7 +79,13 @@ def entity(evil: str) -> EntityReport:
 
 def report(verdict: Verdict = "FAIL", *, evil: str = EVIL) -> ParityReport:
     return ParityReport(
-        envelope=Envelope(generated_at="2025-10-26T14:05:00+00:00", host="here", as_of="now", seconds=1.5),
+        envelope=Envelope(
+            generated_at="2025-10-26T14:05:00+00:00",
+            host="here",
+            as_of="now",
+            seconds=1.5,
+            fast_path=FastPathReport(state="off", reason=evil),
+        ),
         tool=Tool(name="twinstore", version="0.1.0", checksum="sha256:00"),
         module="scheduler",
         mode="full",

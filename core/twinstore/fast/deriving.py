@@ -5,8 +5,8 @@ Whatever is not recognised has no program: its rows go the exact way.
 
 from __future__ import annotations
 
-__all__ = ["Unknown"]
+__all__ = ["UnrecognisedError"]
 
 
-class Unknown(Exception):
+class UnrecognisedError(Exception):
     """Something that no program can express; the message says what, for a user to read."""

@@ -4,11 +4,13 @@ All numbers are signed, of 64 bits and little-endian (``q``). A text is its numb
 list its number of items and its items.
 
 - program: q version, list of nodes, q root, list of markers, list of q slots of the key, q slot of the tenant
-  (-1 for none), q whether the tenant may lack, q slot of the instant of removal (-1 for none)
+  (-1 for none), q whether the tenant may lack, q slot of the instant of removal (-1 for none), list of
+  conditions of the removal (q slot, list of q positions; none of them: it is there)
 - marker: text name, q node, q required
 - node: q kind, q flags, q low, q high, list of texts (text, q number, q rank), list of fields, list of rules,
-  q node of the items (-1), q list rule, q list flags (1 descending, 2 unique by the first key), q most entries
-  (-1 for any number), list of q sort keys (number of the field, and 2 to the power of 32 where ranked)
+  q node of the items (-1), q list rule, q list flags (1 descending, 2 unique by the first key), q most
+  entries (-1 for any number), list of q sort keys (number of the field, and 2 to the power of 32 where
+  ranked), q number of the field that no two entries share (-1 for none)
 - field: text wire name, q node, q presence, q left out, text of the default, q number of the default
 - rule: q op, list of operands; operand: list of q numbers of fields (a path), list of q numbers
 """
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from twinstore.fast.nodes import Marked, Node, NodeField, NodeRule, NodeText, Operand
+    from twinstore.fast.nodes import DueWhere, Marked, Node, NodeField, NodeRule, NodeText, Operand
     from twinstore.fast.program import Program
 
 __all__ = ["VERSION", "Writer", "encoded"]
@@ -75,6 +77,7 @@ def encoded(program: Program) -> bytes:
     writer.number(_slot(program.tenant))
     writer.number(program.tenant_may_lack)
     writer.number(_slot(program.expires))
+    writer.many(program.due_where, lambda condition: _condition(writer, condition))
     return writer.tobytes()
 
 
@@ -88,6 +91,11 @@ def _marker(writer: Writer, marker: Marked) -> None:
     writer.number(marker.required)
 
 
+def _condition(writer: Writer, condition: DueWhere) -> None:
+    writer.number(condition.slot)
+    writer.numbers(condition.numbers)
+
+
 def _node(writer: Writer, node: Node) -> None:
     for number in (node.kind, node.flags, node.low, node.high):
         writer.number(number)
@@ -97,6 +105,7 @@ def _node(writer: Writer, node: Node) -> None:
     for number in (node.item, node.list_rule, node.descending | node.unique << 1, node.limit):
         writer.number(number)
     writer.numbers(key.field | (RANKED if key.ranked else 0) for key in node.keys)
+    writer.number(node.distinct)
 
 
 def _text(writer: Writer, text: NodeText) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a reader program: what a document must look like for native code to take it, as numbers and texts.
+"""The parts of a reader program: what a document must look like for native code to take it.
 
 The numbers are those of :mod:`twinstore.fast.encoding`; native code has the same ones in a header of its own.
 """
@@ -11,7 +11,10 @@ from typing import Final
 
 __all__ = [
     "ABSENT_NODE",
+    "HEX_DIGIT",
+    "LOWER_KEYS",
     "NO_LIMIT",
+    "DueWhere",
     "ListRule",
     "Marked",
     "Node",
@@ -60,11 +63,21 @@ class TextFlag(IntFlag):
     """``sha256:`` and 64 lower-case hexadecimal digits."""
     NO_NUL = 32
     IDENTIFIER = 64
-    """Lower-case letters, digits, dots, underscores, colons and hyphens; the first is a letter or a digit."""
+    """Lower-case ASCII letters, digits and ``._:-``; the first is a letter or a digit."""
+    LOWER = 128
+    """ASCII without upper-case letters; what else is in lower case is declined, since languages differ."""
+    TEMPLATE = 256
+    """As long as the one text of the node and equal to it, but for :data:`HEX_DIGIT`."""
+    LISTED = 512
+    """One of the texts of the node, which rise by their bytes."""
+    CRON = 1024
+    """A cron expression of five fields of numbers, in its collapsed form, that surely fires."""
 
 
+HEX_DIGIT: Final = "\x01"
+"""Stands in a template for a lower-case hexadecimal digit."""
 LOWER_KEYS: Final = 1
-"""The flag of a map, or of free JSON, whose names are written in lower case (in free JSON: the first level)."""
+"""The flag of free JSON whose names of the first level are ASCII without upper-case letters."""
 
 
 class Presence(IntEnum):
@@ -85,6 +98,8 @@ class ListRule(IntEnum):
     """In the order of the sort keys; neighbours that are equal in all of them stay as they are."""
     RISING = 3
     """Strictly rising, and empty texts are admitted."""
+    DISTINCT = 4
+    """Texts or integers in any order, none of them twice."""
 
 
 class RuleOp(IntEnum):
@@ -125,8 +140,8 @@ class NodeField:
         left_out: whether the wire form leaves it out where it has its default; a document that holds exactly
             the default is declined, and where it is not there nothing is emitted. Rules see the default.
         default: the canonical JSON of the default; empty where there is none.
-        number: what rules see of the default: an integer, a flag as 0 or 1, the position of an enumeration, the
-            number of entries of a list.
+        number: what rules see of the default: an integer, a flag as 0 or 1, the position of an enumeration,
+            the number of entries of a list.
     """
 
     name: str
@@ -152,7 +167,7 @@ class Operand:
 class NodeRule:
     """A rule between fields.
 
-    The operands by kind, as :mod:`twinstore.modelrules` names them; ``(members)`` are the numbers beside a path:
+    The operands by kind, as :mod:`twinstore.modelrules` names them; in brackets the numbers beside a path:
 
     - FIELD_AT_MOST: field, limit
     - SUM_AT_MOST: limit, fields...
@@ -185,10 +200,10 @@ class Node:
 
     Attributes:
         kind: what it is.
-        flags: of a text :class:`TextFlag`; of a map or free JSON :data:`LOWER_KEYS`.
-        low: of an integer the least one; of a map the node of its names, -1 for any.
+        flags: of a text :class:`TextFlag`; of free JSON :data:`LOWER_KEYS`.
+        low: of an integer the least one; of a map the node of its names, which is a text.
         high: of an integer the greatest one; of a text the most code points, -1 for any number.
-        texts: of an enumeration all, of a constant the one.
+        texts: of an enumeration all, of a constant the one, of a text a template or a list.
         fields: of an object, in canonical order.
         rules: of an object.
         item: of a list or map the node of its values.
@@ -197,6 +212,8 @@ class Node:
         unique: whether no two neighbours of an ordered list are equal in the first key.
         limit: of a list the most entries, -1 for any number.
         keys: of an ordered list, the deciding one first.
+        distinct: of an ordered list the field in which no two entries are equal, wherever they stand; -1 for
+            none.
     """
 
     kind: NodeKind
@@ -212,6 +229,7 @@ class Node:
     unique: bool = False
     limit: int = NO_LIMIT
     keys: tuple[SortKey, ...] = ()
+    distinct: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +239,14 @@ class Marked:
     name: str
     node: int
     required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DueWhere:
+    """A condition under which a row is due for removal: what stands in a slot.
+
+    It is one of ``numbers``, positions in the texts of its enumeration; without any it is there at all.
+    """
+
+    slot: int
+    numbers: tuple[int, ...]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from twinstore.fast.deriving import Unknown
+from twinstore.fast.deriving import UnrecognisedError
 from twinstore.fast.encoding import encoded
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
-    from twinstore.fast.nodes import Marked, Node, NodeKind
+    from twinstore.fast.nodes import DueWhere, Marked, Node, NodeKind
 
 __all__ = ["NoProgram", "Program", "Slot", "program_of"]
 
@@ -47,8 +47,9 @@ class Program:
         tenant: the slot of the tenant, ``None`` where the row has none of its own.
         tenant_may_lack: whether a row may have no tenant.
         expires: the slot of the instant by which rows are due for removal.
-        exact_retention: whether only the description can tell which rows are due; ``expires`` is ``None`` then,
-            and who needs to know asks for records.
+        due_where: under which conditions a row is due then.
+        exact_retention: whether only the description can tell which rows are due; ``expires`` is ``None``
+            then, and who needs to know asks for records.
     """
 
     entity: Entity
@@ -60,6 +61,7 @@ class Program:
     tenant: int | None = None
     tenant_may_lack: bool = False
     expires: int | None = None
+    due_where: tuple[DueWhere, ...] = ()
     exact_retention: bool = False
 
     @cached_property
@@ -85,9 +87,9 @@ def program_of(entity: Entity) -> Program | NoProgram:
     """Return the reader program of an entity, or why there is none."""
     try:
         return _derived(entity)
-    except Unknown as error:
+    except UnrecognisedError as error:
         return NoProgram(entity, str(error))
 
 
 def _derived(entity: Entity) -> Program:
-    raise Unknown(f"no program is made for {entity.name} yet")
+    raise UnrecognisedError(f"no program is made for {entity.name} yet")

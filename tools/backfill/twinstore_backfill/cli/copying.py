@@ -223,6 +223,8 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     if totals["quarantined"]:
         where = _see(result, out / QUARANTINE)
         yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."
+    if result.fast_path is not None:
+        yield str(result.fast_path)
     if not result.executed:
         yield "This was a dry run; nothing was written. Add --execute to copy."
 

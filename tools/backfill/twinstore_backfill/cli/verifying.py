@@ -284,6 +284,8 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
     for item in report.equivalences:
         how = "apart from ignored fields" if item.name == IGNORED_FIELD else "after normalisation"
         yield f"Equal {how}: {number_of(item.documents, 'document')} ({clipped(item.name)})."
+    if report.envelope.fast_path is not None:
+        yield _sentence(str(report.envelope.fast_path))
     # Once more where it is looked for after a long list.
     yield toned(f"{report.verdict}. {_sentence(report.next_step)}", report.verdict)
     if out is not None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
     from twinstore.ledger import RangeProgress
+    from twinstore_backfill.fastpath import FastPathReport
     from twinstore_backfill.report.failing import Failure
     from twinstore_backfill.stores import Store
 
@@ -144,6 +145,7 @@ class CopyResult:
     left_out: Sequence[Mapping[str, object]] = ()
     # What was meant, where that was a part of the rows.
     subset: Mapping[str, object] | None = None
+    fast_path: FastPathReport | None = None
 
     @property
     def exit(self) -> Exit:
@@ -221,4 +223,5 @@ def _envelope(result: CopyResult) -> dict[str, object]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "seconds": round((now - result.started).total_seconds(), 3),
+        "fast_path": None if result.fast_path is None else result.fast_path.model_dump(),
     }

@@ -8,6 +8,7 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
 from twinstore.errors import ValidationError
+from twinstore_backfill.fastpath import FastPathReport
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Envelope(Frozen):
     as_of: str
     seconds: float
     benchmark: tuple[QueryTimes, ...] = ()
+    fast_path: FastPathReport | None = None
 
 
 class Tool(Frozen):

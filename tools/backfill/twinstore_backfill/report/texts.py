@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import (
         Check,
         EntityReport,
+        Envelope,
         ParityReport,
         Result,
         SideReport,
@@ -237,8 +238,12 @@ def made_text(report: ParityReport) -> str:
     envelope = report.envelope
     return (
         f"Made {_instant(envelope.generated_at)} on {clipped(envelope.host)} in {envelope.seconds:,} s; "
-        f"retention judged as of {_instant(envelope.as_of)}."
+        f"retention judged as of {_instant(envelope.as_of)}{_fast_path(envelope)}."
     )
+
+
+def _fast_path(envelope: Envelope) -> str:
+    return "" if envelope.fast_path is None else f"; {clipped(str(envelope.fast_path))}"
 
 
 def _instant(text: str) -> str:

@@ -66,7 +66,7 @@ from twinstore_backfill.verify.checks import (
     skipped,
 )
 from twinstore_backfill.verify.pool import run_tasks
-from twinstore_backfill.verify.ranges import RangeResult
+from twinstore_backfill.verify.results import RangeResult
 from twinstore_backfill.verify.removals import OwnAges
 from twinstore_backfill.verify.sampling import rows_of_tenants, sample_rates, tenants_for_lists
 from twinstore_backfill.verify.schema import SCHEMA
