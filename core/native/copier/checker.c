@@ -1,5 +1,6 @@
 #include "copier/checker.h"
 
+#include "copier/cron.h"
 #include "copier/judging.h"
 #include "copier/text.h"
 
@@ -24,12 +25,12 @@ i64 bson_size(u8 type, const u8 *bytes, const u8 *end) {
   return size <= room ? size : -1;
 }
 
+static int is_hex(u8 byte) { return (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'f'); }
+
 static int is_digest(Text text) {
   if (text.size != 71 || memcmp(text.bytes, "sha256:", 7)) return 0;
-  for (u32 at = 7; at < 71; at++) {
-    u8 byte = text.bytes[at];
-    if (!((byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'f'))) return 0;
-  }
+  for (u32 at = 7; at < 71; at++)
+    if (!is_hex(text.bytes[at])) return 0;
   return 1;
 }
 
@@ -46,6 +47,36 @@ static int is_tenant(Text text) {
   return text.size && !memchr(text.bytes, ':', text.size) && !text_equal(text, (Text){(const u8 *)"system", 6});
 }
 
+static int is_of_template(Text text, Text template) {
+  if (text.size != template.size) return 0;
+  for (u32 at = 0; at < text.size; at++)
+    if (template.bytes[at] == HEX_DIGIT ? !is_hex(text.bytes[at]) : text.bytes[at] != template.bytes[at]) return 0;
+  return 1;
+}
+
+static int is_listed(Text text, const Node *node) {
+  u32 low = 0, high = node->member_count;
+  while (low < high) {
+    u32 middle = low + (high - low) / 2;
+    int order = text_compare(text, node->members[middle].text);
+    if (!order) return 1;
+    if (order < 0) high = middle;
+    else low = middle + 1;
+  }
+  return 0;
+}
+
+// What texts of few fields are asked for.
+static int is_of_form(const Node *node, Text text) {
+  u32 flags = node->flags;
+  if ((flags & TEXT_DIGEST) && !is_digest(text)) return 0;
+  if ((flags & TEXT_IDENTIFIER) && !is_identifier(text)) return 0;
+  if ((flags & TEXT_LOWER) && !text_is_lower(text)) return 0;
+  if ((flags & TEXT_TEMPLATE) && !is_of_template(text, node->members[0].text)) return 0;
+  if ((flags & TEXT_LISTED) && !is_listed(text, node)) return 0;
+  return !(flags & TEXT_CRON) || text_is_cron(text);
+}
+
 int text_fits(const Node *node, Text text, i64 points, int plain) {
   u32 flags = node->flags;
   if (node->high >= 0 && points > node->high) return 0;
@@ -55,8 +86,7 @@ int text_fits(const Node *node, Text text, i64 points, int plain) {
   if ((flags & TEXT_TRIM) && !text_is_trimmed(text)) return 0;
   if ((flags & TEXT_NO_CONTROL) && !plain && text_has_control(text)) return 0;
   if ((flags & TEXT_TENANT) && !is_tenant(text)) return 0;
-  if ((flags & TEXT_DIGEST) && !is_digest(text)) return 0;
-  return !(flags & TEXT_IDENTIFIER) || is_identifier(text);
+  return flags < TEXT_DIGEST || is_of_form(node, text);
 }
 
 static int check_text(const Node *node, const Element *element, Value *value, Buffer *out) {

@@ -107,10 +107,20 @@ static int rises(const Program *program, const Packed *before, const Packed *row
   return order > 0;
 }
 
+static int holds(const Condition *condition, const Packed *value) {
+  if (!condition->count) return value->tag != TAG_ABSENT;
+  for (u32 index = 0; index < condition->count; index++)
+    if (value->tag == TAG_ENUM && *value->bytes == condition->numbers[index]) return 1;
+  return 0;
+}
+
 static int is_expired(const Program *program, const Packed *row, i64 cutoff) {
   if (program->expires < 0 || cutoff == INT64_MIN) return 0;
   const Packed *instant = &row[program->expires];
-  return instant->tag == TAG_INSTANT && read_i64(instant->bytes) <= cutoff;
+  if (instant->tag != TAG_INSTANT || read_i64(instant->bytes) > cutoff) return 0;
+  for (u32 index = 0; index < program->condition_count; index++)
+    if (!holds(&program->conditions[index], &row[program->conditions[index].slot])) return 0;
+  return 1;
 }
 
 static int count_row(const Program *program, Tally *tally, const Packed *row, int expired) {

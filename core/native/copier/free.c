@@ -7,13 +7,6 @@ typedef struct {
   int must_be_lower;
 } Names;
 
-// Lower case is certain only of ASCII.
-static int is_lower(Text name) {
-  for (u32 at = 0; at < name.size; at++)
-    if (name.bytes[at] >= 0x80 || (name.bytes[at] >= 'A' && name.bytes[at] <= 'Z')) return 0;
-  return 1;
-}
-
 // Adds a name and a colon, where it is greater than the last one.
 static int add_name(Names *names, Text name, Buffer *out) {
   int plain;
@@ -21,7 +14,7 @@ static int add_name(Names *names, Text name, Buffer *out) {
   if (name.size && name.bytes[0] == '$') return 0;
   if (names->last.bytes && text_compare(names->last, name) >= 0) return 0;
   if (text_points(name, &plain) < 0) return 0;
-  if (names->must_be_lower && !is_lower(name)) return 0;
+  if (names->must_be_lower && !text_is_lower(name)) return 0;
   if (names->last.bytes) buffer_add_byte(out, ',');
   json_text(out, name, plain);
   buffer_add_byte(out, ':');
@@ -29,29 +22,23 @@ static int add_name(Names *names, Text name, Buffer *out) {
   return 1;
 }
 
-// Whether a name is what its node asks for; in lower case none is empty, or has blanks around it.
+// Whether a name is what its node asks for.
 static int name_fits(const Checker *checker, const Node *map, Text name) {
   int plain;
   i64 points = text_points(name, &plain);
-  if ((map->flags & LOWER_KEYS) && (!name.size || !text_is_trimmed(name))) return 0;
-  return map->low < 0 || text_fits(&checker->program->nodes[map->low], name, points, plain);
-}
-
-// What is trimmed with the names: a text under one.
-static int member_fits(const Node *map, const Value *value) {
-  return !(map->flags & LOWER_KEYS) || text_is_trimmed(value->text);
+  return text_fits(&checker->program->nodes[map->low], name, points, plain);
 }
 
 static int check_members(Checker *checker, const Node *node, const Element *element, Buffer *out) {
   Walk walk = walk_of(element->bytes, element->size);
-  Names names = {{NULL, 0}, (node->flags & LOWER_KEYS) != 0};
+  Names names = {{NULL, 0}, 0};
   u32 place = checker->used;
   while (walk.at < walk.stop) {
     Text name;
     Element member;
     Value value = {0};
     if (!walk_next(&walk, &name, &member) || !add_name(&names, name, out) || !name_fits(checker, node, name)) return 0;
-    if (!check_value(checker, (u32)node->item, &member, &value, out) || !member_fits(node, &value)) return 0;
+    if (!check_value(checker, (u32)node->item, &member, &value, out)) return 0;
     checker->used = place;
   }
   return 1;

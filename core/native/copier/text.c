@@ -111,6 +111,12 @@ int text_has_control(Text text) {
   return 0;
 }
 
+int text_is_lower(Text text) {
+  for (u32 at = 0; at < text.size; at++)
+    if (text.bytes[at] >= 0x80 || (text.bytes[at] >= 'A' && text.bytes[at] <= 'Z')) return 0;
+  return 1;
+}
+
 int text_compare(Text left, Text right) {
   int order = memcmp(left.bytes, right.bytes, left.size < right.size ? left.size : right.size);
   return order ? order : (left.size > right.size) - (left.size < right.size);

@@ -8,13 +8,15 @@
 #define LEAST_INSTANT (-62135596800000LL)
 #define MOST_INSTANT 253402300799999LL
 
-// Code points of strict UTF-8 (no surrogates, no overlong forms), -1 for anything else. `plain`: the text consists of
+// Code points of strict UTF-8 (no surrogates, no overlong forms), -1 for all else. `plain`: the text consists of
 // printable ASCII, and JSON has it as it is.
 i64 text_points(Text text, int *plain);
 
 // Whether no blank stands at either end: nothing that Unicode calls white space, and no control character. Of valid UTF-8.
 int text_is_trimmed(Text text);
 int text_has_control(Text text);
+// ASCII without upper-case letters: of other letters not all programs know the same lower-case ones.
+int text_is_lower(Text text);
 
 // Three-way comparison by bytes, which is that by code points.
 int text_compare(Text left, Text right);
