@@ -84,8 +84,8 @@ class NativeColumns:
         Raises:
             ValueError: the library takes no such layout.
         """
-        self.program: Final = program
         self.library: Final = declared(library, FUNCTIONS)
+        self.program: Final = program
         # It must not end before these columns do.
         self._program = program_handle(library, program)
         layout = layout_of(program, columns)

@@ -157,11 +157,14 @@ class PackedBatch(Sequence[Record]):
         (tenant,) = self._values(number, (self.program.tenant,))
         return owner_of(tenant) if isinstance(tenant, str) else self.record(number).owner
 
-    def find(self, key: Key) -> int | None:
-        """Return the number of the packed row with a key, ``None`` without one; see :meth:`examined`."""
+    def numbers_of(self, keys: Collection[Key]) -> dict[Key, int]:
+        """Return the numbers of the packed rows with some keys; see :meth:`examined`."""
         numbers = range(self.packed)
-        number = bisect_left(numbers, key, key=lambda item: self.key_of(item) or ())
-        return number if number in numbers and self.key_of(number) == key else None
+        if len(keys) * len(numbers).bit_length() > len(numbers):
+            known = {self.key_of(number): number for number in numbers}
+            return {key: known[key] for key in keys if key in known}
+        found = {key: bisect_left(numbers, key, key=lambda item: self.key_of(item) or ()) for key in keys}
+        return {key: at for key, at in found.items() if at in numbers and self.key_of(at) == key}
 
     def examined(self, limit: datetime | None = None) -> Examined | None:
         """Count the packed rows, and find those that are due at a limit.
