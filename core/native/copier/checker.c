@@ -1,5 +1,6 @@
 #include "copier/checker.h"
 
+#include "copier/cron.h"
 #include "copier/judging.h"
 #include "copier/text.h"
 
@@ -73,7 +74,7 @@ static int is_of_form(const Node *node, Text text) {
   if ((flags & TEXT_LOWER) && !text_is_lower(text)) return 0;
   if ((flags & TEXT_TEMPLATE) && !is_of_template(text, node->members[0].text)) return 0;
   if ((flags & TEXT_LISTED) && !is_listed(text, node)) return 0;
-  return !(flags & TEXT_CRON);
+  return !(flags & TEXT_CRON) || text_is_cron(text);
 }
 
 int text_fits(const Node *node, Text text, i64 points, int plain) {
