@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from datetime import timedelta
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -37,11 +37,14 @@ from twinstore_memory.bulk import MemoryBulk, MemoryView
 from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from twinstore.bulk import Key
+    from twinstore.catalog import Entity
     from twinstore_backfill.progress import Progress
     from twinstore_backfill.report.model import ParityReport
+    from twinstore_backfill.verify.tasks import ListResult, VerifyContext
 
 ENVELOPE: Final = Envelope(generated_at="", host="", as_of="", seconds=0)
 TENANTS: Final = ("acme", "umbrella", "wayne")
@@ -64,17 +67,19 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryPair
 
 
 def compared(
-    pair: MemoryPair, progress: Progress | None = None, **options: object
+    pair: MemoryPair,
+    progress: Progress | None = None,
+    **options: Any,  # noqa: ANN401  # those of a verification
 ) -> tuple[ParityReport, bytes]:
     """Return the report, and every finding as a line."""
     lines: list[bytes] = []
-    given = VerifyOptions(**{"as_of": AS_OF, "range_size": RANGE, **options})  # type: ignore[arg-type]  # the options of a test
+    given = VerifyOptions(**{"as_of": AS_OF, "range_size": RANGE, **options})
     told = progress or SilentProgress()
     report = run_verify(pair.source, pair.target, given, told, StopSwitch(), lines.extend)
     return report, b"".join(lines)
 
 
-def assert_alike(pair: MemoryPair, patch: pytest.MonkeyPatch, **options: object) -> ParityReport:
+def assert_alike(pair: MemoryPair, patch: pytest.MonkeyPatch, **options: Any) -> ParityReport:  # noqa: ANN401  # the same
     """Compare with digests and without; return the report of the former, which says the same."""
     report, lines = compared(pair, **options)
     with patch.context() as without:
@@ -168,7 +173,7 @@ def _fault(random_: random.Random) -> dict[str, object]:
         {"ignored_fields": True},
     ],
 )
-def test_what_asks_for_a_part_goes_row_by_row(pair: MemoryPair, options: dict[str, object]) -> None:
+def test_what_asks_for_a_part_goes_row_by_row(pair: MemoryPair, options: dict[str, Any]) -> None:
     from twinstore_backfill.ignoring import IgnoredPath  # noqa: PLC0415
     from twinstore_backfill.subset import Subset  # noqa: PLC0415
 
@@ -196,9 +201,9 @@ def test_a_stop_while_digests_are_read_ends_the_verification(
 ) -> None:
     stop = StopSwitch()
 
-    def stopping(view: MemoryView, entity: object, bounds: object, **given: object) -> RangeDigests:
+    def stopping(view: MemoryView, entity: Entity, bounds: Sequence[Key], **given: Any) -> RangeDigests:  # noqa: ANN401  # as it is called
         stop.request()
-        return digests_of_rows(view, entity, bounds, **given)  # type: ignore[arg-type]  # as it was called
+        return digests_of_rows(view, entity, bounds, **given)
 
     monkeypatch.setattr(MemoryView, "digests", stopping)
     options = VerifyOptions(as_of=AS_OF, range_size=RANGE)
@@ -211,13 +216,13 @@ def test_a_failure_of_one_side_ends_the_reading_of_the_other(
 ) -> None:
     failed, readers = Event(), Counter[str]()
 
-    def failing(view: MemoryView, entity: object, bounds: object, **given: object) -> RangeDigests:
+    def failing(view: MemoryView, entity: Entity, bounds: Sequence[Key], **given: Any) -> RangeDigests:  # noqa: ANN401  # as it is called
         readers["begun"] += 1
         if readers["begun"] > 1:
             failed.set()
             raise UnavailableError("the server is away")
         assert failed.wait(30)
-        found = digests_of_rows(view, entity, bounds, **given)  # type: ignore[arg-type]  # as it was called
+        found = digests_of_rows(view, entity, bounds, **given)
         readers["ended"] += 1
         return found
 
@@ -245,9 +250,9 @@ def test_lists_are_compared_beside_the_ranges_and_again_where_a_row_of_the_targe
     asked: list[int] = []
     honest = ListTask.run
 
-    def run(self: ListTask, context: object) -> object:
+    def run(self: ListTask, context: VerifyContext) -> ListResult:
         asked.append(self.page)
-        return honest(self, context)  # type: ignore[arg-type]  # as it was called
+        return honest(self, context)
 
     monkeypatch.setattr(ListTask, "run", run)
     assert compared(pair)[0].verdict == "PASS"
