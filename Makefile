@@ -11,6 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 LOWEST := .venv-lowest
+WHEELS := .venv-wheels
 BIN := $(VENV)/bin
 PYTHON ?=
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3)
@@ -29,12 +30,14 @@ WORKERS ?= 3
 SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo check fix test test-long lowest mutants statements verification-report soak bench bench-modules bench-aio docs clean
+.PHONY: help setup demo check fix test test-long lowest mutants statements verification-report soak native native-sanitized wheels bench bench-modules bench-aio docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
 
 setup: $(VENV)/.installed ## create .venv and install twinstore with every extra
+	@# By their content and not by their times, which a checkout of another commit may leave as they are.
+	@$(BIN)/python hatch_build.py --stale
 
 demo: setup ## move a live service's data from MongoDB to PostgreSQL, with proof
 	$(BIN)/twinstore demo $(ARGS)
@@ -78,6 +81,15 @@ verification-report: setup ## run the groups of the suite and write verification
 soak: setup ## faults of every kind at random on both databases, and a judge of what they left (ARGS='--minutes 10 --seed 7')
 	$(BIN)/python -m tests.soak $(ARGS)
 
+native: $(VENV)/.installed ## compile the library of the fast path, with every warning an error (CC=clang)
+	$(BIN)/python hatch_build.py
+
+native-sanitized: setup ## compile it with the sanitizers for addresses and undefined behaviour, and run its tests under them
+	$(BIN)/python -m tests.sanitized $(ARGS)
+
+wheels: $(WHEELS)/.installed ## build the wheels of a release into dist/: manylinux_2_28 for x86_64 and aarch64
+	$(WHEELS)/bin/python release_wheels.py $(ARGS)
+
 bench: setup ## measure copy, verify and single operations against the bare drivers
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -93,7 +105,8 @@ docs: setup ## regenerate parts of docs/ and every schema.txt, and build the sit
 
 clean: ## stop what runs here; remove .venv, every cache and what commands leave here
 	if [ -d .twinstore ] && [ -x $(BIN)/twinstore ]; then $(BIN)/twinstore down; fi
-	rm -rf $(VENV) $(LOWEST) .twinstore backfill report site verification-report.* dist .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
+	rm -rf core/twinstore/fast/libtwinstore.*
+	rm -rf $(VENV) $(LOWEST) $(WHEELS) .twinstore backfill report site verification-report.* dist .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
 
 $(BIN)/python:
 	@for python in $(CANDIDATES); do \
@@ -114,6 +127,13 @@ SHORTLY := sed -unE 's/^Installing collected.*/  Installing all of them, which t
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing what pyproject.toml names into $(VENV): some minutes the first time, for 800 MB with both servers"
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable '.[dev]' | $(SHORTLY)
+	@touch $@
+
+# Not with the pip of Python 3.11, which knows no dependency groups.
+$(WHEELS)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv --clear $(WHEELS)
+	$(WHEELS)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(WHEELS)/bin/python -m pip install --quiet --disable-pip-version-check --group wheels
 	@touch $@
 
 # Not with pip: it knows no lowest versions.

@@ -298,6 +298,16 @@ class BulkView(Protocol):
         """
         ...
 
+    def packed(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[Sequence[Record]]:
+        """Return the same rows as :meth:`records`, in batches that native code may have read.
+
+        Such a batch is a :class:`~twinstore.fast.packed.PackedBatch`, which is a sequence of the same
+        records. Default: the records, of which few should wait.
+        """
+        return self.records(entity, within, tenant_id=tenant_id, batch_size=min(batch_size, 1000))
+
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
         """Return single rows for a copy, in no particular order; absent keys are left out."""
         ...

@@ -7,16 +7,32 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["SWITCH", "Buffer", "FastPath", "fast_path", "library"]
+from twinstore.fast.sources import source_version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["BROKEN", "SWITCH", "Buffer", "FastPath", "checked", "declared", "fast_path", "library"]
 
 SWITCH: Final = "TWINSTORE_FAST_PATH"
 LIBRARY: Final = Path(__file__).with_name("libtwinstore.so")
+REASON: Final = LIBRARY.with_suffix(".txt")
+SOURCES: Final = Path(__file__).parents[2] / "native"
 Address = ctypes.c_void_p
 # Answers that are no numbers of rows.
 BROKEN: Final = -1
 NO_MEMORY: Final = -2
+# The result of each function, then its arguments.
+FUNCTIONS: Final[Mapping[str, Sequence[object]]] = {
+    "ts_buffer_new": (Address,),
+    "ts_buffer_free": (None, Address),
+    "ts_buffer_bytes": (Address, Address),
+    "ts_buffer_size": (ctypes.c_size_t, Address),
+    "ts_buffer_failed": (ctypes.c_int, Address),
+    "ts_buffer_clear": (None, Address),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +54,15 @@ class FastPath:
 
 def fast_path() -> FastPath:
     """Return whether the native library is used; the switch in the environment is read each time."""
-    asked = os.environ.get(SWITCH, "").strip().lower()
-    if asked == "off":
-        return FastPath(None, f"{SWITCH}=off")
-    return _loaded()
+    asked = os.environ.get(SWITCH, "")
+    match asked.strip().casefold():
+        case "" | "on":
+            return _loaded()
+        case "off":
+            return FastPath(None, f"{SWITCH}=off")
+        case _:
+            # Not an error: this is read by every process, and off is the way that always works.
+            return FastPath(None, f"{SWITCH}={asked!r} is neither on nor off")
 
 
 def library() -> ctypes.CDLL | None:
@@ -52,33 +73,68 @@ def library() -> ctypes.CDLL | None:
 @cache
 def _loaded() -> FastPath:
     if not LIBRARY.exists():
-        return FastPath(None, "this installation was built without a C compiler")
+        return FastPath(None, _why_missing())
     try:
         found = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         return FastPath(None, f"the library cannot be loaded: {error}")
-    _declare(found, "ts_buffer_new", Address)
-    _declare(found, "ts_buffer_free", None, Address)
-    _declare(found, "ts_buffer_bytes", Address, Address)
-    _declare(found, "ts_buffer_size", ctypes.c_size_t, Address)
-    _declare(found, "ts_buffer_failed", ctypes.c_int, Address)
-    _declare(found, "ts_buffer_clear", None, Address)
-    return FastPath(found)
+    if not _is_current(found):
+        return FastPath(None, "the library is of another version; run: make setup")
+    return FastPath(declared(found, FUNCTIONS))
 
 
-def _declare(found: ctypes.CDLL, name: str, result: object, *arguments: object) -> None:
-    function = getattr(found, name)
-    function.restype, function.argtypes = result, list(arguments)
+def _why_missing() -> str:
+    try:
+        # The build writes it where it found no compiler, or one that failed.
+        return REASON.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return (
+            "the library is not compiled; run: make setup" if _is_checkout() else "built without a C compiler"
+        )
+
+
+def _is_checkout() -> bool:
+    return (SOURCES / "buffer.h").is_file()
+
+
+def _is_current(found: ctypes.CDLL) -> bool:
+    """Tell whether the library is of the C files of this checkout; a wheel has none, and its own library."""
+    if not _is_checkout():
+        return True
+    try:
+        declared(found, {"ts_version": (ctypes.c_char_p,)})
+    except AttributeError:
+        return False
+    return bool(found.ts_version() == source_version(SOURCES).encode())
+
+
+def declared(found: ctypes.CDLL, functions: Mapping[str, Sequence[object]]) -> ctypes.CDLL:
+    """Return the library with what some of its functions return and take; without that numbers are cut."""
+    for name, (result, *arguments) in functions.items():
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    return found
+
+
+def checked(answer: int) -> int:
+    """Return the answer of a function of the library that needs memory.
+
+    Raises:
+        MemoryError: there was none.
+    """
+    if answer == NO_MEMORY:
+        raise MemoryError
+    return answer
 
 
 class Buffer:
     """Bytes that the library writes; they live as long as this object and are not copied to look at them."""
 
-    __slots__ = ("_library", "handle")
+    __slots__ = ("handle", "library")
 
     def __init__(self, found: ctypes.CDLL) -> None:
         """Take the library."""
-        self._library = found
+        self.library = found
         self.handle: int | None = found.ts_buffer_new()
         if not self.handle:
             raise MemoryError
@@ -87,21 +143,21 @@ class Buffer:
         """Give the memory back."""
         handle, self.handle = getattr(self, "handle", None), None
         if handle:
-            self._library.ts_buffer_free(handle)
+            self.library.ts_buffer_free(handle)
 
     def __len__(self) -> int:
         """Return the number of bytes."""
-        return int(self._library.ts_buffer_size(self.handle))
+        return int(self.library.ts_buffer_size(self.handle))
 
     @property
     def address(self) -> int | None:
         """Where the bytes are, until something is added."""
-        found: int | None = self._library.ts_buffer_bytes(self.handle)
+        found: int | None = self.library.ts_buffer_bytes(self.handle)
         return found
 
     def clear(self) -> None:
         """Forget the bytes, and keep the memory for the next."""
-        self._library.ts_buffer_clear(self.handle)
+        self.library.ts_buffer_clear(self.handle)
 
     def tobytes(self) -> bytes:
         """Return a copy."""

@@ -1,0 +1,22 @@
+// How the documents of one entity hold the slots of its program.
+#ifndef TWINSTORE_COPIER_DOCUMENTS_H
+#define TWINSTORE_COPIER_DOCUMENTS_H
+
+#include "copier/program.h"
+
+enum { IDENTITY_SLOT, IDENTITY_JOINED, IDENTITY_GENERATED };
+
+typedef struct {
+  Text name; // as stored; of `_id` empty
+  u8 is_long;
+} StoredSlot;
+
+struct Documents {
+  const Program *program;
+  u8 identity, versioned;
+  i32 id_slot; // -1 where `_id` is no slot
+  const StoredSlot *slots;
+  void *memory;
+};
+
+#endif

@@ -1,0 +1,271 @@
+"""Batches whose rows are packed by the native library; each is a record for whoever asks for it."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, overload
+
+from typing_extensions import override
+
+from twinstore.bulk import Record
+from twinstore.fast.handles import program_handle
+from twinstore.fast.native import BROKEN, Buffer, checked, declared
+from twinstore.tenancy import NO_TENANT, StoredOwner, label_of, owner_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from twinstore.catalog import Key
+    from twinstore.fast.program import Program
+
+__all__ = ["Examined", "PackedBatch", "Stored", "counted"]
+
+Address = ctypes.c_void_p
+Size = ctypes.c_size_t
+FUNCTIONS: Final = {
+    "ts_examine": (ctypes.c_int64, Address, Address, Size, ctypes.c_int64, Address, Address),
+    "ts_without": (ctypes.c_int64, Address, Size, Address, Size, Address),
+}
+# Of a value by its tag, where the size is fixed; texts and JSON tell theirs.
+TEXT: Final = 1
+INTEGER: Final = 2
+SIZES: Final = {0: 0, 2: 8, 3: 1, 4: 8, 6: 1, 7: 8}
+LENGTH: Final = 4
+# Numbers in the place of a packed row.
+PLACE: Final = 3
+# The length of the text of a tenant that is none.
+ABSENT: Final = 0xFFFFFFFF
+NEVER: Final = -(2**63)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What the packed rows of a batch amount to.
+
+    Attributes:
+        read: their number by the label of their owner.
+        expired: how many of these are due.
+        due: which, as numbers of packed rows that rise.
+    """
+
+    read: Counter[str]
+    expired: Counter[str]
+    due: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What packed rows were made of.
+
+    Attributes:
+        content: the bytes that hold them as they are stored.
+        places: three numbers of 32 bits for each packed row: where it is packed, and where it is stored and
+            how many bytes it takes there.
+        record_of: makes a record of the stored bytes of one row, the exact way.
+    """
+
+    content: bytes
+    places: bytes
+    record_of: Callable[[bytes], Record]
+
+
+class PackedBatch(Sequence[Record]):
+    """The rows of a batch in key order, as :meth:`~twinstore.bulk.RangeWriter.write` takes them.
+
+    Nearly all are packed. To whoever knows nothing of that it is a sequence of records: each is made of its
+    stored bytes, the exact way, when it is asked for, and not kept.
+
+    Attributes:
+        program: by which the rows are packed; its slots say what they hold.
+        rows: the packed rows, one behind the other.
+        exact: the records that are not packed, each with its position among all.
+    """
+
+    def __init__(
+        self, program: Program, rows: Buffer, stored: Stored, exact: Iterable[tuple[int, Record]] = ()
+    ) -> None:
+        """Take the packed rows, what they were made of, and the others."""
+        self._library = declared(rows.library, FUNCTIONS)
+        self.program = program
+        self.rows = self._all = rows
+        self._stored = stored
+        self._place = memoryview(stored.places).cast("I")
+        # Of those that were packed at first, where some were left out since.
+        self._kept: Sequence[int] = range(len(self._place) // PLACE)
+        self._examined: Examined | None = None
+        self._take(exact)
+
+    def _take(self, exact: Iterable[tuple[int, Record]]) -> None:
+        self.exact = tuple(exact)
+        self._positions = [position for position, _ in self.exact]
+
+    @property
+    def packed(self) -> int:
+        """The number of packed rows."""
+        return len(self._kept)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._kept) + len(self.exact)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        """Return a record by its position, or some."""
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        found = self._at(index)
+        return self.record(found) if isinstance(found, int) else found
+
+    @override
+    def __iter__(self) -> Iterator[Record]:
+        return (self[position] for position in range(len(self)))
+
+    def is_packed(self, index: int) -> bool:
+        """Whether the row at a position is packed."""
+        return isinstance(self._at(index), int)
+
+    def record(self, number: int) -> Record:
+        """Return a packed row as a record, by its number among the packed ones."""
+        place = self._kept[number] * PLACE
+        at, size = self._place[place + 1], self._place[place + 2]
+        return self._stored.record_of(self._stored.content[at : at + size])
+
+    def key(self, index: int) -> Key | None:
+        """Return the key at a position."""
+        found = self._at(index)
+        return self.key_of(found) if isinstance(found, int) else found.key
+
+    def key_of(self, number: int) -> Key | None:
+        """Return the key of a packed row, by its number among the packed ones."""
+        values = self._values(number, self.program.key)
+        key = tuple(value for value in values if value is not None)
+        # A row holds other kinds of values in another form, so that only its record tells.
+        return key if len(key) == len(values) else self.record(number).key
+
+    def owner_of(self, number: int) -> StoredOwner:
+        """Return the owner of a packed row, by its number among the packed ones."""
+        if self.program.tenant is None:
+            return NO_TENANT
+        (tenant,) = self._values(number, (self.program.tenant,))
+        return owner_of(tenant) if isinstance(tenant, str) else self.record(number).owner
+
+    def numbers_of(self, keys: Collection[Key]) -> dict[Key, int]:
+        """Return the numbers of the packed rows with some keys; see :meth:`examined`."""
+        numbers = range(self.packed)
+        if len(keys) * len(numbers).bit_length() > len(numbers):
+            known = {self.key_of(number): number for number in numbers}
+            return {key: known[key] for key in keys if key in known}
+        found = {key: bisect_left(numbers, key, key=lambda item: self.key_of(item) or ()) for key in keys}
+        return {key: at for key, at in found.items() if at in numbers and self.key_of(at) == key}
+
+    def examined(self, limit: datetime | None = None) -> Examined | None:
+        """Count the packed rows, and find those that are due at a limit.
+
+        Return ``None`` where their keys do not rise from each to the next: then only the records tell.
+        """
+        if limit is None and self._examined is not None:
+            return self._examined
+        counts, due = Buffer(self._library), Buffer(self._library)
+        answer = self._library.ts_examine(
+            program_handle(self._library, self.program).address,
+            self.rows.address,
+            len(self.rows),
+            NEVER if limit is None else (limit - EPOCH) // MILLISECOND,
+            counts.handle,
+            due.handle,
+        )
+        if checked(answer) == BROKEN:
+            return None
+        self._examined = _examined(counts.tobytes(), due.tobytes())
+        return self._examined
+
+    def without(self, due: Sequence[int], positions: Collection[int] = ()) -> PackedBatch:
+        """Return the batch without some packed rows, whose numbers rise, and some records by position."""
+        if not due and not positions:
+            return self
+        left = PackedBatch(self.program, self.rows, self._stored)
+        left._all, left._kept = self._all, self._kept
+        if due:
+            numbers, gone = array("I", due), set(due)
+            address, size = numbers.buffer_info()
+            left.rows = Buffer(self._library)
+            checked(
+                self._library.ts_without(self.rows.address, len(self.rows), address, size, left.rows.handle)
+            )
+            left._kept = array("I", (kept for number, kept in enumerate(self._kept) if number not in gone))
+        left._take(self._staying(due, positions))
+        return left
+
+    def _staying(self, due: Sequence[int], positions: Collection[int]) -> Iterator[tuple[int, Record]]:
+        """Yield the records that stay, each with its position then."""
+        staying = [
+            (position - number, record)
+            for number, (position, record) in enumerate(self.exact)
+            if position not in positions
+        ]
+        for number, (before, record) in enumerate(staying):
+            yield number + before - bisect_left(due, before), record
+
+    def _at(self, index: int) -> Record | int:
+        """Return what is at a position: a record, or the number of a packed row."""
+        position = range(len(self))[index]
+        before = bisect_left(self._positions, position)
+        is_exact = before < len(self._positions) and self._positions[before] == position
+        return self.exact[before][1] if is_exact else position - before
+
+    def _values(self, number: int, slots: Sequence[int]) -> list[str | int | None]:
+        """Return the texts and integers of some slots of a packed row, ``None`` for anything else."""
+        at = (self._all.address or 0) + self._place[self._kept[number] * PLACE]
+        row = ctypes.string_at(at, int.from_bytes(ctypes.string_at(at, LENGTH), "little"))
+        found: dict[int, str | int | None] = {}
+        at = LENGTH
+        for slot in range(max(slots, default=-1) + 1):
+            tag = row[at]
+            length = SIZES.get(tag, -1)
+            start = at + 1
+            if length < 0:
+                length = int.from_bytes(row[start : start + LENGTH], "little")
+                start += LENGTH
+            at = start + length
+            if tag == TEXT:
+                found[slot] = row[start:at].decode()
+            elif tag == INTEGER:
+                found[slot] = int.from_bytes(row[start:at], "little", signed=True)
+        return [found.get(slot) for slot in slots]
+
+
+def counted(library: ctypes.CDLL, program: Program, address: int, size: int) -> Counter[str]:
+    """Return the number of packed rows by the label of their owner; their keys rise."""
+    counts, due = Buffer(library), Buffer(library)
+    handle = program_handle(library, program).address
+    answer = library.ts_examine(handle, address, size, NEVER, counts.handle, due.handle)
+    if checked(answer) == BROKEN:
+        raise ValueError("the keys of packed rows do not rise")  # met by programmers only
+    return _examined(counts.tobytes(), due.tobytes()).read
+
+
+def _examined(counts: bytes, due: bytes) -> Examined:
+    """Return what the library counted: a text and two numbers of 64 bits for each owner."""
+    read, expired = Counter[str](), Counter[str]()
+    at = 0
+    while at < len(counts):
+        length = int.from_bytes(counts[at : at + LENGTH], "little")
+        start = at + LENGTH
+        end = start if length == ABSENT else start + length
+        label = label_of(NO_TENANT if length == ABSENT else owner_of(counts[start:end].decode()))
+        read[label] += int.from_bytes(counts[end : end + 8], "little")
+        expired[label] += int.from_bytes(counts[end + 8 : end + 16], "little")
+        at = end + 16
+    return Examined(read, +expired, memoryview(due).cast("I"))
