@@ -60,7 +60,7 @@ class ColumnLayout:
     Attributes:
         slot: its number; a payload has none, nor has a column that follows from others.
         kind: how.
-        absent: the field of an absent value, see :func:`copy_field`.
+        absent: the field of an absent value, see :func:`copy_field`; empty where none may be absent.
         members: of an enumeration the fields of its texts, in the order of the node.
     """
 
@@ -84,19 +84,20 @@ class NativeColumns:
         Raises:
             ValueError: the library takes no such layout.
         """
-        self._library = declared(library, FUNCTIONS)
+        self.library: Final = declared(library, FUNCTIONS)
+        self.program: Final = program
         # It must not end before these columns do.
         self._program = program_handle(library, program)
         layout = layout_of(program, columns)
-        made = self._library.ts_columns_new(self._program.address, layout, len(layout))
-        self.handle: Final = Handle(self._library, made, "ts_columns_free")
+        made = self.library.ts_columns_new(self._program.address, layout, len(layout))
+        self.handle: Final = Handle(self.library, made, "ts_columns_free")
 
     def write(self, rows: Buffer, out: Buffer) -> bool:
         """Add rows of a binary COPY; return whether the columns hold every value, so far as that shows here.
 
         Otherwise what was added is of no use, and only the server has the words for the row it would refuse.
         """
-        answer = self._library.ts_write_copy(self.handle.address, rows.address, len(rows), out.handle)
+        answer = self.library.ts_write_copy(self.handle.address, rows.address, len(rows), out.handle)
         return checked(answer) != BROKEN
 
 

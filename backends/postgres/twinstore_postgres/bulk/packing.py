@@ -9,9 +9,9 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import PyFormat, Transformer
 
-from twinstore.fast.copying import NO_SLOT, ColumnKind, ColumnLayout, NativeColumns, copy_field
+from twinstore.fast.copying import NO_SLOT, NULL, ColumnKind, ColumnLayout, NativeColumns, copy_field
 from twinstore.fast.native import library
-from twinstore.fast.nodes import NodeKind
+from twinstore.fast.nodes import NodeKind, Presence
 from twinstore.fast.program import Program, program_of
 from twinstore_postgres.columns import Origin
 from twinstore_postgres.derive import table_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.columns import Column
     from twinstore_postgres.derive import Table
 
-__all__ = ["native_columns"]
+__all__ = ["native_columns", "readable_columns"]
 
 TEXTS: Final = frozenset({NodeKind.TEXT, NodeKind.CONST})
 JSON: Final = frozenset({NodeKind.OBJECT, NodeKind.LIST, NodeKind.MAP, NodeKind.JSON})
@@ -51,6 +51,7 @@ KINDS: Final[Mapping[str, tuple[ColumnKind, frozenset[NodeKind]]]] = {
 
 # By identity, as tables; what has none is remembered too.
 _columns: Final[dict[int, tuple[Entity, NativeColumns | None]]] = {}
+_readable: Final[dict[int, tuple[Entity, NativeColumns | None]]] = {}
 
 
 def native_columns(entity: Entity) -> NativeColumns | None:
@@ -62,6 +63,32 @@ def native_columns(entity: Entity) -> NativeColumns | None:
     if known is None:
         known = _columns.setdefault(id(entity), (entity, _made(found, entity)))
     return known[1]
+
+
+def readable_columns(entity: Entity) -> NativeColumns | None:
+    """Return how native code reads rows of the table of an entity, ``None`` where it cannot."""
+    found = library()
+    if found is None:
+        return None
+    known = _readable.get(id(entity))
+    if known is None:
+        known = _readable.setdefault(id(entity), (entity, _made_readable(found, entity)))
+    return known[1]
+
+
+def _made_readable(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
+    program, table = program_of(entity), table_of(entity)
+    if not isinstance(program, Program) or any(item.name in entity.key for item in entity.derived):
+        return None
+    layouts = [
+        # What follows from the others is not read.
+        ColumnLayout(NO_SLOT, ColumnKind.TEXT)
+        if column.origin is Origin.DERIVED
+        else _layout(program, table, column)
+        for column in table.columns
+    ]
+    known = [layout for layout in layouts if layout is not None]
+    return NativeColumns(found, program, known) if len(known) == len(layouts) else None
 
 
 def _made(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
@@ -86,7 +113,7 @@ def _layout(program: Program, table: Table, column: Column) -> ColumnLayout | No
     if not slots or column.origin is Origin.DERIVED:
         return None
     ((number, slot),) = slots
-    absent = _field(column, _default(table.entity, column))
+    absent = _absent(program, slot, table.entity, column)
     if slot.kind is NodeKind.ENUM:
         return ColumnLayout(number, ColumnKind.ENUM, absent, _members(program, slot, column))
     kind, nodes = KINDS.get(column.sql_type, (ColumnKind.PAYLOAD, frozenset[NodeKind]()))
@@ -100,20 +127,21 @@ def _members(program: Program, slot: Slot, column: Column) -> tuple[bytes, ...]:
     return tuple(_field(column, text if numbers is None else numbers(text).number) for text in texts)
 
 
-def _default(entity: Entity, column: Column) -> object:
-    """Return what the row of a model has in a column whose field the document lacks."""
-    if column.origin is not Origin.FIELD:
-        return None
+def _absent(program: Program, slot: Slot, entity: Entity, column: Column) -> bytes:
+    """Return the field of a value that a packed row lacks, empty where each row has one."""
+    if slot.is_marker:
+        (marker,) = (item for item in program.markers if item.name == slot.name)
+        return b"" if marker.required else NULL
+    (field,) = (item for item in program.nodes[program.root].fields if item.name == slot.name)
+    if field.presence is not Presence.OPTIONAL and not field.left_out:
+        return b""
     name = entity.shapes[column.field].name
-    field = entity.model.model_fields[name]
-    if field.is_required() or field.default_factory_takes_validated_data:
-        return None  # no row lacks it
-    default = field.get_default(call_default_factory=True)
+    default = entity.model.model_fields[name].get_default(call_default_factory=True)
     if default is None:
-        return None
+        return NULL
     encode = compile_encoder(entity, (column,))
     (value,) = encode(cast("CanonicalModel", SimpleNamespace(**{name: default})), {})
-    return value
+    return _field(column, value)
 
 
 def _field(column: Column, value: object) -> bytes:
