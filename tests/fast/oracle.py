@@ -23,6 +23,7 @@ __all__ = ["Oracle", "packed_row"]
 PackedRow = list[tuple[int, Any]]
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
+TAGS: Final = {NodeKind.INT: 2, NodeKind.FLAG: 3, NodeKind.NUMBER: 7}
 NESTED: Final = frozenset({NodeKind.OBJECT, NodeKind.LIST, NodeKind.MAP, NodeKind.JSON})
 
 
@@ -69,16 +70,9 @@ def packed_value(program: Program, slot: Slot, value: Any) -> tuple[int, Any]:  
         return 0, b""
     if slot.kind in NESTED:
         return 5, dumps(encodable(value))
-    match slot.kind:
-        case NodeKind.INT:
-            return 2, value
-        case NodeKind.FLAG:
-            return 3, value
-        case NodeKind.INSTANT:
-            return 4, (value - EPOCH) // MILLISECOND
-        case NodeKind.ENUM:
-            return 6, [item.text for item in program.nodes[slot.node].texts].index(value)
-        case NodeKind.NUMBER:
-            return 7, value
-        case _:
-            return 1, str(value).encode()
+    if slot.kind is NodeKind.ENUM:
+        return 6, [item.text for item in program.nodes[slot.node].texts].index(value)
+    if slot.kind is NodeKind.INSTANT:
+        return 4, (value - EPOCH) // MILLISECOND
+    tag = TAGS.get(slot.kind)
+    return (1, str(value).encode()) if tag is None else (tag, value)

@@ -10,13 +10,13 @@ import bson
 from hypothesis import HealthCheck, Phase, given, settings
 
 from twinstore.fields import BLANKS
-from twinstore.tenancy import NO_TENANT, Tenant, TenancyKind
+from twinstore.tenancy import NO_TENANT, TenancyKind, Tenant
 from twinstore.testing.datasets import Dataset, factory_of
 from twinstore.testing.entities import KIT
+from twinstore.testing.scalars import EDGE_TEXTS
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
-from twinstore.testing.scalars import EDGE_TEXTS
 from twinstore_mongo.codec import codec_of
 
 if TYPE_CHECKING:
@@ -206,10 +206,10 @@ def changed(raw: bytes, seeded: Random, words: Sequence[bytes] = ()) -> bytes:
         around = all_lists(members)
         seeded.choice(CHANGES)(seeded.choice(around), seeded, words)
     # No server stores another order.
-    if seeded.random() < 0.9:  # noqa: PLR2004  # mostly
+    if seeded.random() < 0.9:  # mostly
         members.sort(key=lambda member: member.name != b"_id")
     found = framed(members)
-    return flipped(found, seeded) if seeded.random() < 0.05 else found  # noqa: PLR2004  # rarely
+    return flipped(found, seeded) if seeded.random() < 0.05 else found  # rarely
 
 
 def flipped(raw: bytes, seeded: Random) -> bytes:
@@ -270,7 +270,7 @@ def fixed_value(kind: int, seeded: Random) -> bytes:
 
 def any_text(seeded: Random, words: Sequence[bytes]) -> bytes:
     """Return a text that the entity knows, or one from an edge."""
-    return seeded.choice(words) if words and seeded.random() < 0.5 else seeded.choice(WORDS).encode()  # noqa: PLR2004  # half
+    return seeded.choice(words) if words and seeded.random() < 0.5 else seeded.choice(WORDS).encode()  # half
 
 
 def tweak(members: list[Branch], seeded: Random, words: Sequence[bytes]) -> None:
@@ -281,7 +281,7 @@ def tweak(members: list[Branch], seeded: Random, words: Sequence[bytes]) -> None
             one.value = text_value(tweaked_text(one.value[4:-1], seeded, words))
         case 0x10 | 0x12:
             number = int.from_bytes(one.value, "little", signed=True) + seeded.choice((0, 0, 1, -1))
-            small = -(2**31) <= number < 2**31 and seeded.random() < 0.5  # noqa: PLR2004  # half
+            small = -(2**31) <= number < 2**31 and seeded.random() < 0.5  # half
             one.kind = INT if small else LONG
             one.value = struct.pack("<i" if small else "<q", max(min(number, 2**63 - 1), -(2**63)))
         case 0x09:
@@ -289,7 +289,7 @@ def tweak(members: list[Branch], seeded: Random, words: Sequence[bytes]) -> None
             one.value = struct.pack("<q", moment + seeded.choice((0, 1, -1, 500, -86400000)))
         case kind if kind in {OBJECT, ARRAY}:
             seeded.shuffle(one.members)
-            if kind == ARRAY and seeded.random() < 0.7:  # noqa: PLR2004  # mostly
+            if kind == ARRAY and seeded.random() < 0.7:  # mostly
                 for number, member in enumerate(one.members):
                     member.name = str(number).encode()
         case kind:
@@ -308,7 +308,7 @@ def tweaked_text(text: bytes, seeded: Random, words: Sequence[bytes]) -> bytes:
             at = seeded.randrange(len(text) + 1)
             return text[:at] + odd + text[at:]
         case 3:
-            return text.upper() if seeded.random() < 0.5 else text.lower()  # noqa: PLR2004  # half
+            return text.upper() if seeded.random() < 0.5 else text.lower()  # half
         case 4:
             return text[:-1]
         case _:
@@ -324,7 +324,7 @@ def drop(members: list[Branch], seeded: Random, _: Sequence[bytes]) -> None:
 def double(members: list[Branch], seeded: Random, _: Sequence[bytes]) -> None:
     """Put a member in twice, often under another name."""
     one = seeded.choice(members).copy()
-    if seeded.random() < 0.5:  # noqa: PLR2004  # half
+    if seeded.random() < 0.5:  # half
         one.name = seeded.choice((*NAMES, *(member.name for member in members)))
     members.insert(seeded.randrange(len(members) + 1), one)
     recount(members, seeded)
@@ -351,13 +351,13 @@ def exchange(members: list[Branch], seeded: Random, _: Sequence[bytes]) -> None:
     first.value, second.value = second.value, first.value
     first.kind, second.kind = second.kind, first.kind
     first.members, second.members = second.members, first.members
-    if seeded.random() < 0.5:  # noqa: PLR2004  # half
+    if seeded.random() < 0.5:  # half
         first.name, second.name = second.name, first.name
 
 
 def recount(members: list[Branch], seeded: Random) -> None:
     """Give the entries of what looks like a list their numbers, mostly."""
-    if all(member.name.isdigit() for member in members) and seeded.random() < 0.8:  # noqa: PLR2004  # mostly
+    if all(member.name.isdigit() for member in members) and seeded.random() < 0.8:  # mostly
         for number, member in enumerate(members):
             member.name = str(number).encode()
 
