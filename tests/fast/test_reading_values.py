@@ -6,7 +6,7 @@ Each declined value stands beside a node that takes it, so that the check alone 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import bson
 import pytest
@@ -257,7 +257,7 @@ JSON: Final[Mapping[str, Mapping[str, object]]] = {
 
 @pytest.mark.parametrize("value", JSON.values(), ids=JSON)
 def test_free_json_is_written_as_the_models_write_it(value: Mapping[str, object]) -> None:
-    assert taken(FREE, value) == dumps(encodable(normalised_object(dict(value))))
+    assert taken(FREE, value) == dumps(encodable(normalised_object(cast("Mapping[object, object]", value))))
 
 
 FOREIGN_JSON: Final[Mapping[str, object]] = {
@@ -311,7 +311,8 @@ def test_names_of_maps_rise_and_are_what_their_node_asks_for() -> None:
     for bad in ({"": "a"}, {" a": "a"}, {"A": "a"}):
         assert taken(strict, bad, names) is None
         assert taken(MAP, bad) is not None
-    for wrong in ({"b": "", "a": ""}, {"a": 1}, {"$a": ""}, {"a": {}}):
+    wrongs: list[object] = [{"b": "", "a": ""}, {"a": 1}, {"$a": ""}, {"a": {}}]
+    for wrong in wrongs:
         assert taken(MAP, wrong) is None
 
 
