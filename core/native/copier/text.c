@@ -247,8 +247,9 @@ int json_number(Buffer *out, double value) {
   if (!isfinite(value) || (value == 0 && signbit(value))) return 0;
   // Of the least ones many texts of few digits tell the same.
   if (value != 0 && !isnormal(value)) return 0;
-  if (value == floor(value)) {
-    if (fabs(value) >= 0x1p63) return 0;
+  // Beyond 64 bits all of them are whole.
+  if (!(value > -0x1p63 && value < 0x1p63)) return 0;
+  if (value == (double)(i64)value) {
     if (out) json_int(out, (i64)value);
     return 1;
   }
