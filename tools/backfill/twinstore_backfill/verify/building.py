@@ -23,8 +23,8 @@ from twinstore_backfill.report.model import (
 from twinstore_backfill.verify.checks import worst
 from twinstore_backfill.verify.digests import Digest
 from twinstore_backfill.verify.findings import FindingKind
-from twinstore_backfill.verify.results import RangeResult, TenantResult
 from twinstore_backfill.verify.removals import counted_rows, sampled_rows
+from twinstore_backfill.verify.results import RangeResult, TenantResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -47,17 +47,20 @@ class Shares:
         proved: ranges that digests proved.
         compared: ranges that were compared row by row.
         rows: rows of the source in the former.
+        expired: those beside them that retention removes.
     """
 
     proved: int = 0
     compared: int = 0
     rows: int = 0
+    expired: int = 0
 
     def merge(self, other: Shares) -> None:
         """Add another part."""
         self.proved += other.proved
         self.compared += other.compared
         self.rows += other.rows
+        self.expired += other.expired
 
 
 @dataclass(slots=True)

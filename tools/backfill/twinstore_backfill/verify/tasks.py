@@ -16,8 +16,8 @@ from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.kept import KeptBack
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
 from twinstore_backfill.verify.ranges import RangeComparison, compare_keys, compare_parts, compare_range
-from twinstore_backfill.verify.results import RangeResult
 from twinstore_backfill.verify.removals import OwnAges, Removals, ServerTime
+from twinstore_backfill.verify.results import RangeResult
 from twinstore_backfill.verify.sampling import compare_sample
 
 if TYPE_CHECKING:
@@ -155,11 +155,16 @@ class RangeTask(Task[RangeResult]):
 class RestTask(Task[RangeResult]):
     """Compare the parts of a range that digests leave open, and add them to what these prove.
 
-    ``alone`` where there are so few that no other process is started for them.
+    Attributes:
+        proved: what the digests prove.
+        parts: what they leave open, in key order.
+        compared: how many ranges of digests these parts are.
+        alone: whether there are so few that no other process is started for them.
     """
 
     proved: RangeResult
     parts: tuple[KeyRange, ...]
+    compared: int
     alone: bool = False
 
     @property
@@ -174,6 +179,7 @@ class RestTask(Task[RangeResult]):
         result = self.proved
         if self.parts:
             compare_parts(context.comparison(result.entity, result.tenant), self.parts, result)
+        result.shares.compared += self.compared
         return result
 
 
