@@ -116,7 +116,7 @@ class LineSink(Protocol):
 class RangeLines(LineSink):
     """The lines of one range, on disk where they are many, until the transaction of the range takes them.
 
-    They are given in the order of their keys: in which order rows are found unfit depends on how many are read
+    They are given in the order of their keys: in which one rows are found unfit depends on how many are read
     and written at a time.
     """
 
