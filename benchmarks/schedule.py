@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["Case", "Group", "Sample", "Samples", "Spread", "measure"]
 
@@ -24,10 +24,13 @@ class Sample:
         units: documents or operations.
         seconds: the time they took, without the start of a process.
         whole_seconds: the time including the start of the process, for candidates.
-        peak_bytes: largest resident memory of the process and its children, for candidates.
+        peak_bytes: largest sum of the proportional memory of the process and its children, for candidates.
         wait_seconds, long_wait_seconds: how long a unit was waited for, the median and what one in twenty
             exceeds, where units are waited for.
-        client_seconds, server_seconds: processor time of all workers and of the server, where it was read.
+        client_seconds, server_seconds: processor time of all workers and of the servers, where it was read.
+        mongo_seconds: the part of ``server_seconds`` that mongod used, where both servers were used.
+        fast: the part of the rows that native code moved or compared, 0 to 1.
+        watch_seconds: processor time that the watcher of the memory took from the same cores.
     """
 
     units: int
@@ -38,6 +41,9 @@ class Sample:
     long_wait_seconds: float | None = None
     client_seconds: float | None = None
     server_seconds: float | None = None
+    mongo_seconds: float | None = None
+    fast: float | None = None
+    watch_seconds: float | None = None
 
     @property
     def rate(self) -> float:
@@ -67,6 +73,8 @@ class Group:
     Attributes:
         unit: what is counted: documents or operations.
         slices: how often the cases take turns within one round; short cases need more than one.
+        facts: what else belongs to the results, by its name.
+        lines: the tables of the results as Markdown, where those that every group has do not suit.
     """
 
     name: str
@@ -74,6 +82,8 @@ class Group:
     unit: str
     cases: Sequence[Case]
     slices: int = 1
+    facts: Mapping[str, float] = field(default_factory=dict[str, float])
+    lines: Callable[[Samples], Iterable[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,11 @@ class Samples:
         pairs = zip(self.by_case[case], self.by_case[reference], strict=True)
         return Spread.of([sample.rate / other.rate for sample, other in pairs])
 
+    def time_ratio(self, case: str, reference: str) -> Spread:
+        """Return how many times as long a case takes for a unit as another one, divided round by round."""
+        pairs = zip(self.by_case[case], self.by_case[reference], strict=True)
+        return Spread.of([other.rate / sample.rate for sample, other in pairs])
+
     def waits(self, case: str) -> tuple[float, float] | None:
         """Return the medians of both waiting times of a case, in milliseconds."""
         found = [
@@ -126,6 +141,11 @@ class Samples:
             if sample.wait_seconds is not None and sample.long_wait_seconds is not None
         ]
         return (median(wait for wait, _ in found), median(long for _, long in found)) if found else None
+
+    def middle(self, case: str, value: Callable[[Sample], float | None]) -> float | None:
+        """Return the median of a value of the samples of a case, ``None`` where none has it."""
+        found = [known for known in map(value, self.by_case[case]) if known is not None]
+        return median(found) if found else None
 
     def processor(self, case: str) -> tuple[float, float] | None:
         """Return the medians of the processor time of client and server per unit, in microseconds."""
@@ -142,6 +162,15 @@ class Samples:
         """Return the largest peak memory of a case in megabytes (10^6 bytes)."""
         peaks = [sample.peak_bytes for sample in self.by_case[case] if sample.peak_bytes is not None]
         return max(peaks) / MEGABYTE if peaks else None
+
+    def watched(self, case: str) -> float | None:
+        """Return the part of a core that the watcher of the memory took, the largest of all rounds."""
+        parts = [
+            sample.watch_seconds / sample.whole_seconds
+            for sample in self.by_case[case]
+            if sample.watch_seconds is not None and sample.whole_seconds
+        ]
+        return max(parts, default=None)
 
     def whole_rate(self, case: str) -> Spread | None:
         """Return the units per second of a case with the start of its process."""

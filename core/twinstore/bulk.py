@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.catalog import Key
-from twinstore.scanned import NOTHING_BESIDE, Cell, RangeDigests, ScanRow
+from twinstore.scanned import NOTHING_BESIDE, Cell, Digestible, RangeDigests, ScanRow
 from twinstore.tenancy import StoredOwner, label_of
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ __all__ = [
     "Cell",
     "CommitCheck",
     "Conflict",
+    "Digestible",
     "ImportOutcome",
     "Key",
     "KeyRange",
@@ -227,6 +228,11 @@ class BulkPort(Protocol):
     def position(self) -> Position | None:
         """Return the present position, ``None`` where the store has none."""
         ...
+
+    def digestible(self, entity: Entity) -> Digestible:
+        """Return whether :meth:`BulkView.digests` tells digests of an entity. Default: it does not."""
+        del entity
+        return Digestible.NO
 
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Return ranges of about ``rows`` rows each that together cover every key, lazily, in order."""

@@ -16,7 +16,10 @@ from benchmarks.awaited.__main__ import main as awaited
 from benchmarks.awaited.calls import CALLS
 from benchmarks.groups import GROUPS
 
-SMALL = ("--documents", "120", "--operations", "20", "--runs", "1", "--workers", "1", "--seconds", "0.01")
+SMALL = (
+    *("--documents", "120", "--operations", "20", "--runs", "1", "--workers", "1", "--seconds", "0.01"),
+    *("--entity-megabytes", "0.02"),
+)
 # At least one of each kind; the full form runs all of them.
 BOUNDED = ("copy", "postgres", "postgres-claims", "postgres-firing", "mongo-lives", "mongo-locks")
 
@@ -70,11 +73,14 @@ def test_workers_and_server_tell_their_processor_time(results: dict[str, Any]) -
 
 def test_every_goal_is_judged_and_none_asserts(results: dict[str, Any]) -> None:
     assert {type(goal["reached"]) for goal in results["goals"]} == {bool}
-    assert {goal["unit"] for goal in results["goals"]} == {"x", "MB"}
+    assert {"x", "MB"} <= {goal["unit"] for goal in results["goals"]} <= {"x", "x the time", "MB"}
 
 
 def test_the_memory_of_the_command_line_is_recorded(results: dict[str, Any]) -> None:
-    assert results["groups"]["copy"]["cases"]["first copy"]["peak_mb"] > 20
+    case = results["groups"]["copy"]["cases"]["first copy"]
+    assert case["peak_mb"] > 20
+    # What the watcher takes, it takes from the copy: a walk over all processes took a fifth of a core.
+    assert 0 < case["watcher_of_a_core"] < 0.05
 
 
 def test_versions_and_machine_are_recorded(results: dict[str, Any]) -> None:

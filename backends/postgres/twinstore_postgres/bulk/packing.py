@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.columns import Column
     from twinstore_postgres.derive import Table
 
-__all__ = ["native_columns"]
+__all__ = ["native_columns", "readable_columns"]
 
 TEXTS: Final = frozenset({NodeKind.TEXT, NodeKind.CONST})
 JSON: Final = frozenset({NodeKind.OBJECT, NodeKind.LIST, NodeKind.MAP, NodeKind.JSON})
@@ -51,6 +51,7 @@ KINDS: Final[Mapping[str, tuple[ColumnKind, frozenset[NodeKind]]]] = {
 
 # By identity, as tables; what has none is remembered too.
 _columns: Final[dict[int, tuple[Entity, NativeColumns | None]]] = {}
+_readable: Final[dict[int, tuple[Entity, NativeColumns | None]]] = {}
 
 
 def native_columns(entity: Entity) -> NativeColumns | None:
@@ -62,6 +63,32 @@ def native_columns(entity: Entity) -> NativeColumns | None:
     if known is None:
         known = _columns.setdefault(id(entity), (entity, _made(found, entity)))
     return known[1]
+
+
+def readable_columns(entity: Entity) -> NativeColumns | None:
+    """Return how native code reads rows of the table of an entity, ``None`` where it cannot."""
+    found = library()
+    if found is None:
+        return None
+    known = _readable.get(id(entity))
+    if known is None:
+        known = _readable.setdefault(id(entity), (entity, _made_readable(found, entity)))
+    return known[1]
+
+
+def _made_readable(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
+    program, table = program_of(entity), table_of(entity)
+    if not isinstance(program, Program) or any(item.name in entity.key for item in entity.derived):
+        return None
+    layouts = [
+        # What follows from the others is not read.
+        ColumnLayout(NO_SLOT, ColumnKind.TEXT)
+        if column.origin is Origin.DERIVED
+        else _layout(program, table, column)
+        for column in table.columns
+    ]
+    known = [layout for layout in layouts if layout is not None]
+    return NativeColumns(found, program, known) if len(known) == len(layouts) else None
 
 
 def _made(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
