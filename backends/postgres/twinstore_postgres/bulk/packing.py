@@ -11,7 +11,7 @@ from psycopg.adapt import PyFormat, Transformer
 
 from twinstore.fast.copying import NO_SLOT, ColumnKind, ColumnLayout, NativeColumns, copy_field
 from twinstore.fast.native import library
-from twinstore.fast.nodes import NodeKind
+from twinstore.fast.nodes import NodeKind, Presence
 from twinstore.fast.program import Program, program_of
 from twinstore_postgres.columns import Origin
 from twinstore_postgres.derive import table_of
@@ -113,7 +113,7 @@ def _layout(program: Program, table: Table, column: Column) -> ColumnLayout | No
     if not slots or column.origin is Origin.DERIVED:
         return None
     ((number, slot),) = slots
-    absent = _field(column, _default(table.entity, column))
+    absent = _field(column, _default(table.entity, column) if _has_default(program, slot) else None)
     if slot.kind is NodeKind.ENUM:
         return ColumnLayout(number, ColumnKind.ENUM, absent, _members(program, slot, column))
     kind, nodes = KINDS.get(column.sql_type, (ColumnKind.PAYLOAD, frozenset[NodeKind]()))
@@ -125,6 +125,13 @@ def _members(program: Program, slot: Slot, column: Column) -> tuple[bytes, ...]:
     texts = [item.text for item in program.nodes[slot.node].texts]
     numbers = column.numbers
     return tuple(_field(column, text if numbers is None else numbers(text).number) for text in texts)
+
+
+def _has_default(program: Program, slot: Slot) -> bool:
+    """Whether a program takes rows that lack a field because it has a default."""
+    fields = program.nodes[program.root].fields
+    defaulted = {field.name for field in fields if field.presence is Presence.DEFAULT}
+    return not slot.is_marker and slot.name in defaulted
 
 
 def _default(entity: Entity, column: Column) -> object:
