@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,8 +14,8 @@ from rich.console import Console
 from benchmarks.databases import open_databases
 from benchmarks.goals import judge
 from benchmarks.groups import GROUPS
-from benchmarks.loading import load
-from benchmarks.machine import facts
+from benchmarks.loading import load as load_documents
+from benchmarks.machine import facts, load_line
 from benchmarks.markdown import markdown
 from benchmarks.options import parse
 from benchmarks.peers.groups import PEER_GROUPS
@@ -34,14 +35,18 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark; the results go to stdout and to the directory, progress to stderr."""
     options = parse(arguments)
+    # Before the servers start and anything is loaded.
+    load = os.getloadavg()
+    _say(load_line(load[0]))
     with open_databases(options.directory, durable=options.durable) as databases:
         head: dict[str, object] = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "options": asdict(options),
+            "load_before": [round(value, 2) for value in load],
             "machine": facts(databases),
         }
         if not set(options.only) <= set(PEER_GROUPS):
-            head["document_bytes"] = load(databases, options.documents)
+            head["document_bytes"] = load_documents(databases, options.documents)
         measured = dict(_measured(databases, options))
     goals = list(judge({name: samples for name, (_, samples) in measured.items()}))
     results = options.directory / "results.json"
@@ -49,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tables = results.with_suffix(".md")
     tables.write_text(markdown(measured, goals), encoding="utf-8")
     console = Console(width=None if sys.stdout.isatty() else 130)
+    console.print(load_line(load[0]), "")
     for group, samples in measured.values():
         console.print(group_table(group, samples), "")
     console.print(goal_table(goals))

@@ -100,6 +100,7 @@ class CliCases:
             seconds=report["envelope"]["seconds"],
             whole_seconds=child.seconds,
             peak_bytes=child.peak_bytes,
+            watch_seconds=child.watch_seconds,
         )
 
 

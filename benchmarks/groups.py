@@ -26,11 +26,29 @@ if TYPE_CHECKING:
     from benchmarks.databases import BenchmarkDatabases
     from benchmarks.options import Options
 
-__all__ = ["FIRST", "GROUPS", "RAW_SCAN", "ROOFLINE", "SCRIPT"]
+__all__ = [
+    "BACK",
+    "EQUAL",
+    "FIRST",
+    "GROUPS",
+    "INSERT",
+    "RAW_SCAN",
+    "ROOFLINE",
+    "SCRIPT",
+    "SECOND",
+    "TENTH",
+    "UNEQUAL",
+]
 
 ROOFLINE: Final = "COPY, two connections"
 SCRIPT: Final = "typical script"
 FIRST: Final = "first copy"
+SECOND: Final = "second copy, identical"
+TENTH: Final = "copy, a tenth there"
+EQUAL: Final = "verify, equal"
+UNEQUAL: Final = "verify, ten differences"
+INSERT: Final = "insert_many, two threads"
+BACK: Final = "copy back"
 RAW_SCAN: Final = "raw COPY out"
 GET_KEYS: Final = 1000
 KEYS: Final = "SELECT id FROM scheduler.runs WHERE tenant_id = %s LIMIT %s"
@@ -71,15 +89,15 @@ def copying(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]:
     candidates = [
         Case(name=FIRST, prepare=databases.empty_postgres, run=partial(tool.copy, FIRST), against=against),
         Case(
-            name="second copy, identical",
+            name=SECOND,
             prepare=databases.vacuum_postgres,
-            run=partial(tool.copy, "second copy, identical", "unchanged"),
+            run=partial(tool.copy, SECOND, "unchanged"),
             against=(*against, FIRST),
         ),
         Case(
-            name="copy, a tenth there",
+            name=TENTH,
             prepare=fill_a_tenth,
-            run=partial(tool.copy, "copy, a tenth there"),
+            run=partial(tool.copy, TENTH),
             against=against,
         ),
     ]
@@ -95,16 +113,15 @@ def verifying(databases: BenchmarkDatabases, options: Options) -> Iterator[Group
     typical_script(databases)
     databases.vacuum_postgres()
     differences = Differences(databases)
-    equal, unequal = "verify, equal", "verify, ten differences"
     cases = [
         Case(name="MongoDB raw batches", run=partial(mongo_limits.raw_scan, databases.runs())),
         Case(name=RAW_SCAN, prepare=differences.remove, run=partial(postgres_limits.copy_out, databases)),
-        Case(name=equal, run=partial(tool.verify, equal), against=(RAW_SCAN,)),
+        Case(name=EQUAL, run=partial(tool.verify, EQUAL), against=(RAW_SCAN,)),
         Case(
-            name=unequal,
+            name=UNEQUAL,
             prepare=differences.plant,
-            run=lambda: tool.verify(unequal, named=differences.keys),
-            against=(RAW_SCAN, equal),
+            run=lambda: tool.verify(UNEQUAL, named=differences.keys),
+            against=(RAW_SCAN, EQUAL),
         ),
     ]
     yield Group(name="verify", title="Verification, full content", unit="documents", cases=cases)
@@ -118,13 +135,11 @@ def returning(databases: BenchmarkDatabases, options: Options) -> Iterator[Group
     typical_script(databases)
     databases.vacuum_postgres()
     documents = mongo_limits.prebuilt_documents(databases.runs())
-    limit, back = "insert_many, two threads", "copy back"
-
     insert = partial(mongo_limits.insert_prebuilt, databases.runs(back=True), documents, 2)
     cases = [
         Case(name=RAW_SCAN, run=partial(postgres_limits.copy_out, databases)),
-        Case(name=limit, prepare=databases.empty_mongo, run=insert),
-        Case(name=back, prepare=databases.empty_mongo, run=partial(tool.copy_back, back), against=(limit,)),
+        Case(name=INSERT, prepare=databases.empty_mongo, run=insert),
+        Case(name=BACK, prepare=databases.empty_mongo, run=partial(tool.copy_back, BACK), against=(INSERT,)),
     ]
     yield Group(name="return", title="PostgreSQL to MongoDB", unit="documents", cases=cases)
 

@@ -14,9 +14,19 @@ import psutil
 if TYPE_CHECKING:
     from benchmarks.databases import BenchmarkDatabases
 
-__all__ = ["facts"]
+__all__ = ["QUIET", "facts", "load_line"]
 
 LIBRARIES: Final = ("twinstore", "pymongo", "psycopg", "psycopg-pool", "pydantic", "pydantic-core", "orjson")
+# The load of the last minute below which a machine counts as quiet.
+QUIET: Final = 0.5
+
+
+def load_line(load: float) -> str:
+    """Return what to say of the load before the first measurement."""
+    told = f"load before the run: {load:.2f}"
+    if load < QUIET:
+        return f"{told} (quiet: below {QUIET})"
+    return f"{told}, so the machine is not quiet (below {QUIET}): trust the ratios and not the rates"
 
 
 def facts(databases: BenchmarkDatabases) -> dict[str, object]:
@@ -31,7 +41,6 @@ def facts(databases: BenchmarkDatabases) -> dict[str, object]:
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "load_before": [round(load, 2) for load in os.getloadavg()],
         "system": platform.platform(),
         "python": platform.python_version(),
         "mongodb": str(databases.client.server_info()["version"]),

@@ -64,10 +64,9 @@ def goal_lines(goals: Iterable[GoalResult]) -> Iterator[str]:
     """Yield the goals with what was measured."""
     yield from head(["goal", "measured", "wanted", ""])
     for goal in goals:
-        digits = 0 if goal.unit == "MB" else 2
-        wanted = f"{'at most' if goal.unit == 'MB' else 'at least'} {goal.wanted:.{digits}f}"
+        figure, wanted = f"{goal.measured:.{goal.digits}f} {goal.unit}", f"{goal.wanted:.{goal.digits}f}"
         verdict = "reached" if goal.reached else "not reached"
-        yield line([goal.text, f"{goal.measured:.{digits}f}", wanted, verdict])
+        yield line([goal.text, figure, f"{goal.bound} {wanted}", verdict])
 
 
 def head(names: Sequence[str]) -> Iterator[str]:

@@ -51,11 +51,9 @@ def goal_table(goals: Iterable[GoalResult]) -> Table:
     table.add_column("wanted", justify="right")
     table.add_column("")
     for goal in goals:
-        bound = "at most" if goal.unit == "MB" else "at least"
-        digits = 0 if goal.unit == "MB" else 2
         verdict = "[green]reached[/]" if goal.reached else "[red]not reached[/]"
-        measured = f"{goal.measured:.{digits}f} {goal.unit}"
-        table.add_row(goal.text, measured, f"{bound} {goal.wanted:.{digits}f}", verdict)
+        measured = f"{goal.measured:.{goal.digits}f} {goal.unit}"
+        table.add_row(goal.text, measured, f"{goal.bound} {goal.wanted:.{goal.digits}f}", verdict)
     return table
 
 
@@ -84,6 +82,7 @@ def _case(case: Case, samples: Samples) -> dict[str, object]:
         "per_second": samples.rate(case.name).document(),
         "per_second_with_start": None if whole is None else whole.document(),
         "peak_mb": samples.peak(case.name),
+        "watcher_of_a_core": samples.watched(case.name),
         "wait_ms": samples.waits(case.name),
         "processor_us": samples.processor(case.name),
         "of": {name: samples.ratio(case.name, name).document() for name in case.against},

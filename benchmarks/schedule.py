@@ -24,10 +24,11 @@ class Sample:
         units: documents or operations.
         seconds: the time they took, without the start of a process.
         whole_seconds: the time including the start of the process, for candidates.
-        peak_bytes: largest resident memory of the process and its children, for candidates.
+        peak_bytes: largest sum of the proportional memory of the process and its children, for candidates.
         wait_seconds, long_wait_seconds: how long a unit was waited for, the median and what one in twenty
             exceeds, where units are waited for.
         client_seconds, server_seconds: processor time of all workers and of the server, where it was read.
+        watch_seconds: processor time that the watcher of the memory took from the same cores.
     """
 
     units: int
@@ -38,6 +39,7 @@ class Sample:
     long_wait_seconds: float | None = None
     client_seconds: float | None = None
     server_seconds: float | None = None
+    watch_seconds: float | None = None
 
     @property
     def rate(self) -> float:
@@ -118,6 +120,11 @@ class Samples:
         pairs = zip(self.by_case[case], self.by_case[reference], strict=True)
         return Spread.of([sample.rate / other.rate for sample, other in pairs])
 
+    def time_ratio(self, case: str, reference: str) -> Spread:
+        """Return how many times as long a case takes for a unit as another one, divided round by round."""
+        pairs = zip(self.by_case[case], self.by_case[reference], strict=True)
+        return Spread.of([other.rate / sample.rate for sample, other in pairs])
+
     def waits(self, case: str) -> tuple[float, float] | None:
         """Return the medians of both waiting times of a case, in milliseconds."""
         found = [
@@ -142,6 +149,15 @@ class Samples:
         """Return the largest peak memory of a case in megabytes (10^6 bytes)."""
         peaks = [sample.peak_bytes for sample in self.by_case[case] if sample.peak_bytes is not None]
         return max(peaks) / MEGABYTE if peaks else None
+
+    def watched(self, case: str) -> float | None:
+        """Return the part of a core that the watcher of the memory took, the largest of all rounds."""
+        parts = [
+            sample.watch_seconds / sample.whole_seconds
+            for sample in self.by_case[case]
+            if sample.watch_seconds is not None and sample.whole_seconds
+        ]
+        return max(parts, default=None)
 
     def whole_rate(self, case: str) -> Spread | None:
         """Return the units per second of a case with the start of its process."""

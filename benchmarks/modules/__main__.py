@@ -124,7 +124,7 @@ def raw_rate(stores: Stores, entity: Entity, source: str) -> float | None:
 def line_of(entity: Entity, copied: Timed, proved: Timed, raw: float | None) -> tuple[str, ...]:
     """Return a line of the table."""
     shares = ["", ""] if raw is None else [f"{item.rate / raw:.3f}" for item in (copied, proved)]
-    peak = max(copied.peak_bytes, proved.peak_bytes) / 1e6
+    peak = max(copied.peak_bytes or 0, proved.peak_bytes or 0) / 1e6
     return (
         entity.name,
         f"{copied.rows:,}",

@@ -34,7 +34,7 @@ class Timed:
 
     rows: int
     seconds: float
-    peak_bytes: int
+    peak_bytes: int | None
 
     @property
     def rate(self) -> float:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.catalog import Key
-from twinstore.scanned import NOTHING_BESIDE, Cell, RangeDigests, ScanRow
+from twinstore.scanned import NOTHING_BESIDE, Cell, Digestible, RangeDigests, ScanRow
 from twinstore.tenancy import StoredOwner, label_of
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ __all__ = [
     "Cell",
     "CommitCheck",
     "Conflict",
+    "Digestible",
     "ImportOutcome",
     "Key",
     "KeyRange",
@@ -228,6 +229,11 @@ class BulkPort(Protocol):
         """Return the present position, ``None`` where the store has none."""
         ...
 
+    def digestible(self, entity: Entity) -> Digestible:
+        """Return whether :meth:`BulkView.digests` tells digests of an entity. Default: it does not."""
+        del entity
+        return Digestible.NO
+
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Return ranges of about ``rows`` rows each that together cover every key, lazily, in order."""
         ...
@@ -298,9 +304,9 @@ class BulkView(Protocol):
         """Return the same rows as :meth:`records`, in batches that native code may have read.
 
         Such a batch is a :class:`~twinstore.fast.packed.PackedBatch`, which is a sequence of the same
-        records. Default: the records.
+        records. Default: the records, of which few should wait.
         """
-        return self.records(entity, within, tenant_id=tenant_id, batch_size=batch_size)
+        return self.records(entity, within, tenant_id=tenant_id, batch_size=min(batch_size, 1000))
 
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
         """Return single rows for a copy, in no particular order; absent keys are left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from twinstore.catalog import Key
@@ -11,7 +12,7 @@ from twinstore.tenancy import UNKNOWN_TENANT, StoredOwner, label_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["NOTHING_BESIDE", "Cell", "RangeDigests", "ScanRow"]
+__all__ = ["NOTHING_BESIDE", "Cell", "Digestible", "RangeDigests", "ScanRow"]
 
 # What most entities have beside their content.
 NOTHING_BESIDE: Final = b"{}"
@@ -52,6 +53,14 @@ class ScanRow:
     def size(self) -> int:
         """About how many bytes the row has."""
         return max(len(self.content), self.stored_bytes)
+
+
+class Digestible(Enum):
+    """Whether a store tells digests of ranges of the rows of an entity."""
+
+    NO = "it has none"
+    ROWS = "it has, and asks of each row whether the models accept it"
+    JUDGED = "it has, and knows of nearly every row whether the models accept it"
 
 
 @dataclass(slots=True)

@@ -47,6 +47,7 @@ def test_ratios_are_taken_within_a_round() -> None:
         samples.add("raw", Sample(units=100, seconds=slow))
     ratio = samples.ratio("ours", "raw")
     assert (ratio.middle, ratio.least, ratio.most) == (0.5, 0.25, 0.5)
+    assert samples.time_ratio("ours", "raw").middle == 2.0
 
 
 def test_cases_take_turns_and_slices_of_a_round_are_one_sample() -> None:
@@ -72,9 +73,11 @@ def test_cases_take_turns_and_slices_of_a_round_are_one_sample() -> None:
         (0.4, 0.45, "x", False),
         (149.0, 150.0, "MB", True),
         (151.0, 150.0, "MB", False),
+        (1.1, 1.15, "x the time", True),
+        (1.2, 1.15, "x the time", False),
     ],
 )
-def test_memory_has_a_ceiling_and_everything_else_a_floor(
+def test_memory_and_time_have_a_ceiling_and_everything_else_a_floor(
     measured: float, wanted: float, unit: str, *, reached: bool
 ) -> None:
     assert GoalResult("goal", measured, wanted, unit).reached is reached

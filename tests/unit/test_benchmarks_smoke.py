@@ -70,11 +70,14 @@ def test_workers_and_server_tell_their_processor_time(results: dict[str, Any]) -
 
 def test_every_goal_is_judged_and_none_asserts(results: dict[str, Any]) -> None:
     assert {type(goal["reached"]) for goal in results["goals"]} == {bool}
-    assert {goal["unit"] for goal in results["goals"]} == {"x", "MB"}
+    assert {"x", "MB"} <= {goal["unit"] for goal in results["goals"]} <= {"x", "x the time", "MB"}
 
 
 def test_the_memory_of_the_command_line_is_recorded(results: dict[str, Any]) -> None:
-    assert results["groups"]["copy"]["cases"]["first copy"]["peak_mb"] > 20
+    case = results["groups"]["copy"]["cases"]["first copy"]
+    assert case["peak_mb"] > 20
+    # What the watcher takes, it takes from the copy: a walk over all processes took a fifth of a core.
+    assert 0 < case["watcher_of_a_core"] < 0.05
 
 
 def test_versions_and_machine_are_recorded(results: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ class MongoView(BulkView):
     ) -> Iterator[Sequence[Record]]:
         documents = native_documents(entity)
         if documents is None:
-            return self.records(entity, within, tenant_id=tenant_id, batch_size=batch_size)
+            return super().packed(entity, within, tenant_id=tenant_id, batch_size=batch_size)
         rows = chosen(entity, tenant_id, self._connection.collection_name)
         size = packed_size(batch_size_argument(batch_size))
         return self._one(self._packed(entity, within, rows, size, documents))

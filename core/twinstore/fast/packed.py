@@ -132,6 +132,10 @@ class PackedBatch(Sequence[Record]):
     def __iter__(self) -> Iterator[Record]:
         return (self[position] for position in range(len(self)))
 
+    def is_packed(self, index: int) -> bool:
+        """Whether the row at a position is packed."""
+        return isinstance(self._at(index), int)
+
     def record(self, number: int) -> Record:
         """Return a packed row as a record, by its number among the packed ones."""
         place = self._kept[number] * PLACE

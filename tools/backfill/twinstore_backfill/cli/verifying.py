@@ -61,6 +61,7 @@ from twinstore_backfill.report.texts import (
     key_text,
     left_out_texts,
     number_of,
+    proved_text,
     speed_rows,
 )
 from twinstore_backfill.report.writing import DIFFERENCES, report_directory, reports_in, write_reports
@@ -284,6 +285,8 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
     for item in report.equivalences:
         how = "apart from ignored fields" if item.name == IGNORED_FIELD else "after normalisation"
         yield f"Equal {how}: {number_of(item.documents, 'document')} ({clipped(item.name)})."
+    if proved := proved_text(report):
+        yield proved
     if report.envelope.fast_path is not None:
         yield _sentence(str(report.envelope.fast_path))
     # Once more where it is looked for after a long list.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from twinstore_backfill.report.listing import ALL_ROWS, lists_of, named_counts, summary_rows
-from twinstore_backfill.report.texts import facts, headline, tenant_result, tenant_text, xml_text
+from twinstore_backfill.report.texts import facts, headline, proved_text, tenant_result, tenant_text, xml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,6 +102,8 @@ def _properties(report: ParityReport) -> ET.Element:
         "seed": None if report.seed is None else str(report.seed),
         "as_of": report.envelope.as_of,
         "tool_version": report.tool.version,
+        "ranges": proved_text(report) or None,
+        "fast_path": None if report.envelope.fast_path is None else str(report.envelope.fast_path),
     }
     given = [(name, value) for name, value in options.items() if value is not None]
     made = ET.Element("properties")

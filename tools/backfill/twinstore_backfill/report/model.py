@@ -30,6 +30,7 @@ __all__ = [
     "ParityReport",
     "QueryTimes",
     "RangeReport",
+    "RangeShares",
     "Result",
     "SideDigest",
     "SideReport",
@@ -72,6 +73,13 @@ class QueryTimes(Frozen):
     target_p95: float
 
 
+class RangeShares(Frozen):
+    """How many ranges the digests of both sides proved, and how many were compared row by row."""
+
+    by_digests: int = Field(default=0, ge=0)
+    row_by_row: int = Field(default=0, ge=0)
+
+
 class Envelope(Frozen):
     """What differs between two verifications of the same data, and nothing else does."""
 
@@ -81,6 +89,7 @@ class Envelope(Frozen):
     seconds: float
     benchmark: tuple[QueryTimes, ...] = ()
     fast_path: FastPathReport | None = None
+    ranges: RangeShares | None = None
 
 
 class Tool(Frozen):

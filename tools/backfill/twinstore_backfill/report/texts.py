@@ -45,6 +45,7 @@ __all__ = [
     "left_out_texts",
     "made_text",
     "number_of",
+    "proved_text",
     "short",
     "speed_rows",
     "tenant_result",
@@ -236,9 +237,21 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
 def made_text(report: ParityReport) -> str:
     """Return when, where and how fast a report was made."""
     envelope = report.envelope
-    return (
+    made = (
         f"Made {_instant(envelope.generated_at)} on {clipped(envelope.host)} in {envelope.seconds:,} s; "
         f"retention judged as of {_instant(envelope.as_of)}{_fast_path(envelope)}."
+    )
+    return f"{made} {proved_text(report)}".strip()
+
+
+def proved_text(report: ParityReport) -> str:
+    """Say how much digests proved; nothing where not every row was compared."""
+    found = report.envelope.ranges
+    if found is None:
+        return ""
+    return (
+        f"Ranges proved by 128-bit digests of every row: {found.by_digests:,}; "
+        f"row by row: {found.row_by_row:,}."
     )
 
 

@@ -23,8 +23,8 @@ from twinstore_backfill.report.model import (
 from twinstore_backfill.verify.checks import worst
 from twinstore_backfill.verify.digests import Digest
 from twinstore_backfill.verify.findings import FindingKind
-from twinstore_backfill.verify.ranges import RangeResult, TenantResult
 from twinstore_backfill.verify.removals import counted_rows, sampled_rows
+from twinstore_backfill.verify.results import RangeResult, TenantResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +72,7 @@ class EntityFindings:
             }
 
     def _counted_rows(self, tenant: str, before: Pair, after: Pair) -> Pair:
-        return counted_rows(before, after, _seen(self._whole.tenants.get(tenant, TenantResult())))
+        return counted_rows(before, after, self._whole.tenants.get(tenant, TenantResult()).seen)
 
     def _sampled_rows(self, tenant: str, before: Pair, after: Pair) -> Pair:
         counts = self._whole.tenants.get(tenant, TenantResult()).counts
@@ -117,8 +117,7 @@ class EntityFindings:
         )
 
     def _tenant(self, name: str, result: TenantResult) -> TenantReport:
-        seen = _seen(result)
-        source, target = seen if self._counted is None else self._counted.get(name, (0, 0))
+        source, target = result.seen if self._counted is None else self._counted.get(name, (0, 0))
         return TenantReport(
             tenant=name,
             stored_source=source,
@@ -127,13 +126,6 @@ class EntityFindings:
             target=_digest(result.target),
             counts=Counts(**result.counts),
         )
-
-
-def _seen(result: TenantResult) -> tuple[int, int]:
-    """Return how many rows of a tenant were read on each side."""
-    counts = result.counts
-    source = result.source.count + counts["expired_source"] + counts["quarantined"]
-    return source, result.target.count + counts["expired_target"]
 
 
 def groups(entities: Sequence[EntityReport]) -> tuple[FindingGroup, ...]:

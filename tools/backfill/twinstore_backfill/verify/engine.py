@@ -16,12 +16,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
-from twinstore.releasing import copy_counts
 from twinstore.turns import LARGE_BYTES
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.copy.worker import tuned_collector
+from twinstore_backfill.fastpath import fast_path_report
 from twinstore_backfill.ignoring import check_ignored
 from twinstore_backfill.ignoring_fields import check_ignored_fields
 from twinstore_backfill.outcome import Exit
@@ -32,6 +32,7 @@ from twinstore_backfill.report.model import (
     Envelope,
     LeftOut,
     ParityReport,
+    RangeShares,
     SideReport,
     Tool,
 )
@@ -52,6 +53,7 @@ from twinstore_backfill.verify.asked import (
     verdict_of,
 )
 from twinstore_backfill.verify.benchmark import largest_tenants, measured, speed_check
+from twinstore_backfill.verify.beside import LISTS, ListsBeside, page_of
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
     ONLY_ROWS,
@@ -65,14 +67,14 @@ from twinstore_backfill.verify.checks import (
     recheck_mode,
     skipped,
 )
+from twinstore_backfill.verify.planning import RangePlan, counted_rows
 from twinstore_backfill.verify.pool import run_tasks
-from twinstore_backfill.verify.ranges import RangeResult
 from twinstore_backfill.verify.removals import OwnAges
-from twinstore_backfill.verify.sampling import rows_of_tenants, sample_rates, tenants_for_lists
+from twinstore_backfill.verify.results import RangeResult, Shares
+from twinstore_backfill.verify.sampling import rows_of_tenants, tenants_for_lists
 from twinstore_backfill.verify.schema import SCHEMA
 from twinstore_backfill.verify.tasks import (
     ListResult,
-    RangeTask,
     Task,
     VerifyContext,
     key_tasks,
@@ -82,7 +84,6 @@ from twinstore_backfill.verify.tasks import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from twinstore.bulk import KeyRange
     from twinstore.catalog import Entity
     from twinstore_backfill.progress import Progress
     from twinstore_backfill.report.model import EntityReport, QueryTimes
@@ -90,16 +91,11 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import RowChoice, VerifyOptions
 
-__all__ = ["LARGEST_PAGE", "Verification", "run_verify"]
+__all__ = ["Verification", "run_verify"]
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
-LISTS: Final = "lists"
 READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
-# The default limit of most lists, and so what a service reads.
-LARGEST_PAGE: Final = 50
-# Both sides hold a page at the same time; this bounds it also where documents are near their largest size.
-PAGE_BYTES: Final = 500_000
 
 
 def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
@@ -181,6 +177,9 @@ class Verification:
         self._equivalences: Counter[str] = Counter()
         self.checks: list[Check] = []
         self._largest = 0
+        self._read = 0
+        self._shares = Shares()
+        self._lists = ListResult([])
         self._part = DOCUMENTS
         self._times: tuple[QueryTimes, ...] = ()
 
@@ -190,15 +189,25 @@ class Verification:
 
     def compare(self, entities: Sequence[Entity]) -> None:
         """Compare the documents and the lists."""
-        counted = {entity.name: self._counted(entity) for entity in entities}
-        chosen = tenants_for_lists(rows_of_tenants(counted.values()), self._options.seed)
+        options, part = self._options, bool(self._options.subset)
+        counted = self._counted(entities)
+        chosen = tenants_for_lists(rows_of_tenants(counted.values()), options.seed)
         # What a store counts is all of its rows, and so no number to compare those of a part with.
-        part = bool(self._options.subset)
         findings = {
             entity.name: EntityFindings(entity, None if part else counted[entity.name]) for entity in entities
         }
+        # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
+        asked = chosen.tenants if options.tenants else (*chosen.tenants, None)
         rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
-        lists = self._collect(findings, self._tasks(entities, counted, chosen.tenants), rows)
+        self._progress.start(DOCUMENTS, rows)
+        tell = partial(self._progress.advance, DOCUMENTS)
+        with (
+            ListsBeside(self._context, options.jobs, self._progress, self._stop) as beside,
+            RangePlan(self._context, options, self._stop, tell) as plan,
+        ):
+            plan.begin(entities, counted)
+            self._collect(findings, self._tasks(plan, None if part else asked, beside))
+        lists = self._lists
         self._measure(counted, chosen.tenants)
         respelled = {name for name, found in findings.items() if found.equivalences}
         judgement = ListJudgement(
@@ -223,7 +232,8 @@ class Verification:
         """Compare single rows; what needs all rows is left out."""
         counts = {entity.name: only.counts.get(entity.name, 0) for entity in entities}
         findings = {entity.name: EntityFindings(entity) for entity in entities if counts[entity.name]}
-        self._collect(findings, key_tasks(findings, only), sum(counts.values()))
+        self._progress.start(DOCUMENTS, sum(counts.values()))
+        self._collect(findings, key_tasks(findings, only))
         self.checks = [
             skipped("C1", "counts"),
             content_check(self._entities),
@@ -240,43 +250,45 @@ class Verification:
             return
         over_all: tuple[None, ...] = () if self._options.tenants else (None,)
         chosen = (*over_all, *largest_tenants(counted, tenants))
-        self._times = measured(self._context, chosen, self._page(), self._progress, self._stop)
+        self._times = measured(self._context, chosen, page_of(self._largest), self._progress, self._stop)
 
     def _speed(self) -> tuple[Check, ...]:
         """Return the check of the speed where a limit is asked for."""
         limit = self._options.max_ratio
         return () if limit is None else (speed_check(self._times, limit),)
 
+    def _counted(self, entities: Sequence[Entity]) -> dict[str, dict[str, tuple[int, int]]]:
+        return counted_rows(self._context, self._options.tenants, entities)
+
+    def _counted_again(self, entity: Entity) -> dict[str, tuple[int, int]]:
+        return self._counted([entity])[entity.name]
+
     def _settle(self, findings: Mapping[str, EntityFindings]) -> None:
         """Take into account what retention removed since the rows were counted."""
         for found in findings.values():
             if self._context.removals(found.entity).possible:
-                found.settle(partial(self._counted, found.entity), sampled=self._sampled)
+                found.settle(partial(self._counted_again, found.entity), sampled=self._sampled)
 
-    def _collect(
-        self,
-        findings: Mapping[str, EntityFindings],
-        tasks: Iterator[AnyTask | None],
-        rows: int,
-    ) -> ListResult:
-        """Carry out the tasks, keep what the ranges show, and return what the lists show."""
-        lists = ListResult([])
-        self._progress.start(DOCUMENTS, rows)
+    def _collect(self, findings: Mapping[str, EntityFindings], tasks: Iterator[AnyTask | None]) -> None:
+        """Carry out the tasks, and keep what ranges and lists show."""
         for result in run_tasks(tasks, self._context, self._options.jobs, self._stop):
             if isinstance(result, ListResult):
-                lists.add(result)
+                self._lists.add(result)
                 self._progress.advance(LISTS, 1)
                 continue
             self._write(result.findings.lines)
             findings[result.entity].add(result)
             self._largest = max(self._largest, result.largest)
-            self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
+            self._shares.merge(result.shares)
+            self._read += sum(part.seen[0] for part in result.tenants.values())
+            read = sum(part.source.count for part in result.tenants.values())
+            # Of what digests prove the progress has heard while they were read.
+            self._progress.advance(DOCUMENTS, read - result.shares.rows)
             self._progress.count(DOCUMENTS, result.outcomes())
         self._settle(findings)
         self._progress.finish(self._part)
         self._entities = [grouped(found.report(), self._options.groups) for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
-        return lists
 
     def _approved(self, findings: Mapping[str, EntityFindings]) -> frozenset[str]:
         """Return the entities whose unreadable documents in the source are all accounted for.
@@ -290,60 +302,29 @@ class Verification:
         )
 
     def _tasks(
-        self,
-        entities: Sequence[Entity],
-        counted: Mapping[str, Mapping[str, tuple[int, int]]],
-        tenants: Sequence[str],
+        self, plan: RangePlan, asked: tuple[str | None, ...] | None, beside: ListsBeside
     ) -> Iterator[AnyTask | None]:
-        yield from self._range_tasks(entities, counted)
-        if self._options.subset:
+        narrowed = tuple(self._options.entities)
+        if plan.largest is not None and asked is not None:
+            beside.begin(plan.largest, asked, narrowed)
+        yield from plan.tasks()
+        if asked is None:
             return
         # The lists need to know how large the documents are.
         yield None
-        # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
-        asked: tuple[str | None, ...] = tuple(tenants) if self._options.tenants else (*tenants, None)
-        narrowed, alone = tuple(self._options.entities), self._largest >= LARGE_BYTES
         self._progress.finish(DOCUMENTS)
         self._part = LISTS
+        page = page_of(self._largest)
+        found = beside.take(page)
+        if found is not None:
+            self._lists.add(found)
+            return
         self._progress.start(LISTS, len(asked))
-        yield from list_tasks(asked, self._page(), narrowed, alone=alone)
-
-    def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
-        """Return the rows that each side counts, by tenant."""
-        wanted = set(self._options.tenants)
-        # Counted before the scans: a number that differs from what is read then tells of a writer.
-        source, target = (
-            copy_counts(side.bulk, entity) for side in (self._context.source, self._context.target)
-        )
-        return {
-            tenant: (source.get(tenant, 0), target.get(tenant, 0))
-            for tenant in sorted(source.keys() | target.keys())
-            if not wanted or tenant in wanted
-        }
-
-    def _range_tasks(
-        self, entities: Sequence[Entity], counted: Mapping[str, Mapping[str, tuple[int, int]]]
-    ) -> Iterator[RangeTask]:
-        options = self._options
-        for entity in entities:
-            counts = {tenant: pair[0] for tenant, pair in counted[entity.name].items()}
-            rates = sample_rates(counts, options.sample_size) if self._sampled else None
-            for tenant in sorted(set(options.tenants)) or (None,):
-                for within in self._cut(entity, tenant):
-                    yield RangeTask(entity.name, tenant, within, rates, options.seed)
-
-    def _cut(self, entity: Entity, tenant: str | None) -> Iterator[KeyRange]:
-        """Cut the source; its last range ends where the question does: rows of the target are seen."""
-        found = self._context.source.bulk.cut(entity, self._options.range_size, tenant_id=tenant)
-        return self._options.subset.ranges(entity, found)
-
-    def _page(self) -> int:
-        """Return the rows per page: fewer where documents are large, so that memory stays bounded."""
-        return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(self._largest, 1)))
+        yield from list_tasks(asked, page, narrowed, alone=self._largest >= LARGE_BYTES)
 
     def report(self, entities: Sequence[Entity], as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""
-        options = self._options
+        options, shares = self._options, self._shares
         verdict = verdict_of(self.checks, options)
         ready = verdict in READY and not (already_switched(options, self._context) and not options.approval)
         code = EXITS[verdict]
@@ -356,6 +337,10 @@ class Verification:
                 as_of=jsontext.format_timestamp(as_of),
                 seconds=round(seconds, 3),
                 benchmark=self._times,
+                fast_path=fast_path_report(shares.rows + shares.expired, self._read),
+                ranges=RangeShares(by_digests=shares.proved, row_by_row=shares.compared)
+                if mode(options) == "full"
+                else None,
             ),
             tool=Tool(**tool_identity()),
             module=self._context.target.module,

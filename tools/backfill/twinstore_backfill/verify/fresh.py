@@ -16,8 +16,9 @@ from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.report.model import Check, LeftOut, SideReport
 from twinstore_backfill.stores import left_out_entities, preflight
+from twinstore_backfill.verify.beside import LARGEST_PAGE
 from twinstore_backfill.verify.checks import list_checks, skipped, smoke_check
-from twinstore_backfill.verify.engine import LARGEST_PAGE, Verification
+from twinstore_backfill.verify.engine import Verification
 from twinstore_backfill.verify.schema import schema_check
 from twinstore_backfill.verify.tasks import ListResult, ListTask, VerifyContext
 

@@ -128,6 +128,11 @@ class VerifyOptions:
         return bool(self.narrowing) or self.only is not None
 
     @property
+    def narrowed_rows(self) -> bool:
+        """Whether parts of entities, or of their rows, are left out on purpose."""
+        return bool(self.subset or self.ignored_fields) or self.only is not None
+
+    @property
     def narrowing(self) -> tuple[str, ...]:
         """The options that leave something out on purpose."""
         given = {

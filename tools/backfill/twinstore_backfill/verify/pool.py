@@ -123,7 +123,8 @@ def _together(
             continue
         busy = sum(not future.done() for future in waiting)
         # Results leave in the order of the tasks, so that the ranges of an entity are merged in key order.
-        waiting.append(_submitted(pool, task) if busy < ahead else _done(task.run(context)))
+        elsewhere = busy < ahead and not task.here
+        waiting.append(_submitted(pool, task) if elsewhere else _done(task.run(context)))
         while waiting and waiting[0].done():
             yield waiting.popleft().result()
     yield from _rest(waiting, stop)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -19,19 +18,19 @@ from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.apart import ApartFrom
 from twinstore_backfill.verify.chosen import Chosen
 from twinstore_backfill.verify.differences import differing_paths
-from twinstore_backfill.verify.digests import Digest, document_digest, document_number
+from twinstore_backfill.verify.digests import document_digest, document_number
 from twinstore_backfill.verify.equivalences import is_harmless, looked_for
 from twinstore_backfill.verify.expected import Expected, Expecting, Refused, misplaced, stands_beside
 from twinstore_backfill.verify.findings import (
     UNREADABLE_TARGET,
     FindingKind,
-    Findings,
     RowFinding,
     compared,
     shown_paths,
 )
 from twinstore_backfill.verify.kept import nothing_kept
 from twinstore_backfill.verify.merge import keyed, merge
+from twinstore_backfill.verify.results import RangeResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,51 +42,11 @@ if TYPE_CHECKING:
     from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.verify.removals import Removals, Side
 
-__all__ = ["RangeComparison", "RangeResult", "RowComparison", "TenantResult", "compare_keys", "compare_range"]
+__all__ = ["RangeComparison", "RowComparison", "compare_keys", "compare_parts", "compare_range"]
 
 # Rows that are not in the target, of one question to the ledger.
 ASKED: Final = 500
 KEPT: Final = "the target refused it in a copy, whose quarantine says why"
-
-
-@dataclass(slots=True)
-class TenantResult:
-    """What a range, or an entity, amounts to for one tenant."""
-
-    source: Digest = field(default_factory=Digest)
-    target: Digest = field(default_factory=Digest)
-    counts: Counter[str] = field(default_factory=Counter[str])
-    equivalences: Counter[str] = field(default_factory=Counter[str])
-
-    def merge(self, other: TenantResult) -> None:
-        """Add another part."""
-        self.source.merge(other.source)
-        self.target.merge(other.target)
-        self.counts.update(other.counts)
-        self.equivalences.update(other.equivalences)
-
-
-@dataclass(slots=True)
-class RangeResult:
-    """What comparing one range found; ``largest`` is the size of its largest document in bytes."""
-
-    entity: str
-    tenant: str | None
-    within: KeyRange
-    tenants: defaultdict[str, TenantResult] = field(default_factory=lambda: defaultdict(TenantResult))
-    findings: Findings = field(default_factory=Findings)
-    largest: int = 0
-
-    def outcomes(self) -> Counter[str]:
-        """Return what became of its rows, for whoever hears of the progress."""
-        return sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
-
-    def merge(self, other: RangeResult) -> None:
-        """Add the range that follows."""
-        for tenant, result in other.tenants.items():
-            self.tenants[tenant].merge(result)
-        self.findings.merge(other.findings)
-        self.largest = max(self.largest, other.largest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +83,19 @@ class RangeComparison:
 
 def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
     """Compare a range in full."""
-    comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
+    result = RangeResult(work.entity.name, work.tenant, within)
+    compare_parts(work, [within], result)
+    result.shares.compared += 1
+    return result
+
+
+def compare_parts(work: RangeComparison, parts: Sequence[KeyRange], result: RangeResult) -> None:
+    """Compare parts of a range, in order, and add what is found to what is known of the others."""
+    comparison = RowComparison(work, result)
     with work.source.view() as left, work.target.view() as right:
-        comparison.pairs(merge(comparison.source_rows(left, within), comparison.target_rows(right, within)))
+        for part in parts:
+            comparison.pairs(merge(comparison.source_rows(left, part), comparison.target_rows(right, part)))
     comparison.settle()
-    return comparison.result
 
 
 def compare_keys(work: RangeComparison, keys: Sequence[Key]) -> RangeResult:

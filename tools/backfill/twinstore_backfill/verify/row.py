@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from twinstore.keys import Key
     from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.stores import Store
-    from twinstore_backfill.verify.ranges import RangeResult
+    from twinstore_backfill.verify.results import RangeResult
 
 __all__ = ["Place", "RowComparison", "compare_row"]
 

@@ -15,8 +15,9 @@ from twinstore_backfill.ignoring import IgnoredPath, of_entity
 from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.kept import KeptBack
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
-from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_keys, compare_range
+from twinstore_backfill.verify.ranges import RangeComparison, compare_keys, compare_parts, compare_range
 from twinstore_backfill.verify.removals import OwnAges, Removals, ServerTime
+from twinstore_backfill.verify.results import RangeResult
 from twinstore_backfill.verify.sampling import compare_sample
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "ListResult",
     "ListTask",
     "RangeTask",
+    "RestTask",
     "Task",
     "VerifyContext",
     "key_tasks",
@@ -120,6 +122,11 @@ class VerifyContext:
 class Task(Protocol[R_co]):
     """A piece of work that can be sent to another process."""
 
+    @property
+    def here(self) -> bool:
+        """Whether another process would take longer to begin with it than this one to do it."""
+        return False
+
     def run(self, context: VerifyContext) -> R_co:
         """Do the work."""
         ...
@@ -142,6 +149,38 @@ class RangeTask(Task[RangeResult]):
         if self.rates is None:
             return compare_range(work, self.within)
         return compare_sample(work, self.within, self.rates, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class RestTask(Task[RangeResult]):
+    """Compare the parts of a range that digests leave open, and add them to what these prove.
+
+    Attributes:
+        proved: what the digests prove.
+        parts: what they leave open, in key order.
+        compared: how many ranges of digests these parts are.
+        alone: whether there are so few that no other process is started for them.
+    """
+
+    proved: RangeResult
+    parts: tuple[KeyRange, ...]
+    compared: int
+    alone: bool = False
+
+    @property
+    @override
+    def here(self) -> bool:
+        """Whether another process would take longer to begin with it than this one to do it."""
+        return self.alone or not self.parts
+
+    @override
+    def run(self, context: VerifyContext) -> RangeResult:
+        """Compare."""
+        result = self.proved
+        if self.parts:
+            compare_parts(context.comparison(result.entity, result.tenant), self.parts, result)
+        result.shares.compared += self.compared
+        return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,23 @@
+// Values of documents as JSON.
+#ifndef TWINSTORE_VERIFIER_SHOWING_H
+#define TWINSTORE_VERIFIER_SHOWING_H
+
+#include "verifier/bson.h"
+#include "verifier/document_form.h"
+
+// What the walk of one document needs: the elements of the objects that it stands in.
+typedef struct {
+  const DocumentForm *form;
+  Buffer *out;
+  Element *elements; // SCAN_NAMES of them
+  size_t used;
+} Shower;
+
+// Each answers 0 for what is declined.
+int show_value(Shower *shower, const Element *element, u32 place, int depth);
+// Reads the members of an object, sorts them by name and finds doubles.
+int show_collect(Shower *shower, Elements *elements);
+int show_sort(Element *elements, size_t count);
+int show_order(Span left, Span right);
+
+#endif

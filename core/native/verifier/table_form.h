@@ -1,0 +1,48 @@
+// What the columns of a COPY hold, and where that stands in the content.
+#ifndef TWINSTORE_VERIFIER_TABLE_FORM_H
+#define TWINSTORE_VERIFIER_TABLE_FORM_H
+
+#include "verifier/verifier.h"
+
+#define MOST_COLUMNS 256
+
+// How the text of a column becomes a value.
+enum { COLUMN_TEXT, COLUMN_INT, COLUMN_FLAG, COLUMN_NUMBER, COLUMN_INSTANT, COLUMN_JSON, COLUMN_ARRAY, COLUMN_MEMBER };
+
+// A number of an enumeration, and its text.
+typedef struct {
+  i64 number;
+  Span text;
+} Numbered;
+
+typedef struct {
+  u8 kind;
+  u32 first, count; // of the numbers
+} Column;
+
+typedef struct {
+  Span name;
+  Span left_out; // the JSON with which the content leaves it out; such a column is never null
+  u32 column;
+} Part;
+
+typedef struct {
+  u32 column;
+  u32 first, count; // of the texts, of which the value must be one
+} Expiry;
+
+struct TableForm {
+  u8 *memory;
+  Column *columns;
+  Numbered *numbered;
+  Part *fields, *markers; // sorted by name
+  Expiry *expiries;
+  Span *expiry_texts;
+  u32 column_count, field_count, marker_count, expiry_count, text_count;
+  u32 parts, key[SCAN_PARTS];
+  u8 is_number[SCAN_PARTS];
+  u8 tenant_may_lack, knows_expiry;
+  i32 payload, tenant, expires, version; // -1 where there is none
+};
+
+#endif

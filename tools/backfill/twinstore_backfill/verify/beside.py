@@ -1,0 +1,99 @@
+"""Comparing lists while the ranges are compared, in threads of their own.
+
+How many rows a page may have follows from the largest row. That of the source is known as soon as its digests
+are; where it turns out in the end that a row of the target is larger, the lists are asked for once more.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
+
+from twinstore.turns import LARGE_BYTES
+from twinstore_backfill.verify.tasks import ListResult, ListTask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinstore_backfill.progress import Progress
+    from twinstore_backfill.stopping import StopSwitch
+    from twinstore_backfill.verify.digesting import LargestRow
+    from twinstore_backfill.verify.tasks import VerifyContext
+
+__all__ = ["LARGEST_PAGE", "LISTS", "ListsBeside", "page_of"]
+
+# What progress calls them.
+LISTS: Final = "lists"
+
+# The default limit of most lists, and so what a service reads.
+LARGEST_PAGE: Final = 50
+# Both sides hold a page at the same time; this bounds it also where documents are near their largest size.
+PAGE_BYTES: Final = 500_000
+# Lists are Python for the most part: more threads would only wait for each other.
+MOST_THREADS: Final = 2
+
+
+def page_of(largest: int) -> int:
+    """Return the rows per page: fewer where documents are large, so that memory stays bounded."""
+    return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(largest, 1)))
+
+
+class ListsBeside(AbstractContextManager["ListsBeside"]):
+    """The lists of one verification, as soon as anybody knows how many rows a page may have."""
+
+    def __init__(self, context: VerifyContext, jobs: int, progress: Progress, stop: StopSwitch) -> None:
+        """Take both sides, how much may go on at the same time, and who is told."""
+        self._context, self._progress, self._stop = context, progress, stop
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="lists")
+        self._threads = min(jobs, MOST_THREADS)
+        self._ended = Event()
+        self._found: Future[tuple[int, ListResult] | None] | None = None
+
+    def begin(self, largest: LargestRow, tenants: Sequence[str | None], entities: tuple[str, ...]) -> None:
+        """Begin when the largest row is known.
+
+        Args:
+            largest: learns how large it is.
+            tenants: whose lists are asked for, ``None`` for those over all tenants.
+            entities: those that were asked for.
+        """
+        self._found = self._pool.submit(self._compare, largest, tenants, entities)
+
+    def take(self, page: int) -> ListResult | None:
+        """Wait for the lists; return them, ``None`` where they were not asked for by pages of that size."""
+        found = None if self._found is None else self._found.result()
+        return None if found is None or found[0] != page else found[1]
+
+    def _compare(
+        self, largest: LargestRow, tenants: Sequence[str | None], entities: tuple[str, ...]
+    ) -> tuple[int, ListResult] | None:
+        known = largest.wait()
+        # Lists of such rows are asked for one by one, when nothing else takes memory.
+        if known is None or known >= LARGE_BYTES or self._unwanted():
+            return None
+        page = page_of(known)
+        whole = ListResult([])
+        self._progress.start(LISTS, len(tenants))
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="list") as pool:
+            tasks = [ListTask(tenant, page, entities=entities) for tenant in tenants]
+            for result in pool.map(self._run, tasks):
+                whole.add(result)
+                self._progress.advance(LISTS, 1)
+        return None if self._unwanted() else (page, whole)
+
+    def _run(self, task: ListTask) -> ListResult:
+        # Nothing is raised: after a stop or a failure nobody asks for the lists.
+        return ListResult([]) if self._unwanted() else task.run(self._context)
+
+    def _unwanted(self) -> bool:
+        return self._ended.is_set() or self._stop.requested
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        """Begin with no other list, and wait for those that are asked for."""
+        self._ended.set()
+        self._pool.shutdown()

@@ -1,0 +1,255 @@
+"""Reading the digests of both sides in threads: native code and servers hold no lock of Python.
+
+source: entity after entity   --+
+                                +--> Proof of each entity, in order
+target: entity after entity   --+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from logging import getLogger
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from typing_extensions import override
+
+from twinstore.bulk import Digestible, Key, KeyRange, RangeDigests
+from twinstore.catalog import Entity
+from twinstore_backfill.ignoring import of_entity
+from twinstore_backfill.verify.expected import Expecting
+from twinstore_backfill.verify.proving import Proof
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinstore.bulk import BulkPort
+    from twinstore_backfill.stopping import StopSwitch
+    from twinstore_backfill.verify.tasks import VerifyContext
+
+__all__ = ["DigestReader", "LargestRow", "Reading", "is_digestible"]
+
+log = getLogger(__name__)
+
+# Connections of each side; one server gains nothing by more readers.
+MOST_READERS: Final = 8
+Digests: TypeAlias = RangeDigests | None
+
+
+class UnwantedError(Exception):
+    """The other side has no digests, or the verification has ended."""
+
+
+def is_digestible(context: VerifyContext, entity: Entity) -> bool:
+    """Whether both sides tell digests of an entity whose rows a copy writes as they are."""
+    if entity.release is not None or entity.kept_apart or entity.derived_key is not None:
+        return False
+    ports = (context.source.bulk, context.target.bulk)
+    return all(port.digestible(entity) is not Digestible.NO for port in ports)
+
+
+class LargestRow:
+    """Learns from several threads how large the rows of the source are."""
+
+    def __init__(self) -> None:
+        """Begin with nothing known."""
+        self._lock = Lock()
+        self._expected = 1
+        self._largest: int | None = 0
+        self._complete = Event()
+
+    def expect(self, parts: int = 1) -> None:
+        """Wait for so many more parts before anything is known."""
+        with self._lock:
+            self._expected += parts
+
+    def add(self, largest: int | None) -> None:
+        """Take the bytes of the largest row of a part, ``None`` where they are not known."""
+        with self._lock:
+            if self._largest is not None:
+                self._largest = None if largest is None else max(self._largest, largest)
+            self._expected -= 1
+            if not self._expected or self._largest is None:
+                self._complete.set()
+
+    def wait(self) -> int | None:
+        """Wait for all parts; return the bytes of the largest row, ``None`` where they are not known."""
+        self._complete.wait()
+        return self._largest
+
+
+class Reading:
+    """The digests of one entity, or of one tenant of it, while they are read."""
+
+    def __init__(self, stop: StopSwitch, tell: Callable[[int], None]) -> None:
+        """Take who may stop it, and who hears of rows of the source."""
+        self.source: list[Future[Digests]] = []
+        self.target: list[Future[Digests]] = []
+        self._stop, self._tell = stop, tell
+        self._unwanted = Event()
+        self._lock = Lock()
+        self.told = 0
+
+    def proof(self) -> Proof | None:
+        """Wait for both sides; return what their digests prove, ``None`` where a side has none.
+
+        Raises:
+            StopRequestedError: a stop was requested.
+            TwinstoreError: a side cannot be read.
+        """
+        source, target = [merged(parts) for parts in (self.source, self.target)]
+        return None if source is None or target is None else Proof(source, target)
+
+    def end(self) -> None:
+        """Let whoever still reads end."""
+        self._unwanted.set()
+
+    def go_on(self, _rows: int = 0) -> None:
+        """Hear of rows; end the reading where it is to stop, or nobody waits for it any more."""
+        self._stop.check()
+        if self._unwanted.is_set():
+            raise UnwantedError
+
+    def count(self, rows: int) -> None:
+        """Hear of rows of the source."""
+        self.go_on()
+        with self._lock:
+            self.told += rows
+        self._tell(rows)
+
+
+def merged(parts: list[Future[Digests]]) -> Digests:
+    """Wait for the parts of a side and forget them; return their digests, ``None`` where one has none."""
+    wait(parts)
+    found = [part.result() for part in parts]
+    parts.clear()
+    whole, *others = found
+    for part in others:
+        if whole is None or part is None:
+            return None
+        whole.merge(part)
+    return whole
+
+
+class DigestReader(AbstractContextManager["DigestReader"]):
+    """Reads digests in the order in which they are asked for, each side by threads of its own."""
+
+    def __init__(
+        self, context: VerifyContext, jobs: int, stop: StopSwitch, tell: Callable[[int], None]
+    ) -> None:
+        """Take both sides, how many threads read each, and who hears of rows of the source."""
+        self._context, self._stop, self._tell = context, stop, tell
+        self._parts = min(jobs, MOST_READERS)
+        self._source, self._target = (
+            ThreadPoolExecutor(self._parts, thread_name_prefix=f"digests-{side}")
+            for side in ("source", "target")
+        )
+        self._readings: list[Reading] = []
+        self.largest = LargestRow()
+
+    def begin(self, entity: Entity, tenant: str | None, bounds: Sequence[Key]) -> Reading:
+        """Begin to read the digests of an entity, or of the rows of one tenant."""
+        reading = Reading(self._stop, self._tell)
+        self._readings.append(reading)
+        source, target = self._context.source.bulk, self._context.target.bulk
+        judge = Expecting(entity, of_entity(self._context.ignored, entity)).accepts
+        # Once is enough, and best by the side that hardly has to ask.
+        of_target = Digestible.JUDGED is target.digestible(entity) is not source.digestible(entity)
+        ask = partial(
+            Question, entity, tuple(bounds), tenant, self._context.cutoff(entity), parts=self._parts
+        )
+        self.largest.expect(self._parts)
+        for part in range(self._parts):
+            of_source = ask(part=part, accepts=None if of_target else judge, tell=reading.count)
+            reading.source.append(self._source.submit(self._measured, reading, source, of_source))
+            other = ask(part=part, accepts=judge if of_target else None, tell=reading.go_on)
+            reading.target.append(self._target.submit(read, reading, target, other))
+        return reading
+
+    def weigh(self, entity: Entity, tenant: str | None) -> None:
+        """Learn how large the rows of an entity are of which there are few and no digests."""
+        self.largest.expect()
+        reading = Reading(self._stop, self._tell)
+        self._readings.append(reading)
+        self._source.submit(self._weigh, reading, entity, tenant)
+
+    def _measured(self, reading: Reading, port: BulkPort, question: Question) -> Digests:
+        found: Digests = None
+        try:
+            found = read(reading, port, question)
+        finally:
+            complete = found is not None and not found.unproven and not found.unplaced
+            cells = found.cells.values() if found is not None else ()
+            self.largest.add(max((cell.largest for cell in cells), default=0) if complete else None)
+        return found
+
+    def _weigh(self, reading: Reading, entity: Entity, tenant: str | None) -> None:
+        largest: int | None = None
+        try:
+            with self._context.source.bulk.view() as view:
+                sizes = [0]
+                for batch in view.rows(entity, KeyRange(), tenant_id=tenant):
+                    reading.go_on()
+                    sizes.append(max((row.size for row in batch), default=0))
+                largest = max(sizes)
+        except UnwantedError:
+            return
+        finally:
+            self.largest.add(largest)
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        """End what is still read, and wait for its end."""
+        for reading in self._readings:
+            reading.end()
+        for pool in (self._source, self._target):
+            pool.shutdown(cancel_futures=True)
+        # Whoever waits for a part that was never read.
+        self.largest.add(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a view is asked for."""
+
+    entity: Entity
+    bounds: tuple[Key, ...]
+    tenant: str | None
+    cutoff: datetime | None
+    part: int
+    parts: int
+    accepts: Callable[[bytes], bool] | None
+    tell: Callable[[int], None]
+
+
+def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
+    """Return the digests of a part of one side, ``None`` where it has none or nobody wants them any more."""
+    found: Digests = None
+    try:
+        with port.view() as view:
+            found = view.digests(
+                question.entity,
+                question.bounds,
+                tenant_id=question.tenant,
+                cutoff=question.cutoff,
+                part=question.part,
+                parts=question.parts,
+                accepts=question.accepts,
+                tell=question.tell,
+            )
+    except UnwantedError:
+        return None
+    except MemoryError:
+        log.warning(
+            "there is too little memory for digests of %s; its rows are compared", question.entity.name
+        )
+    finally:
+        if found is None:
+            # Nor does anybody need those of the other side.
+            reading.end()
+    return found

@@ -1,0 +1,74 @@
+"""Dividing the rows of an entity: into the ranges that reports show, and into smaller ones for digests.
+
+The smaller ones divide the former, and any keys divide them well: they decide only how many rows are compared
+one by one for each that differs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from twinstore.bulk import Key, KeyRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["ROWS_PER_DIGEST", "Partition", "partition"]
+
+# Few enough that one row that differs costs little, many enough that the digests take little memory.
+ROWS_PER_DIGEST: Final = 2000
+# Of one side: about 30 MB. With more of them the larger ranges have to do, and then the rows one by one.
+MOST_CELLS: Final = 80_000
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The ranges of a report, and the keys that divide all rows for digests, in rising order.
+
+    The first range for digests ends at the first of the keys, and the last one begins at the last of them.
+    """
+
+    ranges: tuple[KeyRange, ...]
+    bounds: tuple[Key, ...]
+
+    def parts(self, within: KeyRange) -> range:
+        """Return the numbers of the ranges for digests that make up a range."""
+        first = 0 if within.lower is None else bisect_right(self.bounds, within.lower)
+        last = len(self.bounds) if within.upper is None else bisect_right(self.bounds, within.upper) - 1
+        return range(first, last + 1)
+
+    def joined(self, numbers: Iterable[int]) -> Iterator[KeyRange]:
+        """Yield ranges for digests, neighbours as one; numbers in rising order."""
+        run: list[int] = []
+        for number in numbers:
+            if run and number != run[-1] + 1:
+                yield self._between(run[0], run[-1])
+                run = []
+            run.append(number)
+        if run:
+            yield self._between(run[0], run[-1])
+
+    def _between(self, first: int, last: int) -> KeyRange:
+        lower = self.bounds[first - 1] if first else None
+        return KeyRange(lower, self.bounds[last] if last < len(self.bounds) else None)
+
+
+def partition(ranges: Sequence[KeyRange], fine: Iterable[Key], owners: int) -> Partition | None:
+    """Return how rows are divided, ``None`` where digests would take too much memory.
+
+    Args:
+        ranges: those that the report shows; together they hold every key.
+        fine: keys that divide them further.
+        owners: how many owners the rows have.
+    """
+    shown = {within.upper for within in ranges if within.upper is not None}
+    if any(left.upper != right.lower for left, right in pairwise(ranges)):
+        return None
+    for bounds in (shown | set(fine), shown):
+        if (len(bounds) + 1) * max(owners, 1) <= MOST_CELLS:
+            return Partition(tuple(ranges), tuple(sorted(bounds)))
+    return None

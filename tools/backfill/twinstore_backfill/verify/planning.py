@@ -1,0 +1,205 @@
+"""Which ranges of rows are compared, and how: by digests first where both sides have them.
+
+count both sides, cut the source -> digests of all entities, each side by its own threads
+-> entity by entity: what the digests prove, and tasks for the rest -> results in key order
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
+
+from twinstore.fast.native import fast_path
+from twinstore.releasing import copy_counts
+from twinstore_backfill.verify.digesting import DigestReader, is_digestible
+from twinstore_backfill.verify.partition import ROWS_PER_DIGEST, partition
+from twinstore_backfill.verify.sampling import sample_rates
+from twinstore_backfill.verify.tasks import RangeTask, RestTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from twinstore.bulk import Key, KeyRange
+    from twinstore.catalog import Entity
+    from twinstore_backfill.stopping import StopSwitch
+    from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.digesting import LargestRow, Reading
+    from twinstore_backfill.verify.options import VerifyOptions
+    from twinstore_backfill.verify.partition import Partition
+    from twinstore_backfill.verify.proving import Proof
+    from twinstore_backfill.verify.removals import Pair
+    from twinstore_backfill.verify.tasks import VerifyContext
+
+__all__ = ["RangePlan", "counted_rows"]
+
+# Rows that are read to learn how large they are, so that lists need not wait for their comparison.
+FEW: Final = 2000
+# With fewer open ranges another process would only begin when this one is done.
+WORTH_A_PROCESS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Rows of one entity that are compared together; without a ``reading`` range by range, one by one."""
+
+    entity: Entity
+    tenant: str | None
+    partition: Partition | None = None
+    reading: Reading | None = None
+
+
+class RangePlan(AbstractContextManager["RangePlan"]):
+    """The ranges of one verification."""
+
+    def __init__(
+        self, context: VerifyContext, options: VerifyOptions, stop: StopSwitch, tell: Callable[[int], None]
+    ) -> None:
+        """Take both sides, what is asked, and who hears of rows that are read, or were told too early."""
+        self._context, self._options, self._stop, self._tell = context, options, stop, tell
+        self._open = ExitStack()
+        self._reader: DigestReader | None = None
+        self._planned = deque[Planned]()
+        self._counted: Mapping[str, Mapping[str, Pair]] = {}
+
+    @property
+    def largest(self) -> LargestRow | None:
+        """What learns how large rows are while digests are read; ``None`` where none are."""
+        return None if self._reader is None else self._reader.largest
+
+    def begin(self, entities: Sequence[Entity], counted: Mapping[str, Mapping[str, Pair]]) -> None:
+        """Begin to read digests, where both sides have them."""
+        self._counted = counted
+        digestible = self._digestible(entities)
+        if digestible:
+            reader = DigestReader(self._context, self._options.jobs, self._stop, self._tell)
+            self._reader = self._open.enter_context(reader)
+        tenants = sorted(set(self._options.tenants)) or (None,)
+        for entity in entities:
+            for tenant in tenants:
+                self._stop.check()
+                self._planned.append(self._plan(entity, tenant, digested=entity.name in digestible))
+        if self._reader is not None:
+            self._reader.largest.add(0)
+
+    def _digestible(self, entities: Sequence[Entity]) -> set[str]:
+        """Return the entities that are compared in full and by digests."""
+        options = self._options
+        part = options.narrowed_rows or options.mode != "full"
+        if part or not fast_path().is_on:
+            return set()
+        return {entity.name for entity in entities if is_digestible(self._context, entity)}
+
+    def _plan(self, entity: Entity, tenant: str | None, *, digested: bool) -> Planned:
+        """Cut the source and begin with the digests of an entity, or leave it to its tasks."""
+        if self._reader is None:
+            return Planned(entity, tenant)
+        counts = self._counted[entity.name]
+        if digested:
+            owners = len(counts) if tenant is None else 1
+            found = partition(*self._both_cuts(entity, tenant), owners)
+            if found is not None:
+                return Planned(entity, tenant, found, self._reader.begin(entity, tenant, found.bounds))
+        if sum(pair[0] for pair in counts.values()) <= FEW:
+            self._reader.weigh(entity, tenant)
+        else:
+            self._reader.largest.expect()
+            self._reader.largest.add(None)
+        return Planned(entity, tenant)
+
+    def _both_cuts(self, entity: Entity, tenant: str | None) -> tuple[list[KeyRange], list[Key]]:
+        """Return the ranges of the report, and keys that divide them further."""
+        size = self._options.range_size
+        with ThreadPoolExecutor(1, thread_name_prefix="cut") as pool:
+            rows = min(size, ROWS_PER_DIGEST)
+            fine = pool.submit(self._bounds, entity, tenant, rows) if rows < size else None
+            ranges = list(self._cut(entity, tenant))
+            return ranges, [] if fine is None else fine.result()
+
+    def _bounds(self, entity: Entity, tenant: str | None, rows: int) -> list[Key]:
+        found = self._context.source.bulk.cut(entity, rows, tenant_id=tenant)
+        return [within.upper for within in found if within.upper is not None]
+
+    def _cut(self, entity: Entity, tenant: str | None) -> Iterator[KeyRange]:
+        """Cut the source; its last range ends where the question does: rows of the target are seen."""
+        found = self._context.source.bulk.cut(entity, self._options.range_size, tenant_id=tenant)
+        return self._options.subset.ranges(entity, found)
+
+    def tasks(self) -> Iterator[RangeTask | RestTask]:
+        """Yield the tasks, whose results in this order are in the order of entities and keys.
+
+        Raises:
+            StopRequestedError: a stop was requested.
+        """
+        while self._planned:
+            yield from self._tasks_of(self._planned.popleft())
+
+    def _tasks_of(self, planned: Planned) -> Iterator[RangeTask | RestTask]:
+        entity, tenant, reading = planned.entity, planned.tenant, planned.reading
+        if planned.partition is None or reading is None:
+            yield from self._row_by_row(entity, tenant, self._cut(entity, tenant))
+            return
+        proof = reading.proof()
+        # Their results tell of all the others once more.
+        self._tell((0 if proof is None else proof.rows()) - reading.told)
+        if proof is None:
+            yield from self._row_by_row(entity, tenant, planned.partition.ranges)
+        else:
+            yield from rest(entity, tenant, planned.partition, proof)
+
+    def _row_by_row(
+        self, entity: Entity, tenant: str | None, ranges: Iterable[KeyRange]
+    ) -> Iterator[RangeTask]:
+        options, rates = self._options, None
+        if options.mode == "sample":
+            counts = {label: pair[0] for label, pair in self._counted[entity.name].items()}
+            rates = sample_rates(counts, options.sample_size)
+        for within in ranges:
+            yield RangeTask(entity.name, tenant, within, rates, options.seed)
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        """End what is still read."""
+        self._open.close()
+
+
+def rest(entity: Entity, tenant: str | None, found: Partition, proof: Proof) -> Iterator[RestTask]:
+    """Yield what the digests prove of each range, with what they leave open."""
+    left = sum(not proof.proves(number) for number in range(len(found.bounds) + 1))
+    for within in found.ranges:
+        numbers = found.parts(within)
+        proved = [number for number in numbers if proof.proves(number)]
+        others = [number for number in numbers if not proof.proves(number)]
+        yield RestTask(
+            proof.result(entity.name, tenant, within, proved),
+            tuple(found.joined(others)),
+            len(others),
+            alone=left <= WORTH_A_PROCESS,
+        )
+
+
+def counted_rows(
+    context: VerifyContext, tenants: Iterable[str], entities: Sequence[Entity]
+) -> dict[str, dict[str, Pair]]:
+    """Return the rows that each side counts, by entity and tenant; with ``tenants`` only theirs."""
+    wanted = frozenset(tenants)
+    # Counted before the scans: a number that differs from what is read then tells of a writer.
+    with ThreadPoolExecutor(1, thread_name_prefix="counts") as pool:
+        right = pool.submit(_counts, context.target, entities)
+        left = _counts(context.source, entities)
+        return {
+            entity.name: {
+                tenant: (source.get(tenant, 0), target.get(tenant, 0))
+                for tenant in sorted(source.keys() | target.keys())
+                if not wanted or tenant in wanted
+            }
+            for entity, source, target in zip(entities, left, right.result(), strict=True)
+        }
+
+
+def _counts(side: Store, entities: Sequence[Entity]) -> list[dict[str, int]]:
+    return [copy_counts(side.bulk, entity) for entity in entities]
