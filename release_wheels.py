@@ -88,7 +88,7 @@ def problems(library: bytes, platform: Platform) -> Iterator[str]:
         yield f"it is for {read['e_machine']}"
     for section in read.iter_sections():
         if isinstance(section, DynamicSection):
-            needed = {tag.needed for tag in section.iter_tags("DT_NEEDED")}
+            needed = {tag.needed for tag in section.iter_tags("DT_NEEDED")}  # type: ignore[attr-defined]  # set by its kind
             yield from (f"it needs {name}" for name in sorted(needed - SYSTEM))
         if isinstance(section, GNUVerNeedSection):
             names = {symbol.name for _, symbols in section.iter_versions() for symbol in symbols}

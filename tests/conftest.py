@@ -33,6 +33,10 @@ So is what runs on a second PostgreSQL, older than that of the wheel:
 
     older_postgres_server        that server, started for the tests of a file; see tests/older_postgres.py
     @pytest.mark.older_postgres  a test that needs it
+
+Everything runs with the fast path where it is compiled; the first lines of a run say whether it is on:
+
+    both_paths                   lets a test run without it, too
 """
 
 from __future__ import annotations
@@ -55,12 +59,16 @@ from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, Postgr
 from tests.installed import Installed, installed_wheel
 from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
+from twinstore.fast.native import SWITCH, fast_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 RUN_DIRECTORY = pytest.StashKey[Path]()
 LEFT_OUT = pytest.StashKey[str]()
+EXACT = "exact"
+# Where no library is compiled there is one path.
+PATHS = ("native", EXACT) if fast_path().is_on else (EXACT,)
 
 # A database shared with the other worker may take its time, which says nothing about the code.
 hypothesis.settings.register_profile("real-servers", deadline=None)
@@ -103,6 +111,18 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_report_header() -> str:
+    """Say whether the fast path is on."""
+    return f"fast path: {fast_path()}"
+
+
+@pytest.fixture(params=PATHS)
+def both_paths(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test run with the fast path and without it, also in the processes that it starts."""
+    if request.param == EXACT:
+        monkeypatch.setenv(SWITCH, "off")
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> bool:

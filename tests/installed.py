@@ -17,9 +17,19 @@ from twinstore_embedded import accounts
 from twinstore_embedded.accounts import grant_search
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["Account", "Installed", "identity", "installed_wheel", "normal_user", "python_for"]
+__all__ = [
+    "Account",
+    "Installed",
+    "built_wheel",
+    "empty_environment",
+    "identity",
+    "install",
+    "installed_wheel",
+    "normal_user",
+    "python_for",
+]
 
 ROOT: Final = Path(__file__).parents[1]
 # The program of another distribution that a page calls by its name.
@@ -89,20 +99,33 @@ def installed_wheel() -> Iterator[Installed]:
     with tempfile.TemporaryDirectory(prefix="twinstore-wheel-") as directory:
         home = Path(directory)
         home.chmod(0o755)
-        _build(home)
-        _install(home)
-        (wheel,) = home.glob("*.whl")
-        yield Installed(wheel, home / "environment")
+        wheel, _ = built_wheel(home)
+        made = empty_environment(home / "environment")
+        install(wheel, made)
+        server = made / "bin/uvicorn"
+        server.write_text(SERVER.format(python=made / "bin/python"))
+        server.chmod(0o755)
+        yield Installed(wheel, made)
 
 
-def _build(folder: Path) -> None:
+def built_wheel(folder: Path, environment: Mapping[str, str] | None = None) -> tuple[Path, str]:
+    """Build the wheel into a folder; return where it is, and what the build said."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    done = subprocess.run(
+        build,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel, done.stdout
 
 
-def _install(home: Path) -> None:
+def empty_environment(made: Path) -> Path:
     """Make an environment that finds what the wheel needs in ours, and no twinstore there."""
-    made = home / "environment"
     subprocess.run([python_for(normal_user()), "-m", "venv", "--without-pip", made], check=True)
     (site,) = made.glob("lib/python*/site-packages")
     # A path in such a file is searched, but the files of this kind that lie there are not read: so our
@@ -112,9 +135,12 @@ def _install(home: Path) -> None:
         # A clone may lie in a folder of root, and no server has been started from it yet.
         grant_search(Path(ours), accounts.Account("nobody", who.uid, who.gid))
     (site / "of_the_tests.pth").write_text(f"{ours}\n")
-    (wheel,) = home.glob("*.whl")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(made / "bin/python"), "install"]
-    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
-    server = made / "bin/uvicorn"
-    server.write_text(SERVER.format(python=made / "bin/python"))
-    server.chmod(0o755)
+    return made
+
+
+def install(wheel: Path, environment: Path) -> Path:
+    """Install the wheel, in place of one that is there; return the interpreter that finds it."""
+    python = environment / "bin/python"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install"]
+    subprocess.run([*pip, "--no-deps", "--no-index", "--force-reinstall", str(wheel)], check=True)
+    return python

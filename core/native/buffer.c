@@ -31,7 +31,4 @@ TS_API const u8 *ts_buffer_bytes(const Buffer *buffer) { return buffer->bytes; }
 TS_API size_t ts_buffer_size(const Buffer *buffer) { return buffer->size; }
 TS_API int ts_buffer_failed(const Buffer *buffer) { return buffer->failed; }
 
-TS_API void ts_buffer_clear(Buffer *buffer) {
-  buffer->size = 0;
-  buffer->failed = 0;
-}
+TS_API void ts_buffer_clear(Buffer *buffer) { buffer_clear(buffer); }

@@ -44,6 +44,11 @@ static inline void buffer_add_byte(Buffer *buffer, u8 byte) {
   if (buffer_need(buffer, 1)) buffer->bytes[buffer->size++] = byte;
 }
 
+static inline void buffer_clear(Buffer *buffer) {
+  buffer->size = 0;
+  buffer->failed = 0;
+}
+
 static inline void buffer_add_u32(Buffer *buffer, u32 value) { buffer_add(buffer, &value, sizeof value); }
 static inline void buffer_add_i64(Buffer *buffer, i64 value) { buffer_add(buffer, &value, sizeof value); }
 

@@ -304,9 +304,9 @@ class BulkView(Protocol):
         """Return the same rows as :meth:`records`, in batches that native code may have read.
 
         Such a batch is a :class:`~twinstore.fast.packed.PackedBatch`, which is a sequence of the same
-        records. Default: the records.
+        records. Default: the records, of which few should wait.
         """
-        return self.records(entity, within, tenant_id=tenant_id, batch_size=batch_size)
+        return self.records(entity, within, tenant_id=tenant_id, batch_size=min(batch_size, 1000))
 
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
         """Return single rows for a copy, in no particular order; absent keys are left out."""

@@ -65,7 +65,9 @@ __all__ = [
     "TextMap",
     "Timestamp",
     "Trimmed",
+    "TrimmedKeyMap",
     "explain",
+    "is_empty",
     "parse_timestamp",
 ]
 
@@ -281,6 +283,16 @@ def lower_key_object(value: object) -> JsonObject:
     return found
 
 
+def trimmed_key_map(values: dict[str, str]) -> dict[str, str]:
+    """Trim the keys, let the last of equal ones win, and sort; the values stay as they are."""
+    return sorted_map({key.strip(BLANKS): value for key, value in values.items()})
+
+
+def is_empty(value: object) -> bool:
+    """Whether a value with this ``exclude_if`` is left out of the wire form: an empty list or map, or 0."""
+    return not value
+
+
 def empty_to_none(value: str | None) -> str | None:
     """Turn an empty text into ``None``."""
     return value or None
@@ -355,6 +367,7 @@ DigestText = Annotated[str, StringConstraints(strict=True, pattern=r"^sha256:[0-
 StringSet = Annotated[tuple[Trimmed, ...], AfterValidator(string_set)]
 DigestSet = Annotated[tuple[DigestText, ...], AfterValidator(string_set)]
 TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
+TrimmedKeyMap = Annotated[dict[Text, Text], AfterValidator(trimmed_key_map)]
 LowerKeyMap = Annotated[dict[Text, Text], AfterValidator(lower_key_map)]
 Number = Annotated[float, Strict(), AfterValidator(checked_number)]
 # JSON of any shape; only normalised, because what it means is known to the caller alone.

@@ -5,7 +5,7 @@ All of it is data about the list, so that it can be evaluated by more than one p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -17,9 +17,15 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from twinstore.fieldtypes import FieldTypes, field_types
 
-__all__ = ["Limit", "Ordered", "Ranked", "Unique"]
+__all__ = ["Limit", "Ordered", "Ranked", "Unique", "without_repeats"]
 
 M = TypeVar("M", bound=BaseModel)
+V = TypeVar("V", bound=Hashable)
+
+
+def without_repeats(values: tuple[V, ...]) -> tuple[V, ...]:
+    """Return the values without repeated ones, in their order."""
+    return tuple(dict.fromkeys(values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

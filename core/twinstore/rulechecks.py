@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import wraps
 from operator import attrgetter
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any, Final, TypeVar, cast  # noqa: TID251  # Any: what Field of pydantic returns
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, Field
 from pydantic_core import PydanticCustomError
@@ -21,9 +23,19 @@ from pydantic_core import PydanticCustomError
 from twinstore.fieldtypes import FieldTypes, field_types
 from twinstore.modelrules import ModelRule, RequiresEntry
 
-__all__ = ["FilledFrom", "check_fields", "filled_from", "first_broken", "validator_of"]
+__all__ = [
+    "FilledFrom",
+    "asked_without",
+    "check_fields",
+    "filled_from",
+    "first_broken",
+    "name_without_which",
+    "rules_kept_by",
+    "validator_of",
+]
 
 M = TypeVar("M", bound=BaseModel)
+Asked = TypeVar("Asked", bound=Callable[..., object])
 
 
 class FilledFrom:
@@ -51,6 +63,10 @@ def filled_from(source: str, function: Callable[..., object] | None = None) -> A
 NO_FILLS: Final[Mapping[str, FilledFrom]] = MappingProxyType({})
 
 
+_asked_without: Final[WeakKeyDictionary[object, str]] = WeakKeyDictionary()
+_keepers: Final[WeakKeyDictionary[object, tuple[ModelRule, ...]]] = WeakKeyDictionary()
+
+
 def validator_of(
     rules: tuple[ModelRule, ...], fills: Mapping[str, FilledFrom] = NO_FILLS
 ) -> Callable[[M], M]:
@@ -59,7 +75,40 @@ def validator_of(
     ``fills`` are the fields, by Python name, whose defaults follow from other fields; they are filled first.
     """
     validator = _compiled(rules, "raise refusal({rule}, model)", "return model", fills)
+    _keepers[validator] = rules
     return cast("Callable[[M], M]", validator)
+
+
+def rules_kept_by(validator: object) -> tuple[ModelRule, ...] | None:
+    """Return the rules that :func:`validator_of` made a validator of; ``None`` for any other validator."""
+    return _keepers.get(validator) if isinstance(validator, FunctionType) else None
+
+
+def asked_without(wire: str) -> Callable[[Asked], Asked]:
+    """Return a decorator of a ``before`` validator: it is asked only about data that lack a name.
+
+    So it can be told without running it that all other data stay what they are.
+    """
+
+    def decorated(validator: Asked) -> Asked:
+        @wraps(validator)
+        def check(cls: type[BaseModel], data: object) -> object:
+            return validator(cls, data) if _lacks(data, wire) else data
+
+        _asked_without[check] = wire
+        return cast("Asked", check)
+
+    return decorated
+
+
+def _lacks(data: object, wire: str) -> bool:
+    return isinstance(data, dict) and wire not in data
+
+
+def name_without_which(validator: object) -> str | None:
+    """Return the name without which :func:`asked_without` asks a validator; ``None`` for any other one."""
+    asked = getattr(validator, "__func__", validator)
+    return _asked_without.get(asked) if isinstance(asked, FunctionType) else None
 
 
 def first_broken(rules: tuple[ModelRule, ...]) -> Callable[[BaseModel], ModelRule | None]:

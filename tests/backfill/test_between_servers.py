@@ -102,6 +102,7 @@ def xmins(database: PostgresDatabase) -> list[tuple[Any, ...]]:
     return sorted(rows)
 
 
+@pytest.mark.usefixtures("both_paths")
 def test_what_was_copied_is_proved_equal_and_read_alike(pair: Pair) -> None:
     result = pair.copy()
     assert (result.exit, result.complete) == (Exit.OK, True)
@@ -305,6 +306,7 @@ class TestCommands:
         assert reports[0] == reports[1]
 
 
+@pytest.mark.usefixtures("both_paths")
 def test_retention_of_the_target_decides_what_is_expired(settings: dict[str, object], tmp_path: Path) -> None:
     settings["Scheduler"] = {"Storage": {"ImpactRetentionDays": 1, "RunRetentionDays": 0}}
     with opened(settings, DIRECTIONS[1], tmp_path) as pair:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort, OnConflict
     from twinstore.keys import Key
 
+pytestmark = pytest.mark.usefixtures("both_paths")
 DIRECTIONS: Final = ["memory to mongo", "mongo to memory"]
 
 

@@ -30,6 +30,7 @@ ON: Final = ("--module", "scheduler", "--backend", "postgres")
 # In their order: each finds what those before it have left. A code other than 0 is the answer wanted.
 LINES: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
     ("backends", (), 0),
+    ("doctor", (), 0),
     ("config show", (), 0),
     ("config check", (), 0),
     ("migrate plan", ON, 0),

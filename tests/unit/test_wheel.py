@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from zipfile import ZipFile
 
 import pytest
+
+from hatch_build import COMPILERS, platform
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -49,6 +52,27 @@ def test_the_demo_of_a_wheel_finds_its_samples_and_its_service(site: Path) -> No
         path.name for path in (ROOT / "samples/api/scheduler").iterdir()
     }
     assert (service / "scheduler_service/__main__.py").is_file()
+
+
+def test_a_wheel_with_the_library_is_for_this_platform_and_every_python(site: Path) -> None:
+    (made,) = site.glob("*.dist-info/WHEEL")
+    told = message_from_string(made.read_text())
+    if not any(map(shutil.which, COMPILERS)):
+        assert told["Tag"] == "py3-none-any"
+        return
+    assert told["Tag"] == f"py3-none-{platform()}"
+    assert told["Root-Is-Purelib"] == "false"
+    assert not {path.suffix for path in (site / "twinstore/fast").iterdir()} & {".c", ".h", ".txt"}
+    asked = "from twinstore.fast.native import LIBRARY, fast_path as f; print(f(), LIBRARY.parents[2])"
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", asked],
+        cwd=site,
+        env={"PYTHONPATH": str(site)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["native", str(site)]
 
 
 def test_no_test_and_no_cache_is_in_the_wheel(site: Path) -> None:

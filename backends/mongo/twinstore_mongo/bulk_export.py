@@ -6,7 +6,7 @@ would compare texts with texts only. Without such an index an expression compare
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -26,9 +26,17 @@ from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import ID
 from twinstore_mongo.exact import given_back
 from twinstore_mongo.free_json import EPOCH, NAIVE_EPOCH
-from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_parts, order_of, plain_part
+from twinstore_mongo.key_order import (
+    BATCH_BYTES,
+    SIMPLE,
+    fitting_batch,
+    has_key_index,
+    next_parts,
+    order_of,
+    plain_part,
+)
 from twinstore_mongo.paths import PathTree
-from twinstore_mongo.raw import documents_of, first_of, parts_of
+from twinstore_mongo.raw import PART_BYTES, documents_of, first_of, parts_of
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -45,7 +53,7 @@ if TYPE_CHECKING:
     # The client declares the one kind where it gives the other.
     RawBatches = RawBatchCursor[Document] | RawBatchCommandCursor[Document]
 
-__all__ = ["Exporter", "between", "bounds", "conditions_of"]
+__all__ = ["Exporter", "ReadSize", "between", "bounds", "conditions_of"]
 
 # Naive instants decode twice as fast; they are marked as UTC where the model has one.
 NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
@@ -80,6 +88,21 @@ def between(codec: Codec[Any], within: KeyRange) -> Document:
     return {"$expr": {"$and": clauses}} if clauses else {}
 
 
+@dataclass(frozen=True, slots=True)
+class ReadSize:
+    """How much is read at a time.
+
+    Attributes:
+        documents: how many documents a batch has, at most.
+        batch: how many bytes it has on average, at most.
+        part: into how many bytes a batch is parted, before anything is made of it.
+    """
+
+    documents: int
+    batch: int = BATCH_BYTES
+    part: int = PART_BYTES
+
+
 @dataclass(slots=True)
 class Exporter:
     """Turns the documents of one entity into records."""
@@ -92,20 +115,20 @@ class Exporter:
         names = self.codec.names
         self.instants = PathTree.of((names[head], *rest) for head, *rest in self.codec.entity.instants)
 
-    def batches(
+    def parts(
         self,
         store: OpenDatabase,
         collection: Collection[Document],
         within: KeyRange,
         *,
         rows: Chosen,
-        batch_size: int,
-    ) -> Iterator[list[Record]]:
-        """Yield the records of a range in key order."""
+        size: ReadSize,
+    ) -> Generator[bytes]:
+        """Yield the documents of a range in key order, as they are stored, some at a time."""
         order = order_of(self.codec.key)
         with store.limited():
             indexed = not rows.joins and has_key_index(collection, order)
-            batch_size = fitting_batch(collection, batch_size)
+            batch_size = fitting_batch(collection, size.documents, size.batch)
         if indexed:
             cursor = self._along_index(collection, within, rows.condition, order, batch_size)
         else:
@@ -114,9 +137,9 @@ class Exporter:
             with store.with_index_timeout():
                 cursor = self._sorted(collection, within, rows, order, batch_size)
         with ending(cursor.close):
-            yield from self.decoded(next_parts(store, cursor, indexed=indexed))
+            yield from next_parts(store, cursor, size.part, indexed=indexed)
         if indexed and within.upper is None:
-            yield from self._beside_index(store, collection, within, rows.condition)
+            yield from self._beside_index(store, collection, within, rows.condition, size)
 
     def _along_index(
         self,
@@ -129,22 +152,28 @@ class Exporter:
         ends = bounds(self.codec, within)
         if self.codec.key != (ID,):
             condition = {"$and": [condition, {"$nor": lists_in(self.codec)}]}
-        # Batches of about a thousand documents decode more than twice as fast as the default of 16 MB.
+        # Batches of about a thousand documents decode more than twice as fast as the default of 16 MB; native
+        # code prefers those of some thousand.
         return collection.find_raw_batches(
             condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
         )
 
     def _beside_index(
-        self, store: OpenDatabase, collection: Collection[Document], within: KeyRange, condition: Document
-    ) -> Iterator[list[Record]]:
-        """Yield the records that walks along the index up to its end leave out."""
+        self,
+        store: OpenDatabase,
+        collection: Collection[Document],
+        within: KeyRange,
+        condition: Document,
+        size: ReadSize,
+    ) -> Iterator[bytes]:
+        """Yield the documents that walks along the index up to its end leave out."""
         others = not_walked(self.codec, within)
         if not others:
             return
         with store.with_index_timeout():
             cursor = collection.find_raw_batches({"$and": [condition, {"$or": others}]}, collation=SIMPLE)
         with ending(cursor.close):
-            yield from self.decoded(next_parts(store, cursor, indexed=False))
+            yield from next_parts(store, cursor, size.part, indexed=False)
 
     def _sorted(
         self,
@@ -172,9 +201,10 @@ class Exporter:
 
     def decoded(self, parts: Iterator[bytes]) -> Iterator[list[Record]]:
         """Return the records of parts of raw batches; a generator would remember some too long."""
-        return map(self._decoded, parts)
+        return map(self.decoded_part, parts)
 
-    def _decoded(self, part: bytes) -> list[Record]:
+    def decoded_part(self, part: bytes) -> list[Record]:
+        """Return the records of a part of a raw batch."""
         with one_large(len(part)):
             return self.records(part)
 

@@ -9,14 +9,16 @@ from typing_extensions import override
 
 from twinstore.bulk import BulkView
 from twinstore.errors import TransactionAbortedError, ValidationError
-from twinstore.forks import OwnProcess, of_one_process
+from twinstore.forks import OwnProcess, ending, of_one_process
 from twinstore.query import batch_size_argument
-from twinstore_mongo.bulk_export import Exporter
+from twinstore_mongo.bulk_export import Exporter, ReadSize
 from twinstore_mongo.bulk_owners import chosen
 from twinstore_mongo.bulk_scan import CollectionScan
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
 from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.packed_export import PackedExporter, packed_size
+from twinstore_mongo.packing import native_documents
 from twinstore_mongo.positions import PointInTime, timestamp_of
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import Key, KeyRange, Position, Record, ScanRow
     from twinstore.catalog import Entity
+    from twinstore.fast.reading import NativeDocuments
     from twinstore_mongo.bulk_owners import Chosen
     from twinstore_mongo.connection import Connection, Document
 
@@ -57,7 +60,19 @@ class MongoView(BulkView):
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
         rows = chosen(entity, tenant_id, self._connection.collection_name)
-        return self._one(self._records(entity, within, rows, batch_size_argument(batch_size)))
+        size = ReadSize(batch_size_argument(batch_size))
+        return self._one(self._records(entity, within, rows, size))
+
+    @override
+    def packed(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[Sequence[Record]]:
+        documents = native_documents(entity)
+        if documents is None:
+            return super().packed(entity, within, tenant_id=tenant_id, batch_size=batch_size)
+        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        size = packed_size(batch_size_argument(batch_size))
+        return self._one(self._packed(entity, within, rows, size, documents))
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
@@ -81,13 +96,25 @@ class MongoView(BulkView):
             self._stream.close()
 
     def _records(
-        self, entity: Entity, within: KeyRange, rows: Chosen, batch_size: int
+        self, entity: Entity, within: KeyRange, rows: Chosen, size: ReadSize
     ) -> Generator[list[Record]]:
         store, exporter = self._connection.store, Exporter(codec_of(entity))
-        with translating(store.where.of(entity)):
-            yield from exporter.batches(
-                store, self._collection(entity), within, rows=rows, batch_size=batch_size
-            )
+        parts = exporter.parts(store, self._collection(entity), within, rows=rows, size=size)
+        with translating(store.where.of(entity)), ending(parts.close):
+            yield from exporter.decoded(parts)
+
+    def _packed(
+        self,
+        entity: Entity,
+        within: KeyRange,
+        rows: Chosen,
+        size: ReadSize,
+        documents: NativeDocuments,
+    ) -> Generator[Sequence[Record]]:
+        store, exporter = self._connection.store, Exporter(codec_of(entity))
+        parts = exporter.parts(store, self._collection(entity), within, rows=rows, size=size)
+        with translating(store.where.of(entity)), ending(parts.close):
+            yield from PackedExporter(exporter, documents).batches(parts)
 
     def _records_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[Record]:
         store, exporter = self._connection.store, Exporter(codec_of(entity))

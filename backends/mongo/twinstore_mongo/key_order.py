@@ -17,7 +17,7 @@ from twinstore.catalog import KeyType
 from twinstore.forks import ending
 from twinstore.keys import can_bound
 from twinstore_mongo.derive import ID
-from twinstore_mongo.raw import documents_of, first_of, parts_of, raw_batches
+from twinstore_mongo.raw import PART_BYTES, documents_of, first_of, parts_of, raw_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document, OpenDatabase
 
 __all__ = [
+    "BATCH_BYTES",
     "SIMPLE",
     "Order",
     "fitting_batch",
@@ -83,14 +84,14 @@ def has_key_index(collection: Collection[Any], order: Order) -> bool:
         return False
 
 
-def fitting_batch(collection: Collection[Any], batch_size: int) -> int:
+def fitting_batch(collection: Collection[Any], batch_size: int, most: int = BATCH_BYTES) -> int:
     """Return how many documents to ask for at a time: fewer where they are large, so that few wait here."""
     try:
         stats = collection.database.command("collStats", collection.name)
     # A view has none, and a role that may only find may not ask.
     except OperationFailure:
         return batch_size
-    return max(1, min(batch_size, BATCH_BYTES // max(1, int(stats.get("avgObjSize", 1)))))
+    return max(1, min(batch_size, most // max(1, int(stats.get("avgObjSize", 1)))))
 
 
 def next_batch(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> bytes | None:
@@ -101,10 +102,12 @@ def next_batch(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> 
         return next(cursor, None)
 
 
-def next_parts(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> Iterator[bytes]:
+def next_parts(
+    store: OpenDatabase, cursor: Iterator[Any], size: int = PART_BYTES, *, indexed: bool
+) -> Iterator[bytes]:
     """Yield what is left of a raw cursor in parts; see :func:`~twinstore_mongo.raw.parts_of`."""
     while (batch := next_batch(store, cursor, indexed=indexed)) is not None:
-        parts = parts_of(batch)
+        parts = parts_of(batch, size)
         # Not remembered while a part is worked on, nor while the next batch is read.
         del batch
         yield from parts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-__all__ = ["documents_of", "element_of", "elements", "first_of", "parts_of", "raw_batches"]
+__all__ = ["PART_BYTES", "documents_of", "element_of", "elements", "first_of", "parts_of", "raw_batches"]
 
 # Bytes of the values of fixed size, by the type of the element.
 FIXED: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
@@ -42,9 +42,9 @@ def documents_of(batch: bytes) -> Iterator[bytes]:
         position += length
 
 
-def parts_of(batch: bytes) -> Iterator[bytes]:
-    """Yield a raw batch in parts of a few megabytes, so that few large documents are decoded at a time."""
-    if len(batch) <= PART_BYTES:
+def parts_of(batch: bytes, size: int = PART_BYTES) -> Iterator[bytes]:
+    """Yield a raw batch in parts of so many bytes, so that few large documents are worked on at a time."""
+    if len(batch) <= size:
         yield from [batch] if batch else []
         return
     start = end = 0
@@ -57,7 +57,7 @@ def parts_of(batch: bytes) -> Iterator[bytes]:
             del batch
             yield last.pop()
             return
-        if end - start + following > PART_BYTES:
+        if end - start + following > size:
             yield batch[start:end]
             start = end
 

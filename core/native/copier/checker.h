@@ -43,6 +43,7 @@ typedef struct {
   const Program *program;
   u32 used, depth;
   Value values[MOST_VALUES];
+  Element elements[MOST_VALUES];
 } Checker;
 
 static inline void checker_init(Checker *checker, const Program *program) {
@@ -54,7 +55,8 @@ static inline void checker_init(Checker *checker, const Program *program) {
 i64 bson_size(u8 type, const u8 *bytes, const u8 *end);
 
 // Judges one value by a node and adds its canonical JSON to `out`; where that is NULL, which is for scalars, it only
-// judges. Answers 0 where it is declined; what was added by then is for the caller to take back. Fills `value` for rules.
+// judges. Answers 0 where it is declined; what was added by then is for the caller to take back. Fills `value` for
+// rules.
 int check_value(Checker *checker, u32 node, const Element *element, Value *value, Buffer *out);
 
 // Judges a row, of which there is one element for each slot (type 0: absent), by all nodes and rules, and adds the

@@ -62,6 +62,7 @@ TS_API i64 ts_read_copy(const Columns *columns, const u8 *data, size_t size, Buf
                         Buffer *declined);
 
 // Writes the documents that the driver would write; `ids` has 12 bytes for each row where `_id` is generated.
+// places: for each document u32 where it ends in `out`, u32 where its row begins in `rows`, u32 where that ends. declined: u32 number of each row that has none.
 TS_API i64 ts_write_documents(const Documents *documents, const u8 *rows, size_t size, const u8 *ids, Buffer *out,
                               Buffer *ends, Buffer *declined);
 

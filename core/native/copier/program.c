@@ -8,11 +8,12 @@
 #define VERSION 1
 #define MOST_ITEMS 65536
 // Bytes that the shortest of each kind takes.
-#define LEAST_NODE (12 * 8)
+#define LEAST_NODE (13 * 8)
 #define LEAST_MEMBER (3 * 8)
 #define LEAST_FIELD (6 * 8)
 #define LEAST_RULE (2 * 8)
 #define LEAST_OPERAND (2 * 8)
+#define LEAST_CONDITION (2 * 8)
 #define RANKED ((i64)1 << 32)
 
 static void read_members(Input *input, Node *node) {
@@ -41,15 +42,19 @@ static void read_fields(Input *input, Node *node) {
   node->fields = fields;
 }
 
+static const i64 *read_numbers(Input *input, u32 *count) {
+  *count = input_count(input, 8, MOST_ITEMS);
+  i64 *numbers = input_room(input, *count, sizeof(i64));
+  for (u32 index = 0; numbers && index < *count; index++) numbers[index] = input_number(input);
+  return numbers;
+}
+
 static void read_operand(Input *input, Operand *operand) {
   operand->depth = input_count(input, 8, MOST_DEPTH);
   u32 *path = input_room(input, operand->depth, sizeof(u32));
   for (u32 index = 0; path && index < operand->depth; index++) path[index] = (u32)input_between(input, 0, MOST_FIELDS);
   operand->path = path;
-  operand->count = input_count(input, 8, MOST_ITEMS);
-  i64 *numbers = input_room(input, operand->count, sizeof(i64));
-  for (u32 index = 0; numbers && index < operand->count; index++) numbers[index] = input_number(input);
-  operand->numbers = numbers;
+  operand->numbers = read_numbers(input, &operand->count);
 }
 
 static void read_rules(Input *input, Node *node) {
@@ -67,7 +72,7 @@ static void read_rules(Input *input, Node *node) {
 
 static void read_list(Input *input, Node *node) {
   node->item = (i32)input_between(input, -1, MOST_NODES);
-  node->list_rule = (u8)input_between(input, LIST_NONE, LIST_RISING);
+  node->list_rule = (u8)input_between(input, LIST_NONE, LIST_DISTINCT);
   i64 flags = input_between(input, 0, 3);
   node->descending = flags & 1;
   node->unique = flags >> 1;
@@ -80,6 +85,7 @@ static void read_list(Input *input, Node *node) {
     keys[index].field = (u32)key;
   }
   node->keys = keys;
+  node->distinct = (i32)input_between(input, -1, MOST_FIELDS);
 }
 
 static void read_node(Input *input, Node *node) {
@@ -125,6 +131,16 @@ static void read_slots(Input *input, Program *program) {
   program->slots = slots;
 }
 
+static void read_conditions(Input *input, Program *program) {
+  program->condition_count = input_count(input, LEAST_CONDITION, MOST_FIELDS);
+  Condition *conditions = input_room(input, program->condition_count, sizeof(Condition));
+  for (u32 index = 0; conditions && index < program->condition_count; index++) {
+    conditions[index].slot = (u32)input_between(input, 0, (i64)program->slot_count - 1);
+    conditions[index].numbers = read_numbers(input, &conditions[index].count);
+  }
+  program->conditions = conditions;
+}
+
 static void read_roles(Input *input, Program *program) {
   i64 last = (i64)program->slot_count - 1;
   program->key_count = input_count(input, 8, MOST_FIELDS);
@@ -134,6 +150,7 @@ static void read_roles(Input *input, Program *program) {
   program->tenant = (i32)input_between(input, -1, last);
   program->tenant_may_lack = (u8)input_between(input, 0, 1);
   program->expires = (i32)input_between(input, -1, last);
+  read_conditions(input, program);
   if (!input->failed) resolve_roles(input, program);
 }
 

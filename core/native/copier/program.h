@@ -33,11 +33,18 @@ enum {
   TEXT_DIGEST = 16,
   TEXT_NO_NUL = 32,
   TEXT_IDENTIFIER = 64,
+  TEXT_LOWER = 128,
+  TEXT_TEMPLATE = 256,
+  TEXT_LISTED = 512,
+  TEXT_CRON = 1024,
 };
-// Of maps and free JSON.
+#define TEXT_FLAGS 2047
+// Stands in a template for a lower-case hexadecimal digit.
+#define HEX_DIGIT 1
+// Of free JSON.
 enum { LOWER_KEYS = 1 };
 enum { FIELD_OPTIONAL, FIELD_REQUIRED, FIELD_DEFAULT };
-enum { LIST_NONE, LIST_SET, LIST_ORDERED, LIST_RISING };
+enum { LIST_NONE, LIST_SET, LIST_ORDERED, LIST_RISING, LIST_DISTINCT };
 
 typedef enum {
   RULE_FIELD_AT_MOST,
@@ -60,7 +67,7 @@ typedef struct {
   u32 size;
 } Text;
 
-// A text of an enumeration; its position is its index.
+// A text of an enumeration, of which the position is its index; or what a constant or a text is compared with.
 typedef struct {
   Text text;
   i64 number, rank;
@@ -101,10 +108,17 @@ typedef struct {
   const Rule *rules;
   const SortKey *keys;
   u32 member_count, field_count, rule_count, key_count;
-  i32 item; // of a list or map, -1 where there is none
+  i32 item;     // of a list or map, -1 where there is none
+  i32 distinct; // the field in which no two entries of an ordered list are equal, -1 where there is none
   u8 list_rule, descending, unique;
   i64 most; // entries, -1 for any number
 } Node;
+
+// What stands in a slot of each row that is due for removal: one of some members, or anything where there are none.
+typedef struct {
+  u32 slot, count;
+  const i64 *numbers;
+} Condition;
 
 // A field of the model or a storage marker.
 typedef struct {
@@ -118,13 +132,18 @@ struct Program {
   const Node *nodes;
   const Slot *slots; // the fields of the root, then the markers
   const u32 *key;
-  u32 node_count, root, field_count, slot_count, key_count;
+  const Condition *conditions; // of the removal; all of them hold
+  u32 node_count, root, field_count, slot_count, key_count, condition_count;
   i32 tenant, expires; // slots, -1 where there is none
   u8 tenant_may_lack;
   void *memory; // all of it, in one block chain
 };
 
-static inline const Node *node_of(const Program *program, u32 slot) { return &program->nodes[program->slots[slot].node]; }
+static inline const Node *node_of(const Program *program, u32 slot) {
+  return &program->nodes[program->slots[slot].node];
+}
+
+
 static inline const Node *root_of(const Program *program) { return &program->nodes[program->root]; }
 
 #endif

@@ -1,5 +1,7 @@
 #include "copier/resolve.h"
 
+#include "copier/text.h"
+
 #define BIT(kind) (1u << (kind))
 #define TEXTS (BIT(NODE_TEXT) | BIT(NODE_CONST) | BIT(NODE_ENUM))
 #define NUMBERS (BIT(NODE_INT) | BIT(NODE_FLAG) | BIT(NODE_INSTANT))
@@ -69,10 +71,14 @@ static int is_known_default(const Node *node, Field *field) {
 }
 
 static void resolve_field(const Nodes *all, Field *field) {
+  int plain;
   require(all, field->node < all->count);
-  if (all->input->failed || field->presence != FIELD_DEFAULT) return;
+  // Names are written into JSON as they are.
+  require(all, text_points(field->name, &plain) >= 0 && plain);
+  if (all->input->failed) return;
   // A document without it is declined, where what the model fills in is not known here.
-  if (!is_known_default(&all->nodes[field->node], field)) field->presence = FIELD_REQUIRED;
+  int is_known = is_known_default(&all->nodes[field->node], field);
+  if (field->presence == FIELD_DEFAULT && !is_known) field->presence = FIELD_REQUIRED;
 }
 
 // The node at the end of a path; NULL where the path leads nowhere.
@@ -110,9 +116,15 @@ static void resolve_rule(const Nodes *all, const Node *node, const Rule *rule) {
   require(all, (BIT(left->kind) & TEXTS) ? (BIT(right->kind) & TEXTS) != 0 : left->kind == right->kind);
 }
 
+static int is_scalar(const Nodes *all, u32 node) { return (BIT(all->nodes[node].kind) & (TEXTS | NUMBERS)) != 0; }
+
 static void resolve_keys(const Nodes *all, const Node *node) {
   const Node *item = &all->nodes[node->item];
   require(all, item->kind == NODE_OBJECT);
+  if (!all->input->failed && node->distinct >= 0) {
+    require(all, node->distinct < (i32)item->field_count);
+    require(all, all->input->failed || is_scalar(all, item->fields[node->distinct].node));
+  }
   for (u32 index = 0; !all->input->failed && index < node->key_count; index++) {
     require(all, node->keys[index].field < item->field_count);
     if (all->input->failed) return;
@@ -127,18 +139,26 @@ static void resolve_list(const Nodes *all, const Node *node) {
   if (all->input->failed) return;
   u32 item = BIT(all->nodes[node->item].kind);
   if (node->kind == NODE_MAP) {
-    require(all, node->low >= -1 && node->low < (i64)all->count);
-    require(all, all->input->failed || node->low < 0 || all->nodes[node->low].kind == NODE_TEXT);
+    require(all, node->low >= 0 && node->low < (i64)all->count && all->nodes[node->low].kind == NODE_TEXT);
     return;
   }
   if (node->list_rule == LIST_SET) require(all, item & TEXTS);
-  if (node->list_rule == LIST_RISING) require(all, item & (TEXTS | NUMBERS));
+  if (node->list_rule == LIST_RISING || node->list_rule == LIST_DISTINCT) require(all, item & (TEXTS | NUMBERS));
   if (node->list_rule == LIST_ORDERED) require(all, node->key_count > 0);
-  if (node->key_count) resolve_keys(all, node);
+  require(all, node->distinct < 0 || node->list_rule == LIST_ORDERED);
+  if (node->list_rule == LIST_ORDERED) resolve_keys(all, node);
+}
+
+static void resolve_text(const Nodes *all, const Node *node) {
+  require(all, node->flags <= TEXT_FLAGS);
+  require(all, !(node->flags & TEXT_TEMPLATE) || node->member_count == 1);
+  for (u32 index = 1; (node->flags & TEXT_LISTED) && index < node->member_count; index++)
+    require(all, text_compare(node->members[index - 1].text, node->members[index].text) < 0);
 }
 
 static void resolve_node(const Nodes *all, const Node *node) {
   for (u32 index = 0; index < node->field_count; index++) resolve_field(all, (Field *)&node->fields[index]);
+  if (node->kind == NODE_TEXT) resolve_text(all, node);
   if (node->kind == NODE_CONST) require(all, node->member_count == 1);
   // The position is one byte of a packed row.
   if (node->kind == NODE_ENUM) require(all, node->member_count >= 1 && node->member_count <= 256);
@@ -154,6 +174,12 @@ void resolve_nodes(Input *input, Node *nodes, u32 count) {
   }
 }
 
+static void resolve_condition(const Nodes *all, const Program *program, const Condition *condition) {
+  const Node *node = node_of(program, condition->slot);
+  for (u32 index = 0; index < condition->count; index++)
+    require(all, node->kind == NODE_ENUM && condition->numbers[index] >= 0 && condition->numbers[index] < 256);
+}
+
 void resolve_roles(Input *input, const Program *program) {
   const Nodes all = {input, NULL, program->node_count};
   require(&all, program->slot_count <= MOST_FIELDS && program->key_count > 0);
@@ -164,4 +190,6 @@ void resolve_roles(Input *input, const Program *program) {
   if (input->failed) return;
   if (program->tenant >= 0) require(&all, node_of(program, (u32)program->tenant)->kind == NODE_TEXT);
   if (program->expires >= 0) require(&all, node_of(program, (u32)program->expires)->kind == NODE_INSTANT);
+  for (u32 index = 0; index < program->condition_count; index++)
+    resolve_condition(&all, program, &program->conditions[index]);
 }

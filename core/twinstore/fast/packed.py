@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Key
     from twinstore.fast.program import Program
 
-__all__ = ["Examined", "PackedBatch", "Stored"]
+__all__ = ["Examined", "PackedBatch", "Stored", "counted"]
 
 Address = ctypes.c_void_p
 Size = ctypes.c_size_t
@@ -132,6 +132,10 @@ class PackedBatch(Sequence[Record]):
     def __iter__(self) -> Iterator[Record]:
         return (self[position] for position in range(len(self)))
 
+    def is_packed(self, index: int) -> bool:
+        """Whether the row at a position is packed."""
+        return isinstance(self._at(index), int)
+
     def record(self, number: int) -> Record:
         """Return a packed row as a record, by its number among the packed ones."""
         place = self._kept[number] * PLACE
@@ -157,11 +161,14 @@ class PackedBatch(Sequence[Record]):
         (tenant,) = self._values(number, (self.program.tenant,))
         return owner_of(tenant) if isinstance(tenant, str) else self.record(number).owner
 
-    def find(self, key: Key) -> int | None:
-        """Return the number of the packed row with a key, ``None`` without one; see :meth:`examined`."""
+    def numbers_of(self, keys: Collection[Key]) -> dict[Key, int]:
+        """Return the numbers of the packed rows with some keys; see :meth:`examined`."""
         numbers = range(self.packed)
-        number = bisect_left(numbers, key, key=lambda item: self.key_of(item) or ())
-        return number if number in numbers and self.key_of(number) == key else None
+        if len(keys) * len(numbers).bit_length() > len(numbers):
+            known = {self.key_of(number): number for number in numbers}
+            return {key: known[key] for key in keys if key in known}
+        found = {key: bisect_left(numbers, key, key=lambda item: self.key_of(item) or ()) for key in keys}
+        return {key: at for key, at in found.items() if at in numbers and self.key_of(at) == key}
 
     def examined(self, limit: datetime | None = None) -> Examined | None:
         """Count the packed rows, and find those that are due at a limit.
@@ -237,6 +244,16 @@ class PackedBatch(Sequence[Record]):
             elif tag == INTEGER:
                 found[slot] = int.from_bytes(row[start:at], "little", signed=True)
         return [found.get(slot) for slot in slots]
+
+
+def counted(library: ctypes.CDLL, program: Program, address: int, size: int) -> Counter[str]:
+    """Return the number of packed rows by the label of their owner; their keys rise."""
+    counts, due = Buffer(library), Buffer(library)
+    handle = program_handle(library, program).address
+    answer = library.ts_examine(handle, address, size, NEVER, counts.handle, due.handle)
+    if checked(answer) == BROKEN:
+        raise ValueError("the keys of packed rows do not rise")  # met by programmers only
+    return _examined(counts.tobytes(), due.tobytes()).read
 
 
 def _examined(counts: bytes, due: bytes) -> Examined:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from twinstore.fast.deriving import UnrecognisedError
+from twinstore.copylife import LifeInCopy
+from twinstore.fast.constraints import UnrecognisedError
+from twinstore.fast.deriving import Deriver, Variety
 from twinstore.fast.encoding import encoded
+from twinstore.fast.roles import Roles, conditions, needed_of
+from twinstore.tenancy import TenancyKind
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
@@ -86,10 +90,55 @@ class NoProgram:
 def program_of(entity: Entity) -> Program | NoProgram:
     """Return the reader program of an entity, or why there is none."""
     try:
+        check_entity(entity)
         return _derived(entity)
     except UnrecognisedError as error:
         return NoProgram(entity, str(error))
 
 
+def check_entity(entity: Entity) -> None:
+    """Refuse an entity whose rows are more than its model and its markers.
+
+    Raises:
+        UnrecognisedError: they are; says what.
+    """
+    if entity.life is not LifeInCopy.COPIED:
+        raise UnrecognisedError(f"its rows are {entity.life.value}")
+    if entity.kept_apart:
+        raise UnrecognisedError("some of its keys are kept apart")
+    if entity.derived_key is not None:
+        raise UnrecognisedError("its key is computed from the content of a row")
+    if entity.derived:
+        names = ", ".join(item.name for item in entity.derived)
+        raise UnrecognisedError(f"functions compute what is stored beside its rows: {names}")
+    if {*entity.markers} & entity.shapes.keys():
+        raise UnrecognisedError("a storage marker and a field have one name")
+
+
 def _derived(entity: Entity) -> Program:
-    raise UnrecognisedError(f"no program is made for {entity.name} yet")
+    deriver = Deriver()
+    required = frozenset(entity.shapes.keys() & needed_of(entity))
+    roles = Roles(entity, deriver)
+    whole = deriver.add(roles.root(deriver.model(entity.model, Variety(required))))
+    marked = [roles.marker(marker) for marker in entity.storage]
+    nodes, (root, *places) = deriver.used([whole, *(marker.node for marker in marked)])
+    markers = tuple(replace(marker, node=node) for marker, node in zip(marked, places, strict=True))
+    values = [(field.name, False, field.node) for field in nodes[root].fields]
+    values += [(marker.name, True, marker.node) for marker in markers]
+    slots = tuple(Slot(name, mark, node, nodes[node].kind) for name, mark, node in values)
+    numbers = {slot.name: number for number, slot in enumerate(slots)}
+    due_where = conditions(entity, slots, nodes)
+    expires = None if entity.retention is None else numbers[entity.retention.field]
+    return Program(
+        entity=entity,
+        slots=slots,
+        nodes=nodes,
+        root=root,
+        markers=markers,
+        key=tuple(numbers[name] for name in entity.key),
+        tenant=None if entity.tenant_field is None else numbers[entity.tenant_field],
+        tenant_may_lack=entity.tenancy.kind is TenancyKind.OPTIONAL,
+        expires=None if due_where is None else expires,
+        due_where=due_where or (),
+        exact_retention=due_where is None,
+    )

@@ -9,13 +9,12 @@ from pydantic import Field, StringConstraints
 from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
-from twinstore.fields import OptionalText, TenantId, TextMap, Timestamp
+from twinstore.fields import OptionalText, TenantId, TextMap, Timestamp, is_empty
 from twinstore.modelrules import EqualOrAbsent, FieldDerived
 from twinstore.scheduler.enums import GraphJobEventKind, GraphJobStatus, GraphJobType
 from twinstore.scheduler.graph_jobs import GraphJob, status_of, type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from twinstore.scheduler.changes.graph_job_events import GraphJobEventChanges, GraphJobEventPayloadChanges
@@ -56,11 +55,6 @@ class GraphJobEventPayload(CanonicalModel):
 
         @override
         def evolve(self, **changes: Unpack[GraphJobEventPayloadChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
-
-def is_empty(values: Mapping[str, str]) -> bool:
-    """Whether the attributes are left out of the wire form."""
-    return not values
 
 
 class GraphJobEvent(CanonicalModel):

@@ -21,6 +21,7 @@ from twinstore.fields import (
     TenantId,
     Text,
     Timestamp,
+    is_empty,
 )
 from twinstore.modelrules import AbsentIn, FieldAtMost, NotBefore, PresentExactlyIn, PresentIn, SumAtMost
 from twinstore.ordering import Ordered, Ranked, Unique
@@ -178,11 +179,6 @@ class DeltaSummary(CanonicalModel):
 
         @override
         def evolve(self, **changes: Unpack[DeltaSummaryChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
-
-def is_empty(values: tuple[DeltaSummary, ...]) -> bool:
-    """Whether the deltas are left out of the wire form."""
-    return not values
 
 
 class Run(CanonicalModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Protocol, Self, Unpack, cast
+from typing import TYPE_CHECKING, Final, Protocol, Self, Unpack
 from uuid import uuid4
 
 from pydantic import AliasChoices, Field, model_validator
@@ -13,6 +13,7 @@ from typing_extensions import override
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Count, Flag, Id, OptionalReference, TenantId, Timestamp
 from twinstore.modelrules import PresentExactlyWhen
+from twinstore.rulechecks import asked_without
 from twinstore.scheduler.schedules import CronText, TimezoneName
 
 if TYPE_CHECKING:
@@ -95,12 +96,8 @@ class Trigger(CanonicalModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _derive_id(cls, data: object) -> object:
-        if not isinstance(data, dict):
-            return data
-        values = cast("dict[str, object]", data)
-        if "id" in values:
-            return values
+    @asked_without("id")
+    def _derive_id(cls, values: dict[str, object]) -> object:
         tenant, schedule = (values.get(wire, values.get(name)) for wire, name in OWNER_FIELDS)
         if not isinstance(tenant, str) or not isinstance(schedule, str):
             # They are refused themselves; a missing id would be one more error, about what nobody gave.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Protocol, Self, Unpack
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
-from twinstore.fields import BLANKS, Id, OptionalText, PositiveInt, Text, Timestamp, sorted_map
+from twinstore.fields import Id, OptionalText, PositiveInt, Text, Timestamp, TrimmedKeyMap
 from twinstore.taskrunner.enums import LogLevel
 from twinstore.taskrunner.pack_runs import FilledText
 
@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["PackRunLogDraft", "PackRunLogEntry", "PackRunLogStore"]
 
 
-def trimmed_keys(values: dict[str, str]) -> dict[str, str]:
-    """Trim the keys, let the last of equal ones win, and sort; the values stay as they are."""
-    return sorted_map({key.strip(BLANKS): value for key, value in values.items()})
-
-
 # Texts only, so that every reader gets the same; their names keep their case.
-Metadata = Annotated[dict[Text, Text], AfterValidator(trimmed_keys)]
 
 
 class PackRunLogDraft(CanonicalModel):
@@ -39,7 +33,7 @@ class PackRunLogDraft(CanonicalModel):
     event_type: FilledText
     message: Text
     step_id: OptionalText = None
-    metadata: Metadata = Field(default_factory=dict)
+    metadata: TrimmedKeyMap = Field(default_factory=dict)
 
     if TYPE_CHECKING:
 
@@ -60,7 +54,7 @@ class PackRunLogEntry(CanonicalModel):
     event_type: FilledText
     message: Text
     step_id: OptionalText = None
-    metadata: Metadata = Field(default_factory=dict)
+    metadata: TrimmedKeyMap = Field(default_factory=dict)
 
     if TYPE_CHECKING:
 

@@ -23,6 +23,7 @@ from twinstore.fields import (
     TextMap,
     Timestamp,
     Trimmed,
+    is_empty,
 )
 
 __all__ = [
@@ -69,11 +70,6 @@ class Spot(CanonicalModel):
     seen_at: Timestamp
     remark: OptionalText = None
     details: FreeObject = Field(default_factory=dict)
-
-
-def is_empty(spots: tuple[Spot, ...]) -> bool:
-    """Whether the wire form leaves the spots out."""
-    return not spots
 
 
 class Note(CanonicalModel):

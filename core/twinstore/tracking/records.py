@@ -10,12 +10,13 @@ from pydantic import AfterValidator, ConfigDict
 from twinstore.canonical import CanonicalModel
 from twinstore.clock import SystemClock
 from twinstore.fields import Count32, Id
+from twinstore.ordering import without_repeats
 from twinstore.scope import instant_argument
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["AUTOMATIC", "IdList", "SlotList", "TrackingRecord", "is_zero", "new_id", "started_now"]
+__all__ = ["AUTOMATIC", "IdList", "SlotList", "TrackingRecord", "new_id", "started_now"]
 
 AUTOMATIC: Final = ("created_at", "updated_at")
 """The fields that a repository sets by the clock of its storage, whatever a caller says."""
@@ -27,23 +28,8 @@ class TrackingRecord(CanonicalModel):
     model_config = ConfigDict(alias_generator=None)
 
 
-def without_repeats(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the values without repeated ones, in their order."""
-    return tuple(dict.fromkeys(values))
-
-
-def slots_without_repeats(values: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the numbers without repeated ones, in their order."""
-    return tuple(dict.fromkeys(values))
-
-
 IdList = Annotated[tuple[Id, ...], AfterValidator(without_repeats)]
-SlotList = Annotated[tuple[Count32, ...], AfterValidator(slots_without_repeats)]
-
-
-def is_zero(value: int) -> bool:
-    """Whether a counter is left out of the wire form."""
-    return value == 0
+SlotList = Annotated[tuple[Count32, ...], AfterValidator(without_repeats)]
 
 
 def new_id() -> str:

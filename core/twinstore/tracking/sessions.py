@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol, Self, Unpack
 from pydantic import Field
 from typing_extensions import override
 
-from twinstore.fields import Count32, FreeObject, Id, OptionalReference, Timestamp
+from twinstore.fields import Count32, FreeObject, Id, OptionalReference, Timestamp, is_empty
 from twinstore.tracking.enums import SessionStatus
-from twinstore.tracking.records import TrackingRecord, is_zero, new_id, started_now
+from twinstore.tracking.records import TrackingRecord, new_id, started_now
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -42,7 +42,7 @@ class TrackingSession(TrackingRecord):
     metadata: FreeObject = Field(default_factory=dict)
     created_at: Timestamp
     updated_at: Timestamp
-    recovery_attempts: Count32 = Field(default=0, exclude_if=is_zero)
+    recovery_attempts: Count32 = Field(default=0, exclude_if=is_empty)
 
     @classmethod
     def new(

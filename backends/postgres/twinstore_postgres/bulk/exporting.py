@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.codec import Row
     from twinstore_postgres.derive import Table
 
-__all__ = ["export_batches", "export_of", "range_condition", "tenant_condition"]
+__all__ = ["EXPORT", "export_batches", "export_of", "range_condition", "record_of", "tenant_condition"]
 
 # A batch ends at this size too; as objects rows take several times their bytes.
 BATCH_BYTES: Final = 500_000

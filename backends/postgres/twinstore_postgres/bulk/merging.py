@@ -11,11 +11,11 @@ import psycopg
 from twinstore.bulk import Conflict, ImportOutcome, Record, Rejected
 from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.tenancy import label_of
-from twinstore_postgres.bulk.staging import Presence
+from twinstore_postgres.bulk.staging import ExactRows, Presence
 from twinstore_postgres.errors import Subject, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from twinstore.access import Access
     from twinstore_postgres.bulk.staging import Merged, Stage
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Pair = tuple[Record, Row]
 
-__all__ = ["Findings", "Merger"]
+__all__ = ["Findings", "Merger", "blames_row"]
 
 # What one row is to blame for: bad data, a broken constraint, a value too large for an index.
 ROW_ERRORS: Final = frozenset({"22", "23", "54"})
@@ -40,6 +40,24 @@ class Findings:
     conflicts: list[Conflict] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     removed: int = 0
+
+    def note(
+        self,
+        owners: Counter[str],
+        written: Mapping[str, int],
+        conflicts: Sequence[Conflict],
+        *,
+        overwrite: bool,
+    ) -> None:
+        """Note what a merge did to rows; ``owners`` are all of them by label, and end as those unchanged."""
+        self.written.update(written)
+        self.conflicts += conflicts
+        different = Counter(conflict.label for conflict in conflicts)
+        owners.subtract(different)
+        if overwrite:
+            self.written.update(different)
+        owners.subtract(written)
+        self.unchanged.update(owners)
 
     @property
     def outcome(self) -> ImportOutcome:
@@ -115,8 +133,9 @@ class Merger:
         rows = [row for _, row in pairs]
         # A savepoint: a refused row must not end the transaction of the range.
         with self.connection.transaction():
-            found = presence or self.stage.presence(rows)
-            merged = self.stage.merge(rows, found, overwrite=self.overwrite)
+            ends = self.table.key_of(rows[0]), self.table.key_of(rows[-1])
+            found = presence or self.stage.presence(*ends)
+            merged = self.stage.merge(ExactRows(self.table, rows), found, overwrite=self.overwrite)
         self._note(pairs, merged)
 
     def _halve(self, pairs: Sequence[Pair], error: psycopg.Error) -> None:
@@ -140,18 +159,9 @@ class Merger:
         return reason_of(error, Subject(entity, record.key))
 
     def _note(self, pairs: Sequence[Pair], merged: Merged) -> None:
-        findings, written, others = self.findings, merged.written, merged.others
-        findings.written.update(written)
+        conflicts = self._conflicts(pairs, merged.others) if merged.others else []
         owners = Counter(label_of(self.table.owner(row)) for _, row in pairs)
-        if others:
-            conflicts = self._conflicts(pairs, others)
-            different = Counter(conflict.label for conflict in conflicts)
-            findings.conflicts += conflicts
-            owners.subtract(different)
-            if self.overwrite:
-                findings.written.update(different)
-        owners.subtract(written)
-        findings.unchanged.update(owners)
+        self.findings.note(owners, merged.written, conflicts, overwrite=self.overwrite)
 
     def _conflicts(self, pairs: Sequence[Pair], others: Sequence[Row]) -> list[Conflict]:
         """Return the conflicts of the keys whose rows have other content."""

@@ -9,11 +9,12 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import TYPE_CHECKING, Final, LiteralString, Protocol
 from uuid import uuid4
 
 import psycopg
 from psycopg import sql
+from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
 from twinstore.shapes import Kind
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.derive import Table
 
-__all__ = ["Merged", "Presence", "Stage"]
+__all__ = ["ExactRows", "Merged", "Presence", "Stage", "StagedRows"]
 
 # The table may be there from an earlier range: it lasts as long as the connection.
 CREATE: Final = (
@@ -88,6 +89,44 @@ STORED: Final = sql.Identifier("stored")
 STAGED: Final = sql.Identifier("staged")
 
 
+class StagedRows(Protocol):
+    """Rows on their way into a stage."""
+
+    def __len__(self) -> int:
+        """Return their number."""
+        ...
+
+    def owners(self) -> Counter[str]:
+        """Return their number by the label of their owner."""
+        ...
+
+    def write(self, copy: psycopg.Copy) -> None:
+        """Write them to a COPY in the binary form."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExactRows(StagedRows):
+    """Rows as values, in the order of the columns."""
+
+    table: Table
+    rows: Sequence[Row]
+
+    @override
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @override
+    def owners(self) -> Counter[str]:
+        return Counter(label_of(self.table.owner(row)) for row in self.rows)
+
+    @override
+    def write(self, copy: psycopg.Copy) -> None:
+        copy.set_types([column.sql_type for column in self.table.columns])
+        for row in self.rows:
+            copy.write_row(row)
+
+
 class Presence(Enum):
     """What the ends of some keys suggest about all of them; only a hint, because rivals write too."""
 
@@ -131,7 +170,6 @@ class Stage:
         """Take the connection; :meth:`create` makes the table."""
         self._connection = connection
         self._table = table
-        self._types = [column.sql_type for column in table.columns]
         self._used = False
         self._statements = statements_of(table)
 
@@ -157,16 +195,15 @@ class Stage:
                 driver=DRIVER,
             ) from error
 
-    def presence(self, rows: Sequence[Row]) -> Presence:
-        """Return what is stored around rows in key order."""
-        first, last = self._table.key_of(rows[0]), self._table.key_of(rows[-1])
+    def presence(self, first: Row, last: Row) -> Presence:
+        """Return what is stored around rows between two keys."""
         after = self._key(self._connection.execute(self._statements.first, first).fetchone())
         if after is None or after > last:
             return Presence.NONE
         before = self._key(self._connection.execute(self._statements.last, last).fetchone())
         return Presence.ALL if (after, before) == (first, last) else Presence.SOME
 
-    def merge(self, rows: Sequence[Row], presence: Presence, *, overwrite: bool) -> Merged:
+    def merge(self, rows: StagedRows, presence: Presence, *, overwrite: bool) -> Merged:
         """Insert the rows that are new; overwrite, or only find, those with other content.
 
         Raises:
@@ -175,7 +212,7 @@ class Stage:
         self._stage(rows)
         if presence is Presence.NONE:
             self._connection.execute(self._statements.insert_all)
-            return Merged(Counter(label_of(self._table.owner(row)) for row in rows), ())
+            return Merged(rows.owners(), ())
         if presence is Presence.ALL:
             found = self._connection.execute(self._statements.compare).fetchall()
             if not found:
@@ -186,7 +223,7 @@ class Stage:
 
     def changed(self, rows: Sequence[Row]) -> dict[Row, bool]:
         """Return the keys of the rows that are not stored as they are, and whether they are missing."""
-        self._stage(rows)
+        self._stage(ExactRows(self._table, rows))
         found = self._connection.execute(self._statements.compare).fetchall()
         keys = self._keys(key for *key, _ in found)
         return {key: bool(missing) for key, (*_, missing) in zip(keys, found, strict=True)}
@@ -206,14 +243,12 @@ class Stage:
         )
         return Merged(new, others)
 
-    def _stage(self, rows: Sequence[Row]) -> None:
+    def _stage(self, rows: StagedRows) -> None:
         if self._used:  # at its first use in a transaction it is empty: rows end with the last one
             self._connection.execute(self._statements.empty)
         self._used = True
         with self._connection.cursor() as cursor, cursor.copy(self._statements.fill) as copy:
-            copy.set_types(self._types)
-            for row in rows:
-                copy.write_row(row)
+            rows.write(copy)
 
     def _merge(self, staged: int, *, overwrite: bool) -> Merged:
         found = self._connection.execute(self._statements.insert_new).fetchall()

@@ -15,6 +15,8 @@ from twinstore.query import batch_size_argument
 from twinstore.scope import tenant_argument
 from twinstore_postgres.bulk.exporting import export_batches, export_of
 from twinstore_postgres.bulk.finding import Found, found_of
+from twinstore_postgres.bulk.packed_exporting import packed_batches
+from twinstore_postgres.bulk.packing import readable_columns
 from twinstore_postgres.connecting import in_one_process
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject, translated
@@ -94,6 +96,16 @@ class PostgresView(BulkView):
     ) -> Iterator[list[Record]]:
         tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
         return self._one(export_batches(self._snapshot, table_of(entity), within, tenant, size))
+
+    @override
+    def packed(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[Sequence[Record]]:
+        columns = readable_columns(entity)
+        if columns is None:
+            return self.records(entity, within, tenant_id=tenant_id, batch_size=batch_size)
+        tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
+        return self._one(packed_batches(self._snapshot, columns, within, tenant, size))
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:

@@ -12,6 +12,7 @@ from twinstore.backend import UnitState
 from twinstore.bulk import RangeWriter, Rejected
 from twinstore.catalog import KeyType
 from twinstore.errors import Outcome, TwinstoreError
+from twinstore.fast.packed import PackedBatch
 from twinstore.forks import OwnProcess
 from twinstore.guard import GuardedAccess
 from twinstore.scope import UNBOUND
@@ -19,6 +20,8 @@ from twinstore_postgres import statements
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.bulk.merging import Findings, Merger
+from twinstore_postgres.bulk.packed import PackedChunk, PackedMerger
+from twinstore_postgres.bulk.packing import native_columns
 from twinstore_postgres.bulk.staging import Stage
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject, translated
@@ -28,8 +31,11 @@ if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.bulk import ImportOutcome, Key, Record
     from twinstore.catalog import Entity
+    from twinstore.fast.copying import NativeColumns
     from twinstore_postgres.codec import Row
     from twinstore_postgres.transactions import Transaction
+
+    Pair = tuple[Record, Row]
 
 __all__ = ["PROBE_BY_KEY", "PostgresRangeWriter"]
 
@@ -38,6 +44,8 @@ PROBE_BY_KEY: Final = (
     b"SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)",
     (),
 )
+# Packed rows take little memory, and a merge of so many costs the server still less.
+PACKED_ROWS: Final = 5000
 # Merges of so many rows cost the server a sixth less than merges of 1,000; more would take too much memory,
 # because the records stay until it is known that none of them is refused.
 CHUNK_ROWS: Final = 2500
@@ -64,13 +72,21 @@ class PostgresRangeWriter(RangeWriter):
         self._merger = Merger(
             transaction.connection, stage, self._table, self._findings, overwrite, self._open_access
         )
-        self._pairs: list[tuple[Record, Row]] = []
+        self._packed_merger = PackedMerger(transaction.connection, stage, self._findings, overwrite)
+        self._columns = native_columns(entity)
+        self._chunk: PackedChunk | None = None
+        self._pairs: list[Pair] = []
         self._bytes = 0
         self._highest = 0
 
     @override
     def write(self, records: Sequence[Record]) -> None:
         with self._working():
+            if isinstance(records, PackedBatch) and (columns := self._columns_for(records)) is not None:
+                self._take_packed(records, columns)
+                return
+            # Rows are merged in the order in which they come.
+            self._merge_packed()
             for record in records:
                 self._take(record)
 
@@ -135,22 +151,51 @@ class PostgresRangeWriter(RangeWriter):
             self._state.abort()
             raise
 
+    def _columns_for(self, batch: PackedBatch) -> NativeColumns | None:
+        """Return the columns of a batch that is merged as it is packed.
+
+        The keys of such a batch rise, so that a row is found by its own.
+        """
+        columns = self._columns
+        fits = columns is not None and columns.program is batch.program and batch.examined() is not None
+        return columns if fits else None
+
+    def _take_packed(self, batch: PackedBatch, columns: NativeColumns) -> None:
+        if self._chunk is None:
+            self._merge_pairs()
+        elif self._chunk.bytes + len(batch.rows) > CHUNK_BYTES:
+            self._merge_packed()
+        pairs = {position: self._encoded(record) for position, record in batch.exact}
+        taken = [pair for pair in pairs.values() if pair is not None]
+        # What is rejected already is not met again where the rows have to be merged one by one.
+        batch = batch.without((), [position for position, pair in pairs.items() if pair is None])
+        self._chunk = chunk = self._chunk or PackedChunk(self._table, columns)
+        chunk.add(batch, taken)
+        if len(chunk) >= PACKED_ROWS or chunk.bytes > CHUNK_BYTES:
+            self._merge_packed()
+
     def _take(self, record: Record) -> None:
+        pair = self._encoded(record)
+        if pair is None:
+            return
+        if len(self._pairs) % SIZE_SAMPLE_EVERY == 0:
+            self._bytes += SIZE_SAMPLE_EVERY * approximate_size(pair[1])
+        self._pairs.append(pair)
+        if len(self._pairs) == CHUNK_ROWS or self._bytes > CHUNK_BYTES:
+            self._merge_pairs()
+
+    def _encoded(self, record: Record) -> Pair | None:
+        """Return a record with its row, ``None`` for one that is rejected."""
         if record.model is None or record.key is None:
             self._reject(record, record.error or "the record holds no model")
-            return
+            return None
         if self._has_uuid and not storable_keys(self._entity, [record.key]):
             self._reject(record, "the key is not a UUID in lower case, which the column needs")
-            return
+            return None
         number = record.storage.get(self._entity.assigned or "")
         if isinstance(number, int):
             self._highest = max(self._highest, number)
-        row = self._table.encode(record.model, record.storage)
-        if len(self._pairs) % SIZE_SAMPLE_EVERY == 0:
-            self._bytes += SIZE_SAMPLE_EVERY * approximate_size(row)
-        self._pairs.append((record, row))
-        if len(self._pairs) == CHUNK_ROWS or self._bytes > CHUNK_BYTES:
-            self._merge()
+        return record, self._table.encode(record.model, record.storage)
 
     def _raise_counter(self) -> None:
         """Let new rows be numbered above those of the records, also of those that were there already."""
@@ -161,6 +206,19 @@ class PostgresRangeWriter(RangeWriter):
         self._findings.rejected.append(Rejected(record, reason))
 
     def _merge(self) -> None:
+        """Merge everything that waits; packed rows and others never wait together."""
+        self._merge_packed()
+        self._merge_pairs()
+
+    def _merge_packed(self) -> None:
+        chunk, self._chunk = self._chunk, None
+        if not chunk or self._packed_merger.merge(chunk):
+            return
+        for record in chunk.records():
+            self._take(record)
+        self._merge_pairs()
+
+    def _merge_pairs(self) -> None:
         if self._pairs:
             self._merger.merge(self._pairs)
             self._pairs.clear()

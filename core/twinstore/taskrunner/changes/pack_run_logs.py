@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from twinstore.fields import Id, OptionalText, PositiveInt, Text, Timestamp
+from twinstore.fields import Id, OptionalText, PositiveInt, Text, Timestamp, TrimmedKeyMap
 from twinstore.taskrunner.enums import LogLevel
-from twinstore.taskrunner.pack_run_logs import Metadata
 from twinstore.taskrunner.pack_runs import FilledText
 
 __all__ = ["PackRunLogDraftChanges", "PackRunLogEntryChanges"]
@@ -20,7 +19,7 @@ class PackRunLogDraftChanges(TypedDict, total=False):
     event_type: FilledText
     message: Text
     step_id: OptionalText
-    metadata: Metadata
+    metadata: TrimmedKeyMap
 
 
 class PackRunLogEntryChanges(TypedDict, total=False):
@@ -33,4 +32,4 @@ class PackRunLogEntryChanges(TypedDict, total=False):
     event_type: FilledText
     message: Text
     step_id: OptionalText
-    metadata: Metadata
+    metadata: TrimmedKeyMap

@@ -24,6 +24,10 @@ COMMANDS: Final[dict[str, Place]] = {
         f"{OURS}.backends:backends",
         "List the installed drivers, without importing their client libraries.",
     ),
+    "doctor": (
+        f"{OURS}.doctor:doctor",
+        "Say what is installed, whether the fast path is on, and which entities never take it.",
+    ),
     "smoke": (
         f"{OURS}.smoke:smoke",
         (

@@ -53,6 +53,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "config show": ("twinstore config show", "twinstore --config staging.json config show"),
         "config check": ("twinstore config check",),
         "backends": ("twinstore backends",),
+        "doctor": ("twinstore doctor", "twinstore doctor --format json"),
         "smoke": ("twinstore smoke", "twinstore smoke --backend Postgres --timeout 30"),
         "purge": ("twinstore purge", "twinstore purge --tenant acme --execute"),
         "demo": ("twinstore demo",),

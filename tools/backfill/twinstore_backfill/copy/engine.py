@@ -50,6 +50,7 @@ from twinstore_backfill.copy.reporting import (
 )
 from twinstore_backfill.copy.retention import expiry_test, instant_of_judgement
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges, tuned_collector
+from twinstore_backfill.fastpath import fast_path_report
 from twinstore_backfill.files import json_text, require_writable, write_whole
 from twinstore_backfill.ignoring import check_ignored
 from twinstore_backfill.outcome import UnknownJobError
@@ -190,7 +191,7 @@ class Copy:
             self._stop.raise_if_interrupted(RESUME)
             stopped = self._conclude(keeper.refresh()) or context.queue.stopped or ""
         # Before the lease is given back: whoever takes it next begins a new generation without these ranges.
-        return self._result(job.id, entities, started, stopped, context.failures)
+        return self._result(job.id, entities, started, stopped, context)
 
     def _held(self, entities: Sequence[Entity], as_of: datetime, worker: str) -> tuple[CopyJob, Lease]:
         """Return the job with its lease."""
@@ -340,9 +341,9 @@ class Copy:
         entities: Sequence[Entity],
         started: datetime,
         stopped: str,
-        failures: dict[int, str],
+        context: CopyContext,
     ) -> CopyResult:
-        totals, failed = Totals(), FailedRanges(failures)
+        totals, failed = Totals(), FailedRanges(context.failures)
         for item in self._ledger.ranges(job):
             if item.tally is not None and item.state is RangeState.LIVE:
                 totals.add(item.entity, item.tally)
@@ -368,4 +369,5 @@ class Copy:
             failed=failed,
             left_out=left_out_counts(self._source, self._target, self._options.entities),
             subset=self._options.subset.document(entities) if self._options.subset else None,
+            fast_path=fast_path_report(context.share.packed, context.share.rows),
         )

@@ -23,11 +23,11 @@ class Forgiving:
 
     def __init__(self, port: BulkPort, ignored: Sequence[IgnoredPath]) -> None:
         """Take the source and what is ignored."""
-        self._port, self._ignored = port, ignored
+        self._port, self.ignored = port, ignored
 
     def forgiven(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
         """Return a batch in which what can be read without the ignored properties is read so."""
-        paths = of_entity(self._ignored, entity)
+        paths = of_entity(self.ignored, entity)
         keys = [record.key for record in batch if record.error is not None and record.key is not None]
         if not paths or not keys:
             return list(batch)

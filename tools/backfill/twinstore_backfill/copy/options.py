@@ -34,6 +34,8 @@ __all__ = [
 
 # A range is one transaction on PostgreSQL, and what an interruption throws away.
 LARGEST_RANGE: Final = 1_000_000
+# One more than a range has by default, so that a server need not be asked whether there is another batch.
+PACKED_ROWS: Final = 5001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,11 @@ class CopyOptions:
         A whole batch is waited for at once, while a server may close the cursor and nobody sees progress.
         """
         return self.batch_size if self.max_rate is None else min(self.batch_size, int(self.max_rate))
+
+    @property
+    def rows_per_packed_batch(self) -> int:
+        """The same of packed rows, which take little memory and are written by thousands."""
+        return PACKED_ROWS if self.max_rate is None else self.rows_per_batch
 
 
 def refuse_same_store(source: BulkPort, target: BulkPort) -> None:

@@ -9,6 +9,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import TwinstoreError
+from twinstore.fast.native import library
+from twinstore.fast.packed import PackedBatch
+from twinstore.fast.program import NoProgram, program_of
 from twinstore.keys import KeyType
 from twinstore.ledger import RangeTally
 from twinstore.moving import HELD
@@ -17,16 +20,19 @@ from twinstore.releasing import copied, copy_counts
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore_backfill.copy.forgiving import Forgiving
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
+from twinstore_backfill.ignoring import of_entity
 from twinstore_backfill.subset import EVERYTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from twinstore.bulk import BulkPort, BulkView, ImportOutcome, KeyRange, Record, Rejected
     from twinstore.catalog import Entity
+    from twinstore.fast.packed import Examined
     from twinstore.keys import Key
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.quarantine import LineSink
+    from twinstore_backfill.copy.retention import ExpiryTest
     from twinstore_backfill.subset import Subset
 
 __all__ = ["REPEATED", "RangeReader", "SourceRows", "is_meant", "no_key"]
@@ -49,6 +55,7 @@ class SourceRows:
         self._forgiving = Forgiving(port, options.ignored)
         self._tenants = tuple(sorted(set(options.tenants)))
         self._batch_size = options.rows_per_batch
+        self._packed_size = options.rows_per_packed_batch
 
     def records(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[list[Record]]:
         """Return the records of a range in batches; with several tenants, one tenant after the other."""
@@ -58,6 +65,27 @@ class SourceRows:
         )
         # A generator would remember a batch while it reads the next.
         return map(partial(self._taken, entity), batches)
+
+    def packed(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[Sequence[Record]]:
+        """Return the same records in batches that native code may have read."""
+        if self._needs_records(entity):
+            return self.records(view, entity, within)
+        return chain.from_iterable(
+            view.packed(entity, within, tenant_id=tenant, batch_size=self._packed_size)
+            for tenant in self._tenants or (None,)
+        )
+
+    def _needs_records(self, entity: Entity) -> bool:
+        """Whether each row is looked at beyond what a packed batch tells of them, or none would be packed."""
+        program = program_of(entity)
+        return (
+            library() is None
+            or isinstance(program, NoProgram)
+            or program.exact_retention
+            or bool(entity.kept_apart)
+            or bool(of_entity(self._forgiving.ignored, entity))
+            or (self.subset.by_time and entity.dated is not None)
+        )
 
     def _taken(self, entity: Entity, batch: list[Record]) -> list[Record]:
         return self._forgiving.forgiven(entity, copied(entity, batch))
@@ -100,7 +128,7 @@ class RangeReader:
         self,
         entity: Entity,
         *,
-        expired: Callable[[Record], bool] | None,
+        expired: ExpiryTest | None,
         lines: LineSink,
         subset: Subset = EVERYTHING,
     ) -> None:
@@ -108,6 +136,8 @@ class RangeReader:
         self.entity = entity
         self._subset = subset
         self.read: Counter[str] = Counter()
+        # How many of these were packed.
+        self.packed = 0
         # How many rows the target refused because another one has a unique value of theirs.
         self.waiting = 0
         self._expired_rows: Counter[str] = Counter()
@@ -121,9 +151,41 @@ class RangeReader:
         self._derives_key = any(item.name in entity.key for item in entity.derived)
         self._last: Key | None = None
 
-    def wanted(self, batch: Sequence[Record]) -> list[Record]:
+    def wanted(self, batch: Sequence[Record]) -> Sequence[Record]:
         """Count the records and return those that are to be written."""
-        return [record for record in batch if self._wanted(record)]
+        examined = self._examined(batch) if isinstance(batch, PackedBatch) else None
+        if not isinstance(batch, PackedBatch) or examined is None:
+            return [record for record in batch if self._wanted(record)]
+        self.packed += batch.packed
+        self.read += examined.read
+        self._expired_rows += examined.expired
+        unwanted: list[int] = []
+        for position, record in batch.exact:
+            self._follow(batch, position - 1)
+            if not self._wanted(record):
+                unwanted.append(position)
+        self._follow(batch, len(batch) - 1)
+        return batch.without(examined.due, unwanted)
+
+    def _examined(self, batch: PackedBatch) -> Examined | None:
+        """Return what the packed rows of a batch amount to, ``None`` where each row has to be looked at."""
+        if self._derives_key or self._subset.by_time:
+            return None
+        limit = None if self._expired is None else self._expired.limit
+        if limit is not None and batch.program.expires is None:
+            return None
+        # Behind the packed rows, which rise, another row with the key of one of them is read the exact way.
+        behind = [(position, record.key) for position, record in batch.exact]
+        for position, key in ((-1, self._last), *behind):
+            following = position + 1
+            if key is not None and following < len(batch) and batch.key(following) == key:
+                return None
+        return batch.examined(limit)
+
+    def _follow(self, batch: PackedBatch, position: int) -> None:
+        """Remember the key of a packed row for the row behind it."""
+        if position >= 0 and batch.is_packed(position):
+            self._last = batch.key(position)
 
     def reject(self, rejected: Iterable[Rejected]) -> None:
         """Keep records back that the target refused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
@@ -11,14 +12,14 @@ from twinstore.fields import parse_timestamp
 from twinstore.query import holds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from twinstore.bulk import BulkPort, Record, ScanRow
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Retention
     from twinstore.options import ModuleOptions
     from twinstore.query import Condition
 
-__all__ = ["age_limit", "cutoff", "expiry_test", "instant_of_judgement", "is_due"]
+__all__ = ["ExpiryTest", "age_limit", "cutoff", "expiry_test", "instant_of_judgement", "is_due"]
 
 
 def instant_of_judgement(port: BulkPort, given: datetime | None) -> datetime:
@@ -51,26 +52,38 @@ def cutoff(entity: Entity, options: ModuleOptions, as_of: datetime) -> datetime 
     return None if age is None else as_of - age
 
 
-def expiry_test(entity: Entity, options: ModuleOptions, as_of: datetime) -> Callable[[Record], bool] | None:
-    """Return a test for expired records, ``None`` when no record of the entity can be expired."""
-    limit, retention = cutoff(entity, options, as_of), entity.retention
-    if limit is None or retention is None:
-        return None
+@dataclass(frozen=True, slots=True)
+class ExpiryTest:
+    """A test for records that retention has due for removal.
 
-    def expired(record: Record) -> bool:
+    Attributes:
+        retention: what says so.
+        limit: the instant up to which they are.
+    """
+
+    entity: Entity
+    retention: Retention
+    limit: datetime
+
+    def __call__(self, record: Record) -> bool:
+        """Whether a record is due; one that cannot be read has no instant to judge by."""
         if record.model is None:
             return False
-        instant = entity.value(record.model, record.storage, retention.field)
+        instant = self.entity.value(record.model, record.storage, self.retention.field)
         return (
             isinstance(instant, datetime)
-            and instant <= limit
+            and instant <= self.limit
             and all(
-                holds(item, entity.value(record.model, record.storage, item.field))
-                for item in retention.where
+                holds(item, self.entity.value(record.model, record.storage, item.field))
+                for item in self.retention.where
             )
         )
 
-    return expired
+
+def expiry_test(entity: Entity, options: ModuleOptions, as_of: datetime) -> ExpiryTest | None:
+    """Return a test for expired records, ``None`` when no record of the entity can be expired."""
+    limit, retention = cutoff(entity, options, as_of), entity.retention
+    return None if limit is None or retention is None else ExpiryTest(entity, retention, limit)
 
 
 def is_due(entity: Entity, row: ScanRow, limit: datetime | None) -> bool:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from logging import getLogger
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import (
@@ -32,7 +33,7 @@ from twinstore_backfill.stopping import StopRequestedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from twinstore.bulk import BulkPort, OnConflict, Record
+    from twinstore.bulk import BulkPort, OnConflict
     from twinstore.catalog import Entity
     from twinstore.ledger import Claim, Ledger, RangeTally
     from twinstore_backfill.copy.limiter import RateLimiter
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.patience import Patience
     from twinstore_backfill.copy.queue import RangeQueue
     from twinstore_backfill.copy.reading import SourceRows
+    from twinstore_backfill.copy.retention import ExpiryTest
     from twinstore_backfill.progress import Progress
     from twinstore_backfill.stopping import StopSwitch
 
@@ -59,6 +61,37 @@ ENDS_THE_RUN: Final = (
 )
 
 
+class PackedShare:
+    """How many of the rows of all ranges that this process has copied were packed."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self.rows = 0
+        self.packed = 0
+        self._lock = Lock()
+
+    def add(self, rows: int, packed: int) -> None:
+        """Count the rows of a range that is live."""
+        with self._lock:
+            self.rows += rows
+            self.packed += packed
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRange:
+    """What a range amounted to.
+
+    Attributes:
+        tally: as its entry in the ledger has it.
+        waiting: how many of its rows wait for what another row of the target holds.
+        packed: how many of the rows that were read were packed.
+    """
+
+    tally: RangeTally
+    waiting: int
+    packed: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyContext:
     """What the threads of a copy share.
@@ -66,6 +99,7 @@ class CopyContext:
     Attributes:
         expired: by name of entity, the test for rows that retention has due for removal.
         failures: by number of range, why it could not be copied.
+        share: how many rows were read, and how many of them packed.
     """
 
     source: SourceRows
@@ -78,9 +112,10 @@ class CopyContext:
     stop: StopSwitch
     progress: Progress
     entities: Mapping[str, Entity]
-    expired: Mapping[str, Callable[[Record], bool] | None]
+    expired: Mapping[str, ExpiryTest | None]
     on_conflict: OnConflict
     failures: dict[int, str] = field(default_factory=dict[int, str])
+    share: PackedShare = field(default_factory=PackedShare)
 
     @contextmanager
     def told(self, entity: str) -> Iterator[Callable[[int], None]]:
@@ -154,7 +189,7 @@ def _process(context: CopyContext, claim: Claim) -> None:
     try:
         # Against another writer it loses as a whole.
         name = f"Range {claim.number} of {claim.entity}"
-        tally, waiting = context.patience.outlast(name, partial(copy_range, context, claim))
+        copied = context.patience.outlast(name, partial(copy_range, context, claim))
     except ENDS_THE_RUN:
         raise
     except LeaseLostError as error:
@@ -166,14 +201,13 @@ def _process(context: CopyContext, claim: Claim) -> None:
         log.info("range %d of %s is live", claim.number, claim.entity)
         # It may have failed before in this run.
         context.failures.pop(claim.number, None)
-        context.limits.add(tally, waiting)
-        context.progress.count(claim.entity, outcomes_of(tally))
+        context.share.add(sum(copied.tally.read.values()), copied.packed)
+        context.limits.add(copied.tally, copied.waiting)
+        context.progress.count(claim.entity, outcomes_of(copied.tally))
 
 
-def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
+def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
     """Copy a claimed range; its rows, its lines and its entry in the ledger are committed together.
-
-    Return what it amounted to, and how many of its rows wait for what another row of the target holds.
 
     Raises:
         ConcurrencyError: another writer was faster; nothing of the range is live.
@@ -191,7 +225,7 @@ def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
         reader = RangeReader(
             entity, expired=context.expired[entity.name], lines=lines, subset=context.source.subset
         )
-        for batch in context.source.records(view, entity, claim.within):
+        for batch in context.source.packed(view, entity, claim.within):
             # Before the batch is written: a range whose stop was asked for here is rolled back and costs
             # nothing.
             context.pace(len(batch))
@@ -211,7 +245,7 @@ def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
         # commit.
         ledger.finish(writer.access, claim, tally)
         writer.commit()
-    return tally, reader.waiting
+    return CopiedRange(tally, reader.waiting, reader.packed)
 
 
 def _give_back(context: CopyContext, claim: Claim, error: Exception) -> None:

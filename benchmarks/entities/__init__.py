@@ -1,0 +1,1 @@
+"""Every entity of every module, there and back: rows, bytes, and the rate per byte beside that of runs."""

@@ -1,0 +1,134 @@
+#include "copier/documents.h"
+
+#include "copier/input.h"
+#include "copier/judging.h"
+#include "copier/text.h"
+
+#define LEAST_SLOT (2 * 8)
+
+static void read_layout(Input *input, Documents *documents) {
+  u32 count = documents->program->slot_count;
+  documents->identity = (u8)input_between(input, IDENTITY_SLOT, IDENTITY_GENERATED);
+  documents->id_slot = (i32)input_between(input, -1, (i64)count - 1);
+  documents->versioned = (u8)input_between(input, 0, 1);
+  if ((documents->identity == IDENTITY_SLOT) != (documents->id_slot >= 0)) input->failed = 1;
+  if (input_count(input, LEAST_SLOT, MOST_FIELDS) != count) input->failed = 1;
+  StoredSlot *slots = input_room(input, count, sizeof(StoredSlot));
+  for (u32 index = 0; slots && index < count; index++) {
+    slots[index].name = input_text(input);
+    slots[index].is_long = (u8)input_between(input, 0, 1);
+    if (!slots[index].name.size != ((i32)index == documents->id_slot)) input->failed = 1;
+  }
+  documents->slots = slots;
+}
+
+Documents *ts_documents_new(const Program *program, const u8 *layout, size_t size) {
+  Input input = {layout, layout + size, NULL, 0};
+  Documents *documents = input_room(&input, 1, sizeof(Documents));
+  if (documents) {
+    documents->program = program;
+    read_layout(&input, documents);
+  }
+  if (input.failed || input.at != input.end) {
+    blocks_free(input.blocks);
+    return NULL;
+  }
+  documents->memory = input.blocks;
+  return documents;
+}
+
+void ts_documents_free(Documents *documents) {
+  if (documents) blocks_free(documents->memory);
+}
+
+// The slot of a stored name, -1 where there is none. Mostly it is the one behind the last one found.
+static i32 slot_named(const Documents *documents, Text name, u32 guess) {
+  u32 count = documents->program->slot_count;
+  for (u32 tried = 0; tried < count; tried++, guess++) {
+    if (guess >= count) guess = 0;
+    if (text_equal(documents->slots[guess].name, name)) return (i32)guess;
+  }
+  return -1;
+}
+
+// What is no part of a row: what the driver keeps beside it, as far as a decoder takes it whatever it is.
+static int is_internal(Text name, const Element *element) {
+  if (!name.size || name.bytes[0] != '_') return 0;
+  for (u32 at = 0; at < name.size; at++)
+    if (name.bytes[at] >= 0x80) return 0;
+  return element->type == BSON_INT || element->type == BSON_LONG;
+}
+
+static int is_identity(Text name) { return name.size == 3 && !memcmp(name.bytes, "_id", 3); }
+
+// Whether an `_id` that is no slot is one that the driver may have written.
+static int identity_fits(const Documents *documents, const Element *identity) {
+  int plain;
+  if (documents->identity == IDENTITY_GENERATED) return identity->type == BSON_ID;
+  return identity->type == BSON_TEXT && text_points(text_in(identity), &plain) >= 0;
+}
+
+// Finds the element of each slot; 0 where a name is unknown or stands twice, or there is no `_id`.
+static int find_slots(const Documents *documents, Walk walk, Element *found) {
+  u32 guess = 0;
+  Element identity = {0};
+  for (u32 slot = 0; slot < documents->program->slot_count; slot++) found[slot].type = 0;
+  while (walk.at < walk.stop) {
+    Text name;
+    Element element;
+    if (!walk_next(&walk, &name, &element)) return 0;
+    if (is_identity(name)) {
+      if (identity.type) return 0;
+      identity = element;
+      continue;
+    }
+    i32 slot = slot_named(documents, name, guess);
+    if (slot < 0 && is_internal(name, &element)) continue;
+    if (slot < 0 || found[slot].type) return 0;
+    found[slot] = element;
+    guess = (u32)slot + 1;
+  }
+  if (documents->id_slot < 0) return identity.type && identity_fits(documents, &identity);
+  found[documents->id_slot] = identity;
+  return identity.type != 0;
+}
+
+// Reads one document of which the length is known to fit.
+static int read_document(const Documents *documents, Checker *checker, const u8 *document, u32 size, Buffer *rows) {
+  Element found[MOST_FIELDS];
+  return find_slots(documents, walk_of(document, size), found) && check_row(checker, found, rows);
+}
+
+static void add_three(Buffer *buffer, size_t first, size_t second, size_t third) {
+  const u32 numbers[] = {(u32)first, (u32)second, (u32)third};
+  buffer_add(buffer, numbers, sizeof numbers);
+}
+
+i64 ts_read_documents(const Documents *documents, const u8 *raw, size_t size, Buffer *rows, Buffer *places,
+                      Buffer *declined) {
+  Checker checker;
+  i64 count = 0;
+  checker_init(&checker, documents->program);
+  for (size_t at = 0; at < size;) {
+    u32 length = document_size(raw + at, size - at);
+    size_t row = rows->size;
+    // Whoever reads the places has 32 bits.
+    if (!length || at > UINT32_MAX || row > UINT32_MAX) return TS_BROKEN;
+    if (read_document(documents, &checker, raw + at, length, rows)) {
+      add_three(places, row, at, length);
+      count++;
+    } else {
+      add_three(declined, at, length, (size_t)count);
+    }
+    if (rows->failed || places->failed || declined->failed) return TS_NO_MEMORY;
+    at += length;
+  }
+  return count;
+}
+
+int ts_accepts_document(const Documents *documents, const u8 *document, size_t size, Buffer *scratch) {
+  Checker checker;
+  checker_init(&checker, documents->program);
+  buffer_clear(scratch);
+  return document_size(document, size) == size && read_document(documents, &checker, document, (u32)size, scratch);
+}
