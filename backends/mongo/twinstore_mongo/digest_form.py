@@ -118,7 +118,7 @@ class Places:
     """The places of values, each once; where nothing stands below that has one, it is the plain place."""
 
     def __init__(self) -> None:
-        """Begin with the plain place, and that of what stands in free JSON: it is the place of its members."""
+        """Begin with the plain place, and that of what stands in free JSON, as its own members do."""
         self._known: list[tuple[int, int, Members]] = [(PLAIN, 0, ()), (FREE, 1, ())]
 
     def of(self, kind: int, item: int = 0, members: Members = ()) -> int:

@@ -38,11 +38,9 @@ def write_removal(writer: Writer, retention: Retention | None, number_of: Callab
 def texts_of(condition: Condition) -> tuple[str, ...]:
     """Return the texts of which a field must have one, none where the condition is of another kind."""
     match condition:
-        case Equals(_, value):
-            values = (value,)
-        case OneOf(_, several):
-            values = tuple(several)
+        case Equals(_, str(text)):
+            return (str(text),)
+        case OneOf(_, texts):
+            return tuple(map(str, texts))
         case _:
             return ()
-    texts = tuple(str(value) for value in values if isinstance(value, str))
-    return texts if len(texts) == len(values) else ()

@@ -120,9 +120,7 @@ class Scanner:
         """
         self._library, self._form, self._accepts, self._judge = found, form, accepts, judge
         data = bounds_data(entity, bounds)
-        self._digests = Handle(
-            found, found.ts_digests_new(data, len(data), MOST_CELLS), "ts_digests_free"
-        )
+        self._digests = Handle(found, found.ts_digests_new(data, len(data), MOST_CELLS), "ts_digests_free")
         self._unjudged = None if accepts is None else Buffer(found)
         self._refused: set[int] = set()
         self._sink = Sink(

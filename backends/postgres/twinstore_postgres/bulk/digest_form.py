@@ -55,23 +55,23 @@ def why_not(scan: TableScan) -> str | None:
     """Return why the rows of a scan have no such form, ``None`` where they have."""
     if (reason := why_no_digests(scan.entity)) is not None:
         return reason
-    parts, keys = scan.parts, {part.field: part.type.is_number for part in scan.entity.key_parts}
-    if len(parts) > MOST_COLUMNS:
+    if len(scan.parts) > MOST_COLUMNS:
         return "it has too many columns"
-    if any(kind_of(part) != (INTEGER if keys[part.name] else TEXT) for part in parts if part.name in keys):
-        return "a part of its key has a column of another type"
+    wanted = kinds_of_places(scan.entity)
+    if any(kind_of(part) != wanted.get(part.name, kind_of(part)) for part in scan.parts):
+        return "its key, tenant or instant of retention has a column of another type"
     # Equal values of these are spelled alike.
     if any(value and type(value) not in {str, int, bool} for value in scan.left_out.values()):
         return "a value that is left out of its content has parts"
-    tenant = scan.entity.tenant_field
-    if any(part.name == tenant and kind_of(part) != TEXT for part in parts):
-        return "its tenant is no text"
-    retention = scan.entity.retention
-    if retention is not None and any(
-        part.name == retention.field and kind_of(part) != INSTANT for part in parts
-    ):
-        return "the instant of its retention is none"
     return None
+
+
+def kinds_of_places(entity: Entity) -> dict[str, int]:
+    """Return how the text of the columns that native code looks into must become a value, by name."""
+    wanted = {part.field: INTEGER if part.type.is_number else TEXT for part in entity.key_parts}
+    if entity.tenant_field is not None:
+        wanted[entity.tenant_field] = TEXT
+    return wanted if entity.retention is None else wanted | {entity.retention.field: INSTANT}
 
 
 def digest_form(scan: TableScan) -> bytes:

@@ -53,8 +53,8 @@ DIGESTED: Final = bytes(bytearray(NOTHING_BESIDE))
 class SelectedColumn:
     """One selected column: the name of its value, and how the text becomes a JSON value (``None``: text).
 
-    A ``text`` has a collation, by which it is not to be compared. A ``member`` is a part of a column. Of which
-    type the column is, and of which enumeration its numbers are, say the same as ``convert``, as data.
+    A ``text`` has a collation, by which it is not to be compared. A ``member`` is a part of a column. The
+    type and the enumeration of numbers say as data what ``convert`` does.
     """
 
     name: str
@@ -139,6 +139,12 @@ class TableScan:
             statement = sql.SQL("{} WHERE ({}) IN ({})").format(self._select, self._key_list, wanted)
             yield from self._rows(snapshot, statement)
 
+    def unordered(self, tenant_id: str | None, conditions: Sequence[sql.Composable]) -> sql.Composed:
+        """Return the statement that streams the rows of a tenant, or all, in the order of the table."""
+        every = self._within(KeyRange(), tenant_id, nullable=False)
+        where = sql.SQL(" AND ").join([every, *conditions])
+        return sql.SQL("COPY ({} WHERE {}) TO STDOUT").format(self._select, where)
+
     def row(self, values: Sequence[str | None]) -> ScanRow:
         """Return the row of the texts of the columns."""
         expires = None if self._expires is None else values[self._expires]
@@ -214,6 +220,7 @@ class TableScan:
 
     @cached_property
     def parts(self) -> tuple[SelectedColumn, ...]:
+        """Everything that is selected, in order."""
         counter = () if self.counter is None else (self.counter,)
         return (*self.fields, *self.markers, *self.beside, *self.apart, *counter)
 
