@@ -44,6 +44,8 @@ void ts_documents_free(Documents *documents) {
 // The slot of a stored name, -1 where there is none. Mostly it is the one behind the last one found.
 static i32 slot_named(const Documents *documents, Text name, u32 guess) {
   u32 count = documents->program->slot_count;
+  // That of `_id` is empty, and no name of a document stands for it.
+  if (!name.size) return -1;
   for (u32 tried = 0; tried < count; tried++, guess++) {
     if (guess >= count) guess = 0;
     if (text_equal(documents->slots[guess].name, name)) return (i32)guess;
