@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not set(options.only) <= set(PEER_GROUPS):
             head["document_bytes"] = load_documents(databases, options.documents)
         measured = dict(_measured(databases, options))
-    goals = list(judge({name: samples for name, (_, samples) in measured.items()}))
+    goals = list(judge(measured))
     results = options.directory / "results.json"
     results.write_text(to_json(document(head, measured, goals)), encoding="utf-8")
     tables = results.with_suffix(".md")
@@ -56,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console(width=None if sys.stdout.isatty() else 130)
     console.print(load_line(load[0]), "")
     for group, samples in measured.values():
-        console.print(group_table(group, samples), "")
+        if group.lines is None:
+            console.print(group_table(group, samples), "")
+        else:
+            console.print("\n".join(group.lines(samples)), "", markup=False, highlight=False, soft_wrap=True)
     console.print(goal_table(goals))
     console.print(f"Written to {results} and {tables}.")
 

@@ -34,12 +34,14 @@ class BenchmarkDatabases:
     """A mongod and a PostgreSQL with empty, migrated databases.
 
     Attributes:
+        servers: both servers.
         client: a client with pymongo's defaults.
         mongo_url, app_url, owner_url: how a user of the library connects.
         superuser_url: how the raw limit connects; COPY into a table under row-level security is refused.
         directory: where settings files and reports go.
     """
 
+    servers: twinstore_embedded.Servers
     client: MongoClient[dict[str, Any]]
     mongo_url: str
     app_url: str
@@ -110,6 +112,7 @@ def open_databases(directory: Path, *, durable: bool) -> Iterator[BenchmarkDatab
         closing(MongoClient[dict[str, Any]](servers.mongo.url)) as client,
     ):
         databases = BenchmarkDatabases(
+            servers=servers,
             client=client,
             mongo_url=servers.mongo.url,
             app_url=servers.postgres.app_url(database=SOURCE),

@@ -10,6 +10,7 @@ from psycopg_pool import ConnectionPool
 
 from benchmarks import mongo_limits, postgres_limits
 from benchmarks.cli_cases import CliCases, Differences
+from benchmarks.entities.group import entities
 from benchmarks.mongo_singles import BareMongo
 from benchmarks.peers.groups import PEER_GROUPS
 from benchmarks.postgres_singles import BarePostgres
@@ -178,5 +179,6 @@ GROUPS: Final = {
     "return": returning,
     "mongo": mongo_singles,
     "postgres": postgres_singles,
+    "entities": entities,
     **PEER_GROUPS,
 }

@@ -24,6 +24,7 @@ class Options:
     runs: int
     documents: int
     operations: int
+    entity_megabytes: float
     jobs: int
     only: tuple[str, ...]
     workers: tuple[int, ...]
@@ -41,6 +42,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     add("--runs", type=int, default=5, help="rounds in which all cases take their turn (%(default)s)")
     add("--documents", type=int, default=200_000, help="runs to copy and verify (%(default)s)")
     add("--operations", type=int, default=2_000, help="single operations per case and round (%(default)s)")
+    add("--entity-megabytes", type=float, default=24, help="JSON of each entity (%(default)s)")
     add("--jobs", type=int, default=2, help="--jobs of the command line (%(default)s)")
     add("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), help="groups to measure (all)")
     add("--peers", action="store_true", help="only what stands beside other libraries; loads no documents")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.fast.generating import Generator
 from tests.fast.mutating import Mutator
-from tests.fast.oracle import Oracle
+from tests.fast.exact_way import Oracle
 from tests.fast.programs import programs
 from twinstore.fast.native import fast_path
 from twinstore_mongo.packing import documents_of

@@ -16,7 +16,10 @@ from benchmarks.awaited.__main__ import main as awaited
 from benchmarks.awaited.calls import CALLS
 from benchmarks.groups import GROUPS
 
-SMALL = ("--documents", "120", "--operations", "20", "--runs", "1", "--workers", "1", "--seconds", "0.01")
+SMALL = (
+    *("--documents", "120", "--operations", "20", "--runs", "1", "--workers", "1", "--seconds", "0.01"),
+    *("--entity-megabytes", "0.02"),
+)
 # At least one of each kind; the full form runs all of them.
 BOUNDED = ("copy", "postgres", "postgres-claims", "postgres-firing", "mongo-lives", "mongo-locks")
 
