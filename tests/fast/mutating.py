@@ -184,7 +184,7 @@ class Mutator:
             texts = self._texts.get(number, self._any)
             value: str | bytes = random.choice(texts)
             if random.random() < 0.3:
-                old = element.value[4:-1].decode()
+                old = element.value[4:-1].decode(errors="replace")
                 value = random.choice((f" {old}", f"{old} ", f"{old}\u2003", old.upper(), f"{old}\x00", f"{old}\x07", f"{old}:", old[1:], f"{old}é"))
             elif random.random() < 0.05:
                 value = random.choice(BAD_TEXTS)

@@ -5,8 +5,6 @@
 #include "copier/text.h"
 
 #define LEAST_SLOT (2 * 8)
-// The driver writes the number of changes, and what follows from a row.
-#define MOST_INTERNAL 8
 
 static void read_layout(Input *input, Documents *documents) {
   u32 count = documents->program->slot_count;
@@ -81,34 +79,6 @@ static int identity_fits(const Documents *documents, const Element *identity) {
   return identity->type == BSON_TEXT && text_points(text_in(identity), &plain) >= 0;
 }
 
-<<<<<<< HEAD
-// The internal names of a document; one that stands twice cannot be given back.
-typedef struct {
-  Text names[MOST_INTERNAL];
-  u32 count;
-} Internals;
-
-static int is_new(Internals *internals, Text name) {
-  for (u32 index = 0; index < internals->count; index++)
-    if (text_equal(internals->names[index], name)) return 0;
-  if (internals->count == MOST_INTERNAL) return 0;
-  internals->names[internals->count++] = name;
-  return 1;
-}
-
-// Finds the element of each slot behind `_id`; 0 where a name is unknown or stands twice.
-static int find_others(const Documents *documents, Walk walk, Element *found) {
-  Internals internals = {.count = 0};
-  u32 guess = 0;
-  while (walk.at < walk.stop) {
-    Text name;
-    Element element;
-    // No name at all is here that of the slot of `_id`.
-    if (!walk_next(&walk, &name, &element) || !name.size || is_identity(name)) return 0;
-    i32 slot = slot_named(documents, name, guess);
-    if (slot < 0 && is_internal(name, &element) && is_new(&internals, name)) continue;
-    if (slot < 0 || found[slot].type) return 0;
-=======
 static const Text ID = {(const u8 *)"_id", 3};
 
 // Reads `_id`, which every server puts in front of all else; a decoder does not give back another order.
@@ -137,26 +107,10 @@ static int find_slots(const Documents *documents, Walk walk, Element *found) {
       continue;
     }
     if (found[slot].type) return 0;
->>>>>>> i13-int
     found[slot] = element;
     guess = (u32)slot + 1;
   }
   return 1;
-<<<<<<< HEAD
-}
-
-// Finds the element of each slot. The server stores `_id` in front, and a client that finds it elsewhere does not give
-// back the same bytes.
-static int find_slots(const Documents *documents, Walk walk, Element *found) {
-  Text name;
-  Element identity;
-  for (u32 slot = 0; slot < documents->program->slot_count; slot++) found[slot].type = 0;
-  if (walk.at >= walk.stop || !walk_next(&walk, &name, &identity) || !is_identity(name)) return 0;
-  if (documents->id_slot >= 0) found[documents->id_slot] = identity;
-  else if (!identity_fits(documents, &identity)) return 0;
-  return find_others(documents, walk, found);
-=======
->>>>>>> i13-int
 }
 
 // Reads one document of which the length is known to fit.
