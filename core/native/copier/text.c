@@ -1,6 +1,5 @@
 #include "copier/text.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -245,10 +244,10 @@ int json_number(Buffer *out, double value) {
   }
   // Small ones are written with an exponent, and not by every program with the same digits.
   if (fabs(value) < SMALLEST_PLAIN) return 0;
-  // Whoever has set another locale has another point, and both functions speak it.
-  if (strcmp(localeconv()->decimal_point, ".")) return 0;
   char text[40];
   int count = shortest(fabs(value), text, sizeof text);
-  if (count && out) put_fraction(out, value, text, count);
-  return count > 0;
+  // Whoever has set another locale has another point.
+  if (!count || (count > 1 && text[1] != '.')) return 0;
+  if (out) put_fraction(out, value, text, count);
+  return 1;
 }
