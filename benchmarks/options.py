@@ -8,13 +8,15 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.groups import GROUPS
+from benchmarks.groups import FURTHER, GROUPS
 from benchmarks.peers.groups import PEER_GROUPS, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Options", "parse"]
+
+SIZES = (50_000, 200_000, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,7 @@ class Options:
     documents: int
     operations: int
     entity_megabytes: float
+    sizes: tuple[int, ...]
     jobs: int
     only: tuple[str, ...]
     workers: tuple[int, ...]
@@ -43,8 +46,16 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     add("--documents", type=int, default=200_000, help="runs to copy and verify (%(default)s)")
     add("--operations", type=int, default=2_000, help="single operations per case and round (%(default)s)")
     add("--entity-megabytes", type=float, default=24, help="JSON of each entity (%(default)s)")
+    add("--sizes", type=int, nargs="+", default=SIZES, help="documents of the group scale (50k 200k 1m)")
     add("--jobs", type=int, default=2, help="--jobs of the command line (%(default)s)")
-    add("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), help="groups to measure (all)")
+    groups = [*GROUPS, *FURTHER]
+    add(
+        "--only",
+        nargs="+",
+        choices=groups,
+        default=list(GROUPS),
+        help=f"groups (all but {', '.join(FURTHER)})",
+    )
     add("--peers", action="store_true", help="only what stands beside other libraries; loads no documents")
     add("--workers", type=int, nargs="+", default=WORKERS, help="worker processes of these groups (1 4 16)")
     add("--seconds", type=float, default=0.4, help="of a slice of these groups, at most (%(default)s)")
@@ -55,4 +66,5 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     given = vars(parser.parse_args(arguments))
     if given.pop("peers"):
         given["only"] = [name for name in given["only"] if name in PEER_GROUPS]
-    return Options(**{**given, "only": tuple(given["only"]), "workers": tuple(given["workers"])})
+    several = {name: tuple(given[name]) for name in ("only", "workers", "sizes")}
+    return Options(**{**given, **several})
