@@ -135,6 +135,8 @@ def part(entity: Entity, name: str, type_name: str) -> SelectedColumn:
     return SelectedColumn(
         name=name,
         column=column_name(entity, name),
+        type_name=type_name,
+        numbers=numbers,
         array=is_array(type_name),
         text=type_name in TEXTS,
         convert=digits_text if entity.known.get(name) is Kind.HEX else converter_of(type_name, numbers),
