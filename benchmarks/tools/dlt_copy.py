@@ -1,7 +1,8 @@
-"""Copies the runs with dlt: ``python -m benchmarks.tools.dlt_copy mongo-url database postgres-url directory``.
+"""Copies the runs with dlt: ``python -m benchmarks.tools.dlt_copy mongo database postgres directory``.
 
 The source for MongoDB that dlt recommends is no package: ``dlt init`` copies it from a repository on the
-network. This resource yields what that one yields, the documents of a cursor in batches; nested values stay JSON.
+network. This resource yields what that one does, the documents of a cursor in batches; nested values stay
+JSON.
 """
 
 from __future__ import annotations

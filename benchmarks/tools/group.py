@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import closing, contextmanager
@@ -41,11 +42,11 @@ SILENT: Final = {"SLING_DISABLE_TELEMETRY": "TRUE", "RUNTIME__DLTHUB_TELEMETRY":
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Another tool: the package, the table that it makes, and what starts it."""
+    """Another tool: its package, the schema that it fills, and what starts it."""
 
     name: str
     package: str
-    table: tuple[str, str]
+    schema: str
     command: Sequence[str]
 
 
@@ -54,12 +55,12 @@ def tools(databases: BenchmarkDatabases) -> Iterator[Tool]:
     found = find_spec(SLING)
     program = Path(found.origin or "").parent / "bin" / "sling-linux-amd64" if found else Path()
     stream = ("--src-conn", "BENCH_MONGO", "--src-stream", f"{databases.source}.runs")
-    target = ("--tgt-conn", "BENCH_POSTGRES", "--tgt-object", "public.sling_runs", "--mode", "full-refresh")
-    yield Tool("sling 1.4.11", SLING, ("public", "sling_runs"), [str(program), "run", *stream, *target])
+    target = ("--tgt-conn", "BENCH_POSTGRES", "--tgt-object", "sling_bench.runs", "--mode", "full-refresh")
+    yield Tool("sling 1.4.11", SLING, "sling_bench", [str(program), "run", *stream, *target])
     places = (databases.mongo_url, databases.source, databases.superuser_url)
     directory = str((databases.directory / "dlt").absolute())
     words = [sys.executable, "-m", "benchmarks.tools.dlt_copy", *places, directory]
-    yield Tool("dlt 1.31", "dlt", ("dlt_bench", "runs"), words)
+    yield Tool("dlt 1.31", "dlt", "dlt_bench", words)
 
 
 @contextmanager
@@ -78,7 +79,8 @@ def comparing(databases: BenchmarkDatabases, options: Options) -> Iterator[Group
             sys.stderr.write(MISSING.format(tool.name))
             continue
         run = partial(_run, databases, options.documents, tool)
-        cases.append(Case(name=tool.name, prepare=partial(_drop, databases, tool), run=run))
+        drop = partial(_drop, databases, tool)
+        cases.append(Case(name=tool.name, prepare=drop, run=run, against=(ROOFLINE, SCRIPT)))
     against = tuple(case.name for case in cases)
     cases.append(Case(name=OURS, prepare=prepare, run=lambda: _with_start(ours.copy(OURS)), against=against))
     title = "Other tools, MongoDB to PostgreSQL, with the start of the process"
@@ -107,7 +109,7 @@ def _run(databases: BenchmarkDatabases, documents: int, tool: Tool) -> Sample:
             f"{tool.name} ended with {ended.returncode}:\n{ended.stdout[-1000:]}{ended.stderr[-1000:]}"
         )
     with closing(databases.superuser()) as connection:
-        count = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(*tool.table))
+        count = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(tool.schema, "runs"))
         found = connection.execute(count).fetchone()
     if found != (documents,):
         raise RuntimeError(f"{tool.name} copied {found} of {documents} documents")
@@ -115,6 +117,8 @@ def _run(databases: BenchmarkDatabases, documents: int, tool: Tool) -> Sample:
 
 
 def _drop(databases: BenchmarkDatabases, tool: Tool) -> None:
+    """Remove what a tool has made, and what it remembers of it."""
+    shutil.rmtree(databases.directory / "dlt", ignore_errors=True)
     with closing(databases.superuser()) as connection:
-        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(*tool.table)))
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(tool.schema)))
         connection.execute("CHECKPOINT")
