@@ -120,7 +120,7 @@ def test_the_library_asks_for_the_c_library_only() -> None:
 
 @needs_library
 def test_the_library_keeps_nothing_between_calls() -> None:
-    """What it could change is the caller's alone, so that threads and forked processes need not wait for it."""
+    """What it changes is the caller's alone, so that threads and forked processes need not wait for it."""
     read = ELFFile(BytesIO(native.LIBRARY.read_bytes()))
     table = read.get_section_by_name(".symtab")
     assert isinstance(table, SymbolTableSection)
