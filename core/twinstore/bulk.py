@@ -334,10 +334,11 @@ class BulkView(Protocol):
         cutoff: datetime | None = None,
         part: int = 0,
         parts: int = 1,
+        of_source: bool = False,
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> RangeDigests | None:
-        """Return the digests of ranges of rows, read in whatever order is the cheapest for the store.
+        """Return the digests of ranges of rows, in the cheapest order; ``None``: only :meth:`rows` tells them.
 
         Args:
             entity: what is read.
@@ -345,15 +346,12 @@ class BulkView(Protocol):
                 (included) to bound ``i`` (excluded), and the last one those from the last bound on.
             tenant_id: reads the rows of one tenant alone.
             cutoff: rows whose instant of retention is not after it count as expired.
-            part: which of the parts, from zero, that together hold every row once.
-            parts: how many there are; a store that cannot divide its rows has all of them in the first.
+            part, parts: which part, from zero; a store that cannot divide its rows has all in the first.
+            of_source: what no copy reads, such as how often a row was changed, need not be of this driver.
             accepts: asked whether the models accept the ``content`` of a row, where nothing else tells.
             tell: called with the number of rows read since the last call; what it raises ends the reading.
-
-        Returns:
-            ``None`` where this store has none, or none of this entity, and :meth:`rows` is the only way.
         """
-        del entity, bounds, tenant_id, cutoff, part, parts, accepts, tell
+        del entity, bounds, tenant_id, cutoff, part, parts, of_source, accepts, tell
         return None
 
 
