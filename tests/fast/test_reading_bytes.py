@@ -1,4 +1,4 @@
-"""Bytes of any kind: native code declines them, refuses them as a whole, or takes them, and never leaves them.
+"""Bytes of any kind: native code declines them, refuses them as a whole or takes them, and never leaves them.
 
 ``make native-sanitized`` runs this too, and then each byte that is read where none is ours ends the run.
 """
