@@ -58,7 +58,6 @@ VALUES: Final[Mapping[str, tuple[object, set[str]]]] = {
     "id": (ObjectId(), set()),
     "true": (True, {"flag"}),
     "instant": (NOON, {"instant"}),
-    "null": (None, set()),
     "pattern": (Regex("a"), set()),
     "reference": (DBRef("a", "b"), set()),
     "code": (Code("a"), set()),

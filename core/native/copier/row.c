@@ -78,9 +78,9 @@ static int add_slots(Checker *checker, const Element *elements, Value *values, B
   for (u32 index = 0; index < program->slot_count; index++) {
     const Slot *slot = &program->slots[index];
     values[index] = (Value){0};
-    if (elements[index].type ? !add_present(checker, slot, &elements[index], &values[index], rows)
-                             : !add_absent(program, slot, &values[index], rows))
-      return 0;
+    int taken = is_present(&elements[index]) ? add_present(checker, slot, &elements[index], &values[index], rows)
+                                             : add_absent(program, slot, &values[index], rows);
+    if (!taken) return 0;
   }
   return 1;
 }
