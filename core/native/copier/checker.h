@@ -44,13 +44,14 @@ typedef struct Value {
 typedef struct {
   const Program *program;
   u32 used, depth;
+  u32 maps; // around the value that is judged
   Value values[MOST_VALUES];
   Element elements[MOST_VALUES];
 } Checker;
 
 static inline void checker_init(Checker *checker, const Program *program) {
   checker->program = program;
-  checker->used = checker->depth = 0;
+  checker->used = checker->depth = checker->maps = 0;
 }
 
 // The size of a value of a type that can be taken; -1 where it does not fit before `end`, or is of another type.

@@ -103,7 +103,7 @@ static int add_row(Checker *checker, const Element *elements, Buffer *rows) {
 
 int check_row(Checker *checker, const Element *elements, Buffer *rows) {
   size_t begin = rows->size;
-  checker->used = checker->depth = 0;
+  checker->used = checker->depth = checker->maps = 0;
   int taken = add_row(checker, elements, rows) && !rows->failed && rows->size - begin <= INT32_MAX;
   if (taken) write_u32(rows->bytes + begin, (u32)(rows->size - begin));
   else rows->size = begin;
