@@ -18,6 +18,7 @@ from twinstore.scope import UNBOUND, note_system_scope
 from twinstore.tenancy import label_of
 from twinstore_mongo.abandoned import end_abandoned
 from twinstore_mongo.access import MongoAccess
+from twinstore_mongo.bulk_digests import digestible
 from twinstore_mongo.bulk_owners import chosen, counted_owner, owner_of_value
 from twinstore_mongo.bulk_view import MongoView
 from twinstore_mongo.bulk_writer import MongoRangeWriter
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.access import Access
-    from twinstore.bulk import CommitCheck, Key, OnConflict, Position, Survey
+    from twinstore.bulk import CommitCheck, Digestible, Key, OnConflict, Position, Survey
     from twinstore.catalog import Entity, Module
     from twinstore.migrations import Initializer
     from twinstore_mongo.bulk_owners import Chosen
@@ -140,6 +141,10 @@ class MongoBulk(BulkPort):
         with translating(store.where.reading), store.limited():
             # Every answer of a replica set carries its time; this one costs least.
             return position_of(store.database.command("ping")["operationTime"])
+
+    @override
+    def digestible(self, entity: Entity) -> Digestible:
+        return digestible(entity)
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.bulk import BulkView
+from twinstore.bulk import BulkView, Digestible, RangeDigests
 from twinstore.errors import TransactionAbortedError, ValidationError
 from twinstore.forks import OwnProcess, ending, of_one_process
 from twinstore.query import batch_size_argument
+from twinstore_mongo.bulk_digests import DigestScan, digestible
 from twinstore_mongo.bulk_export import Exporter, ReadSize
 from twinstore_mongo.bulk_owners import chosen
 from twinstore_mongo.bulk_scan import CollectionScan
@@ -22,6 +23,8 @@ from twinstore_mongo.packing import native_documents
 from twinstore_mongo.positions import PointInTime, timestamp_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pymongo.collection import Collection
 
     from twinstore.bulk import Key, KeyRange, Position, Record, ScanRow
@@ -88,6 +91,31 @@ class MongoView(BulkView):
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         return self._one(self._rows_of(entity, keys))
+
+    @override
+    def digests(
+        self,
+        entity: Entity,
+        bounds: Sequence[Key],
+        *,
+        tenant_id: str | None = None,
+        cutoff: datetime | None = None,
+        part: int = 0,
+        parts: int = 1,
+        accepts: Callable[[bytes], bool] | None = None,
+        tell: Callable[[int], None] | None = None,
+    ) -> RangeDigests | None:
+        """Return the digests of ranges; all rows are in the first part, because nothing divides them."""
+        if digestible(entity) is Digestible.NO:
+            return None
+        if part:
+            return RangeDigests()
+        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        store = self._connection.store
+        with translating(store.where.of(entity)):
+            scan = DigestScan(store, self._collection(entity), CollectionScan.of(entity))
+            batches = self._one(scan.batches(rows))
+            return scan.digests(batches, bounds, cutoff=cutoff, accepts=accepts, tell=tell)
 
     def close(self) -> None:
         """End the stream that is open; the view is of no use afterwards."""

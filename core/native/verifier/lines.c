@@ -228,17 +228,12 @@ static int show_parts(Work *work, const Part *parts, u32 count) {
   return 1;
 }
 
-static int show_payload(Work *work) {
-  u32 column = (u32)work->form->payload;
-  return work->values[column].bytes && show_value(work, column);
-}
-
 static int show_content(Work *work) {
   Buffer *out = work->json.out;
   const TableForm *form = work->form;
   out->size = 0;
   buffer_add(out, "{\"doc\":", 7);
-  if (!(form->payload < 0 ? show_parts(work, form->fields, form->field_count) : show_payload(work))) return 0;
+  if (!show_parts(work, form->fields, form->field_count)) return 0;
   buffer_add(out, ",\"storage\":", 11);
   if (!show_parts(work, form->markers, form->marker_count)) return 0;
   buffer_add_byte(out, '}');

@@ -37,12 +37,16 @@ int show_sort(Element *elements, size_t count) {
   return 1;
 }
 
+// The client takes an object with the one for a reference, and a comparison one with the other for a date.
+static int is_special(Span name) {
+  return (name.size == 4 && !memcmp(name.bytes, "$ref", 4)) || (name.size == 5 && !memcmp(name.bytes, "$date", 5));
+}
+
 int show_collect(Shower *shower, Elements *elements) {
   Element element;
   int found;
   while ((found = bson_next(elements, &element)) > 0) {
-    // The client takes some objects with such names for references, and they are how a date is written.
-    if (shower->used == SCAN_NAMES || (element.name.size && element.name.bytes[0] == '$')) return 0;
+    if (shower->used == SCAN_NAMES || is_special(element.name)) return 0;
     shower->elements[shower->used++] = element;
   }
   return !found;

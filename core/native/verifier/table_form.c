@@ -69,7 +69,6 @@ static int read_form(TableForm *form, Given *given) {
     form->key[part] = given_below(given, form->column_count);
     form->is_number[part] = (u8)given_below(given, 2);
   }
-  form->payload = read_column(form, given);
   form->tenant = read_column(form, given);
   form->tenant_may_lack = (u8)given_below(given, 2);
   form->expires = read_column(form, given);

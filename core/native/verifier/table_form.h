@@ -42,7 +42,7 @@ struct TableForm {
   u32 parts, key[SCAN_PARTS];
   u8 is_number[SCAN_PARTS];
   u8 tenant_may_lack, knows_expiry;
-  i32 payload, tenant, expires, version; // -1 where there is none
+  i32 tenant, expires, version; // -1 where there is none
 };
 
 #endif

@@ -18,6 +18,7 @@ from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.connections import BulkConnections, inside
 from twinstore_postgres.bulk.cutting import Walk
 from twinstore_postgres.bulk.describing import Scans
+from twinstore_postgres.bulk.digesting import digestible
 from twinstore_postgres.bulk.exporting import tenant_condition
 from twinstore_postgres.bulk.identity import identity_of, instance_of
 from twinstore_postgres.bulk.staging import Stage
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import CommitCheck, Key, OnConflict, Position, Survey
+    from twinstore.bulk import CommitCheck, Digestible, Key, OnConflict, Position, Survey
     from twinstore.catalog import Entity
     from twinstore.migrations import Initializer
     from twinstore.modules import ModuleSpec
@@ -133,6 +134,10 @@ class PostgresBulk(BulkPort):
     def position(self) -> Position | None:
         """Return nothing: changes cannot be followed here."""
         return None
+
+    @override
+    def digestible(self, entity: Entity) -> Digestible:
+        return digestible(entity)
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:

@@ -28,6 +28,7 @@ from twinstore_postgres.owners import ScopeKind, owner_condition
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
+    from twinstore.enums import NumberedEnum
     from twinstore.tenancy import StoredOwner
     from twinstore_postgres.bulk.converting import Convert
     from twinstore_postgres.bulk.viewing import Snapshot
@@ -52,11 +53,14 @@ DIGESTED: Final = bytes(bytearray(NOTHING_BESIDE))
 class SelectedColumn:
     """One selected column: the name of its value, and how the text becomes a JSON value (``None``: text).
 
-    A ``text`` has a collation, by which it is not to be compared. A ``member`` is a part of a column.
+    A ``text`` has a collation, by which it is not to be compared. A ``member`` is a part of a column. The
+    type and the enumeration of numbers say as data what ``convert`` does.
     """
 
     name: str
     column: str
+    type_name: str = ""
+    numbers: type[NumberedEnum] | None = None
     array: bool = False
     text: bool = False
     convert: Convert | None = None
@@ -135,6 +139,12 @@ class TableScan:
             statement = sql.SQL("{} WHERE ({}) IN ({})").format(self._select, self._key_list, wanted)
             yield from self._rows(snapshot, statement)
 
+    def unordered(self, tenant_id: str | None, conditions: Sequence[sql.Composable]) -> sql.Composed:
+        """Return the statement that streams the rows of a tenant, or all, in the order of the table."""
+        every = self._within(KeyRange(), tenant_id, nullable=False)
+        where = sql.SQL(" AND ").join([every, *conditions])
+        return sql.SQL("COPY ({} WHERE {}) TO STDOUT").format(self._select, where)
+
     def row(self, values: Sequence[str | None]) -> ScanRow:
         """Return the row of the texts of the columns."""
         expires = None if self._expires is None else values[self._expires]
@@ -209,7 +219,8 @@ class TableScan:
                     del row
 
     @cached_property
-    def _parts(self) -> tuple[SelectedColumn, ...]:
+    def parts(self) -> tuple[SelectedColumn, ...]:
+        """Everything that is selected, in order."""
         counter = () if self.counter is None else (self.counter,)
         return (*self.fields, *self.markers, *self.beside, *self.apart, *counter)
 
@@ -224,7 +235,7 @@ class TableScan:
     @cached_property
     def _keys(self) -> tuple[tuple[int, Convert | None], ...]:
         positions = [self._position(name) for name in self.entity.key]
-        return tuple((position, self._parts[position].convert) for position in positions)
+        return tuple((position, self.parts[position].convert) for position in positions)
 
     @cached_property
     def _tenant(self) -> int | None:
@@ -238,18 +249,18 @@ class TableScan:
 
     def _position(self, name: str) -> int:
         """Return where a value stands; a marker hides a field of its name."""
-        names = [part.name for part in self._parts]
+        names = [part.name for part in self.parts]
         return names.index(name)
 
     @cached_property
     def _select(self) -> sql.Composable:
-        expressions = sql.SQL(", ").join(part.expression for part in self._parts)
+        expressions = sql.SQL(", ").join(part.expression for part in self.parts)
         return sql.SQL("SELECT {} FROM {}").format(expressions, table_of(self.entity).name)
 
     @cached_property
     def _key_list(self) -> sql.Composable:
         """The key, compared by code point also where a column has another collation."""
-        return sql.SQL(", ").join(self._parts[position].compared for position, _ in self._keys)
+        return sql.SQL(", ").join(self.parts[position].compared for position, _ in self._keys)
 
     def _within(self, within: KeyRange, tenant_id: str | None, *, nullable: bool) -> sql.Composable:
         clauses = [self._bounds(within)]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.bulk import BulkView
+from twinstore.bulk import BulkView, Digestible, RangeDigests
 from twinstore.errors import Outcome, TransactionAbortedError, ValidationError
 from twinstore.forks import OwnProcess, of_one_process
 from twinstore.query import batch_size_argument
 from twinstore.scope import tenant_argument
+from twinstore_postgres.bulk.digesting import DigestScan, digestible
 from twinstore_postgres.bulk.exporting import export_batches, export_of
 from twinstore_postgres.bulk.finding import Found, found_of
 from twinstore_postgres.bulk.packed_exporting import packed_batches
@@ -23,6 +24,8 @@ from twinstore_postgres.errors import Subject, translated
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from psycopg import Copy, sql
 
     from twinstore.bulk import Key, KeyRange, Position, Record, ScanRow
@@ -121,6 +124,28 @@ class PostgresView(BulkView):
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         return self._one(self._rows_of(entity, keys))
+
+    @override
+    def digests(
+        self,
+        entity: Entity,
+        bounds: Sequence[Key],
+        *,
+        tenant_id: str | None = None,
+        cutoff: datetime | None = None,
+        part: int = 0,
+        parts: int = 1,
+        accepts: Callable[[bytes], bool] | None = None,
+        tell: Callable[[int], None] | None = None,
+    ) -> RangeDigests | None:
+        """Return the digests of ranges; a part holds the rows of some pages of the table."""
+        if digestible(entity) is Digestible.NO:
+            return None
+        if self._snapshot.find(table_of(entity)) is None:
+            return RangeDigests()
+        scan = DigestScan(self._snapshot, self._scans.of(self._snapshot.connection, entity))
+        lines = self._one(scan.lines(tenant_of(tenant_id), part, parts))
+        return scan.digests(lines, bounds, cutoff=cutoff, accepts=accepts, tell=tell)
 
     def close(self) -> None:
         """End the stream that is open; the view is of no use afterwards."""

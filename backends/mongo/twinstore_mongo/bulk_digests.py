@@ -1,0 +1,156 @@
+"""Digests of the documents of a collection, read in whatever order the server has them.
+
+As the scan this is a reading of its own: another cursor than that of the export, and native code that shares
+nothing with what copies. Only whether the models would accept a document is asked of that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Final
+
+from pymongo import CursorType
+from pymongo.errors import OperationFailure
+
+from twinstore.bulk import Digestible
+from twinstore.fast.native import library
+from twinstore.fast.scanning import Judge, Scanner, document_form
+from twinstore.forks import ending
+from twinstore_mongo.derive import ID
+from twinstore_mongo.digest_form import digest_form, why_not
+from twinstore_mongo.key_order import SIMPLE, VIEW, fitting_batch
+from twinstore_mongo.packing import native_documents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from datetime import datetime
+
+    from pymongo.collection import Collection
+    from pymongo.command_cursor import RawBatchCommandCursor
+    from pymongo.cursor import RawBatchCursor
+
+    from twinstore.bulk import Key, RangeDigests
+    from twinstore.catalog import Entity
+    from twinstore_mongo.bulk_owners import Chosen
+    from twinstore_mongo.bulk_scan import CollectionScan
+    from twinstore_mongo.connection import Document, OpenDatabase
+
+__all__ = ["DigestScan", "digestible"]
+
+# Documents of one batch, where they are small.
+AT_ONCE: Final = 5000
+BALANCED: Final = "LoadBalanced"
+LOOSE: Final = ("sparse", "partialFilterExpression")
+ACCEPTS: Final = "ts_accepts_document"
+
+
+def digestible(entity: Entity) -> Digestible:
+    """Return whether there are digests of the documents of an entity, and whether native code judges them."""
+    if library() is None or why_not(entity) is not None:
+        return Digestible.NO
+    return Digestible.ROWS if native_documents(entity) is None else Digestible.JUDGED
+
+
+class DigestScan:
+    """Reads the documents of one entity."""
+
+    def __init__(self, store: OpenDatabase, collection: Collection[Document], scan: CollectionScan) -> None:
+        """Take the collection, and what its documents are."""
+        self._store, self._collection, self._scan = store, collection, scan
+
+    def digests(
+        self,
+        batches: Iterator[bytes],
+        bounds: Sequence[Key],
+        *,
+        cutoff: datetime | None,
+        accepts: Callable[[bytes], bool] | None,
+        tell: Callable[[int], None] | None,
+    ) -> RangeDigests | None:
+        """Return the digests of documents, ``None`` where native code shows none of them."""
+        found, entity = library(), self._scan.entity
+        if found is None or why_not(entity) is not None:
+            return None
+        scanner = Scanner(
+            found,
+            document_form(found, digest_form(entity)),
+            entity,
+            bounds,
+            cutoff=cutoff,
+            accepts=accepts,
+            judge=judge_of(found, entity),
+        )
+        unique = self._is_unique()
+        for batch in batches:
+            number = scanner.add_documents(batch)
+            del batch
+            if tell is not None:
+                tell(number)
+        return scanner.result(unique=unique)
+
+    def batches(self, rows: Chosen) -> Generator[bytes]:
+        """Yield whole documents, as many at a time as the server sends."""
+        with self._store.limited():
+            batch_size = fitting_batch(self._collection, AT_ONCE)
+        # The limit that the first command names is one of the whole reading.
+        with self._store.with_index_timeout():
+            cursor = self._cursor(rows, batch_size)
+        with ending(cursor.close):
+            with self._store.with_index_timeout():
+                batch: Any = next(cursor, None)
+            while batch is not None:
+                yield batch
+                del batch
+                batch = self._store.next_batch(cursor)
+
+    @property
+    def _is_cluster(self) -> bool:
+        """Whether what answers stands before several servers; it sends no batch without being asked."""
+        client = self._store.client
+        return client.is_mongos or client.topology_description.topology_type_name == BALANCED
+
+    def _cursor(self, rows: Chosen, batch_size: int) -> RawBatchCursor[Any] | RawBatchCommandCursor[Any]:
+        if rows.joins:
+            return self._collection.aggregate_raw_batches(
+                rows.stages, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True
+            )
+        return self._collection.find_raw_batches(
+            rows.condition,
+            batch_size=batch_size,
+            collation=SIMPLE,
+            cursor_type=CursorType.NON_TAILABLE if self._is_cluster else CursorType.EXHAUST,
+        )
+
+    def _is_unique(self) -> bool:
+        """Whether the server admits no two documents of one key."""
+        with self._store.limited():
+            return self._admits_no_two()
+
+    def _admits_no_two(self) -> bool:
+        # There each server has the unique indexes of its own documents only.
+        if self._is_cluster:
+            return False
+        # Where it joins the key, each document of which that is true has been looked at.
+        names = {*self._scan.key} | ({ID} if self._scan.form.joined else set[str]())
+        try:
+            indexes = list(self._collection.list_indexes())
+        except OperationFailure as error:
+            # A view has none, and says nothing of those below it.
+            if error.code != VIEW:
+                raise
+            return False
+        return any(
+            (index.get("unique") or [*index["key"]] == [ID])
+            and names.issuperset(index["key"])
+            and not any(index.get(option) for option in LOOSE)
+            for index in indexes
+        )
+
+
+def judge_of(found: ctypes.CDLL, entity: Entity) -> Judge | None:
+    """Return what tells whether the models accept documents of an entity, ``None`` where nothing does."""
+    documents = native_documents(entity)
+    if documents is None:
+        return None
+    function = ctypes.cast(getattr(found, ACCEPTS), ctypes.c_void_p).value
+    return None if function is None else Judge(function, documents.handle)

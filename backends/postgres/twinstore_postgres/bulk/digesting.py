@@ -1,0 +1,158 @@
+"""Digests of the rows of a table, read in the order in which it has them.
+
+As the scan this is a reading of its own, of the same columns in text form; native code that shares nothing
+with what copies makes of them what the scan would show.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from psycopg import sql
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus
+from psycopg.waiting import Wait
+
+from twinstore.bulk import Digestible
+from twinstore.fast.native import library
+from twinstore.fast.scanning import Scanner, table_form
+from twinstore_postgres.bulk.digest_form import digest_form, why_no_digests, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from datetime import datetime
+
+    from psycopg import Copy
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn
+
+    from twinstore.bulk import Key, RangeDigests
+    from twinstore.catalog import Entity
+    from twinstore_postgres.bulk.scanning import TableScan
+    from twinstore_postgres.bulk.viewing import Snapshot
+
+__all__ = ["DigestScan", "digestible"]
+
+# Of lines that are worked on at a time; a longer one comes alone.
+PIECE_BYTES: Final = 250_000
+UTF8: Final = "utf-8"
+# Which rows are on which page only a table tells. Where others inherit from it, a key may stand in several.
+TABLE: Final = """
+SELECT c.relkind IN ('r', 'm'), pg_relation_size(c.oid) / current_setting('block_size')::int8,
+       c.relkind = 'r' AND NOT c.relhassubclass AND EXISTS (
+         SELECT FROM pg_index i
+          WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
+            AND i.indpred IS NULL AND i.indexprs IS NULL
+            AND NOT EXISTS (
+              SELECT FROM unnest(i.indkey::int2[]) AS part (number)
+                JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = part.number
+               WHERE a.attname <> ALL (%s)))
+  FROM pg_class c
+ WHERE c.oid = %s::regclass
+"""
+
+
+def digestible(entity: Entity) -> Digestible:
+    """Return whether there are digests of the rows of an entity."""
+    return Digestible.NO if library() is None or why_no_digests(entity) is not None else Digestible.ROWS
+
+
+class DigestScan:
+    """Reads the rows of one entity."""
+
+    def __init__(self, snapshot: Snapshot, scan: TableScan) -> None:
+        """Take the transaction, and what a scan selects."""
+        self._snapshot, self._scan = snapshot, scan
+        entity = scan.entity
+        columns = {part.name: part.column for part in scan.parts}
+        values = [[columns[name] for name in entity.key], f'"{entity.module}"."{entity.name}"']
+        found = snapshot.connection.execute(TABLE, values).fetchone()
+        self._has_pages, self._pages, self._unique = found or (False, 0, False)
+
+    def digests(
+        self,
+        pieces: Iterator[bytes],
+        bounds: Sequence[Key],
+        *,
+        cutoff: datetime | None,
+        accepts: Callable[[bytes], bool] | None,
+        tell: Callable[[int], None] | None,
+    ) -> RangeDigests | None:
+        """Return the digests of lines, ``None`` where native code shows none of them."""
+        found, scan = library(), self._scan
+        # Everything here is UTF-8.
+        if found is None or why_not(scan) is not None or self._snapshot.connection.info.encoding != UTF8:
+            return None
+        form = table_form(found, digest_form(scan))
+        scanner = Scanner(found, form, scan.entity, bounds, cutoff=cutoff, accepts=accepts)
+        for piece in pieces:
+            number = scanner.add_lines(piece)
+            del piece
+            if tell is not None:
+                tell(number)
+        return scanner.result(unique=bool(self._unique))
+
+    def lines(self, tenant_id: str | None, part: int, parts: int) -> Generator[bytes]:
+        """Yield the lines of one of several parts, some at a time."""
+        # What has no pages is not divided.
+        if part and not self._has_pages:
+            return
+        conditions = self._pages_of(part, parts) if self._has_pages else []
+        with self._snapshot.copy(self._scan.unordered(tenant_id, conditions)) as copy:
+            yield from pieces_of(copy)
+
+    def _pages_of(self, part: int, parts: int) -> list[sql.Composable]:
+        """Return the condition of the pages of a part; the last one has whatever comes behind."""
+        first, end = (self._pages * number // parts for number in (part, part + 1))
+        conditions: list[sql.Composable] = []
+        if part:
+            conditions.append(sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({first},0)")))
+        if part + 1 < parts:
+            conditions.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({end},0)")))
+        return conditions
+
+
+def pieces_of(copy: Copy) -> Generator[bytes]:
+    """Yield whole lines of a stream, some at a time.
+
+    What has come already is taken from libpq itself; a call that may wait takes as long as all the rest.
+    """
+    connection = copy.connection
+    take = connection.pgconn.get_copy_data
+    lines: list[memoryview] = []
+    size = 0
+    while True:
+        length, line = take(1)
+        if length < 0:
+            connection.wait(end_of(connection.pgconn))
+            break
+        if not length and not (line := memoryview(copy.read())):
+            break
+        lines.append(line)
+        size += len(line)
+        if size >= PIECE_BYTES:
+            piece = b"".join(lines)
+            lines.clear()
+            size = 0
+            yield piece
+            del piece
+    if lines:
+        yield b"".join(lines)
+
+
+def end_of(connection: PGconn) -> PQGen[None]:
+    """Wait for what the server says at the end of a stream.
+
+    Raises:
+        psycopg.Error: it says why it has ended early.
+    """
+    while True:
+        while connection.is_busy():
+            while not (yield Wait.R):
+                continue
+            connection.consume_input()
+        result = connection.get_result()
+        if result is None:
+            return
+        if result.status != ExecStatus.COMMAND_OK:
+            raise error_from_result(result)
