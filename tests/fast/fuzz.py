@@ -116,11 +116,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("names", nargs="*", help="entities such as scheduler.runs; default: all with a program")
+    parser.add_argument(
+        "names", nargs="*", help="entities such as scheduler.runs; default: all with a program"
+    )
     arguments = parser.parse_args()
     outcome = fuzz(arguments.documents, arguments.seed, names=arguments.names)
     counts = outcome.counts
-    print(f"{counts['documents']:,} documents, {counts['accepted']:,} accepted, {len(outcome.faults):,} faults")
+    print(
+        f"{counts['documents']:,} documents, {counts['accepted']:,} accepted, {len(outcome.faults):,} faults"
+    )
     for fault in outcome.faults[:20]:
         print(fault)
     return bool(outcome.faults)

@@ -24,8 +24,44 @@ INT32: Final = struct.Struct("<i")
 INT64: Final = struct.Struct("<q")
 DOUBLE: Final = struct.Struct("<d")
 INSTANT: Final = 9
-INTS: Final = (0, 1, -1, 2, 5, 20, 21, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63))
-DOUBLES: Final = (0.0, -0.0, 1.0, 3.0, -1.0, 0.5, 1e-5, 1e-7, 5e-324, 2.2e-308, 1e16, 1e22, 1e300, 2.0**53, 2.0**63, float("inf"), float("nan"), 0.1, 1 / 3)
+INTS: Final = (
+    0,
+    1,
+    -1,
+    2,
+    5,
+    20,
+    21,
+    2**31 - 1,
+    2**31,
+    -(2**31),
+    -(2**31) - 1,
+    2**53,
+    2**53 + 1,
+    2**63 - 1,
+    -(2**63),
+)
+DOUBLES: Final = (
+    0.0,
+    -0.0,
+    1.0,
+    3.0,
+    -1.0,
+    0.5,
+    1e-5,
+    1e-7,
+    5e-324,
+    2.2e-308,
+    1e16,
+    1e22,
+    1e300,
+    2.0**53,
+    2.0**63,
+    float("inf"),
+    float("nan"),
+    0.1,
+    1 / 3,
+)
 MILLISECONDS: Final = (
     0,
     1,
@@ -73,7 +109,22 @@ FOREIGN: Final = (
     {"a": {"b": [{"c": 1.5}]}},
 )
 BAD_TEXTS: Final = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\x80", b"\xe2\x82")
-NAMES: Final = (b"", b"_id", b"id", b"_version", b"_x", b"_\xc3\xa9", b"$ref", b"$id", b"a.b", b"\xff", b"cronExpression", b"concelierExportId", b"excititorExportId", b"name")
+NAMES: Final = (
+    b"",
+    b"_id",
+    b"id",
+    b"_version",
+    b"_x",
+    b"_\xc3\xa9",
+    b"$ref",
+    b"$id",
+    b"a.b",
+    b"\xff",
+    b"cronExpression",
+    b"concelierExportId",
+    b"excititorExportId",
+    b"name",
+)
 LEAST: Final = 12
 
 
@@ -106,7 +157,10 @@ class Mutator:
         # Of the one that stands as ``_id``, which is a part of the key wherever it is one.
         self._root.setdefault(b"_id", program.slots[program.key[0]].node)
         texts = {NodeKind.TEXT, NodeKind.ENUM, NodeKind.CONST}
-        self._texts = {number: odd_texts(node if node.kind in texts else None) for number, node in enumerate(program.nodes)}
+        self._texts = {
+            number: odd_texts(node if node.kind in texts else None)
+            for number, node in enumerate(program.nodes)
+        }
         self._any = odd_texts(None)
         self._changes = (
             *[self._near] * 8,
@@ -152,7 +206,9 @@ class Mutator:
         node = item if item >= 0 else names.get(element.name, -1)
         if element.inner is not None and random.random() < 0.7:
             inner, entries = self._below(node)
-            parts[at] = Element(element.kind, element.name, encoded(self._changed(element.inner, inner, entries))).raw
+            parts[at] = Element(
+                element.kind, element.name, encoded(self._changed(element.inner, inner, entries))
+            ).raw
             if element.kind == ARRAY:
                 parts[at] = self._numbered(parts[at], element.name)
             return parts
@@ -185,7 +241,19 @@ class Mutator:
             value: str | bytes = random.choice(texts)
             if random.random() < 0.3:
                 old = element.value[4:-1].decode(errors="replace")
-                value = random.choice((f" {old}", f"{old} ", f"{old}\u2003", old.upper(), f"{old}\x00", f"{old}\x07", f"{old}:", old[1:], f"{old}é"))
+                value = random.choice(
+                    (
+                        f" {old}",
+                        f"{old} ",
+                        f"{old}\u2003",
+                        old.upper(),
+                        f"{old}\x00",
+                        f"{old}\x07",
+                        f"{old}:",
+                        old[1:],
+                        f"{old}é",
+                    )
+                )
             elif random.random() < 0.05:
                 value = random.choice(BAD_TEXTS)
             new = Element(TEXT, element.name, raw_text(value))
@@ -196,7 +264,9 @@ class Mutator:
             some = random.choice((*MILLISECONDS, old_instant - 3_000, old_instant + 3_000, old_instant - 1))
             new = Element(INSTANT, element.name, INT64.pack(max(-(2**63), min(some, 2**63 - 1))))
         elif element.kind == 8:
-            new = Element(8, element.name, bytes([random.choice((element.value[0] ^ 1, element.value[0] ^ 1, 2))]))
+            new = Element(
+                8, element.name, bytes([random.choice((element.value[0] ^ 1, element.value[0] ^ 1, 2))])
+            )
         elif element.inner is not None:
             return self._rearranged(tree, parts, at)
         else:
@@ -248,7 +318,13 @@ class Mutator:
 
     def _renamed(self, tree: Tree, parts: list[bytes], at: int, number: int) -> list[bytes]:
         random, element = self._random, tree[at]
-        others = (*NAMES, random.choice(tree).name, element.name.upper(), element.name + b"x", b"_" + element.name)
+        others = (
+            *NAMES,
+            random.choice(tree).name,
+            element.name.upper(),
+            element.name + b"x",
+            b"_" + element.name,
+        )
         parts[at] = Element(element.kind, random.choice(others), element.value).raw
         return parts
 
@@ -263,7 +339,9 @@ class Mutator:
 
     def _added(self, tree: Tree, parts: list[bytes], at: int, number: int) -> list[bytes]:
         random = self._random
-        kind, value = random.choice(FOREIGN_RAW) if random.random() < 0.5 else raw_value(random.choice(INTS[:6]))
+        kind, value = (
+            random.choice(FOREIGN_RAW) if random.random() < 0.5 else raw_value(random.choice(INTS[:6]))
+        )
         parts.insert(random.randrange(len(parts) + 1), Element(kind, random.choice(NAMES), value).raw)
         return parts
 
@@ -271,7 +349,11 @@ class Mutator:
         """Return the elements with a value of another one, or of another document."""
         random, element = self._random, tree[at]
         other = random.choice(random.choice(self._trees)) if random.random() < 0.5 else random.choice(tree)
-        name = other.name if random.random() < 0.3 and other.name not in {one.name for one in tree} else element.name
+        name = (
+            other.name
+            if random.random() < 0.3 and other.name not in {one.name for one in tree}
+            else element.name
+        )
         parts[at] = Element(other.kind, name, other.value).raw
         return parts
 

@@ -13,7 +13,23 @@ if TYPE_CHECKING:
 
 __all__ = ["fitting_text", "odd_texts"]
 
-WORDS: Final = ("a", "b", "ab", "Zeta", "x-1", "tenant", "42", "é", "漢字", "😀", "quo\"te", "back\\slash", "q r", "ß", "İ")
+WORDS: Final = (
+    "a",
+    "b",
+    "ab",
+    "Zeta",
+    "x-1",
+    "tenant",
+    "42",
+    "é",
+    "漢字",
+    "😀",
+    'quo"te',
+    "back\\slash",
+    "q r",
+    "ß",
+    "İ",
+)
 CONTROLLED: Final = ("tab\there", "line\nfeed", "bell\x07x", "del\x7fx", "c1\x85x")
 CRONS: Final = ("0 0 * * *", "*/5 1-3,7 28 * 1", "59 23 31,1 12 7", "0 0 1-31/2 1,2 *", "5/15 * * * 0-6/2")
 ODD: Final = (
