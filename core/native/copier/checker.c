@@ -178,8 +178,13 @@ int check_value(Checker *checker, u32 number, const Element *element, Value *val
     default: break;
   }
   if (checker->depth >= MOST_DEPTH) return 0;
+  size_t begin = out->size;
   checker->depth++;
   int taken = check_nested(checker, node, element, value, out);
   checker->depth--;
+  if (node->kind == NODE_OBJECT) {
+    value->json_at = begin;
+    value->json_size = (u32)(out->size - begin);
+  }
   return taken;
 }

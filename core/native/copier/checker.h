@@ -35,6 +35,8 @@ typedef struct Value {
   Text text;                  // text, constant, member; the first entry of a list where that is one of these
   double real;                // of a number
   const struct Value *fields; // of an object: one for each field of its node
+  size_t json_at;             // of an object: where its JSON lies in what is written; of a list that of its first entry
+  u32 json_size;
 } Value;
 
 // What one document needs; on the stack of whoever reads.

@@ -27,7 +27,7 @@ static void read_column(Input *input, const Program *program, Column *column) {
   column->absent = input_text(input);
   column->members = read_texts(input, UINT8_MAX + 1, &column->member_count);
   if (input->failed) return;
-  if (!is_field(column->absent)) input->failed = 1;
+  if (column->absent.size && !is_field(column->absent)) input->failed = 1;
   for (u32 i = 0; i < column->member_count; i++)
     if (!is_field(column->members[i])) input->failed = 1;
 }

@@ -30,8 +30,8 @@ typedef enum {
 typedef struct {
   ColumnKind kind;
   i32 slot; // -1: none, as of a payload and of what follows from other columns
-  // Whole fields of COPY, that is with their length before them: of an absent value, and of each text of an
-  // enumeration by its position.
+  // Whole fields of COPY, that is with their length before them: of an absent value, empty where none may be
+  // absent, and of each text of an enumeration by its position.
   Text absent;
   const Text *members;
   u32 member_count;

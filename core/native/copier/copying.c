@@ -246,7 +246,7 @@ static const u8 tags[COLUMN_KINDS] = {
 static int add_value(const Column *column, Buffer *out, const Packed *value) {
   if (value->tag == TAG_ABSENT) {
     buffer_add(out, column->absent.bytes, column->absent.size);
-    return 1;
+    return column->absent.size > 0;
   }
   if (value->tag != tags[column->kind]) return 0;
   switch (column->kind) {

@@ -30,7 +30,7 @@ static int find_fields(const Node *node, const Element *object, Element *found) 
 
 int absent_value(const Field *field, Value *value) {
   if (field->presence == FIELD_REQUIRED) return 0;
-  if (field->presence == FIELD_DEFAULT) *value = (Value){1, field->default_number, field->default_text, 0, NULL};
+  if (field->presence == FIELD_DEFAULT) *value = (Value){.present = 1, .number = field->default_number, .text = field->default_text};
   return 1;
 }
 
@@ -93,5 +93,5 @@ int check_object(Checker *checker, const Node *node, const Element *element, Val
   }
   buffer_add_byte(out, '}');
   value->fields = values;
-  return keep_rules(node, values);
+  return keep_rules(node, values, out);
 }

@@ -98,7 +98,7 @@ static int add_row(Checker *checker, const Element *elements, Buffer *rows) {
   Value *values = checker_take(checker, checker->program->slot_count);
   buffer_add_u32(rows, 0);
   return values && add_slots(checker, elements, values, rows) && has_roles(checker->program, values) &&
-         keep_rules(root_of(checker->program), values);
+         keep_rules(root_of(checker->program), values, rows);
 }
 
 int check_row(Checker *checker, const Element *elements, Buffer *rows) {

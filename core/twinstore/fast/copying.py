@@ -60,7 +60,7 @@ class ColumnLayout:
     Attributes:
         slot: its number; a payload has none, nor has a column that follows from others.
         kind: how.
-        absent: the field of an absent value, see :func:`copy_field`.
+        absent: the field of an absent value, see :func:`copy_field`; empty where none may be absent.
         members: of an enumeration the fields of its texts, in the order of the node.
     """
 

@@ -104,6 +104,14 @@ class NativeDocuments:
             rows, places.tobytes(), tuple(zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True))
         )
 
+    def accepts(self, document: bytes) -> bool:
+        """Whether a document would be packed."""
+        scratch = Buffer(self._library)
+        answer = self._library.ts_accepts_document(
+            self.handle.address, document, len(document), scratch.handle
+        )
+        return checked(answer) == 1
+
 
 def layout_of(identity: Identity, slots: Sequence[StoredSlot], *, versioned: bool) -> bytes:
     """Return the bytes of a layout, as ``copier/documents.h`` says."""

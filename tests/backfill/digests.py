@@ -1,0 +1,76 @@
+"""Digests of ranges as they follow from the rows one by one: for stores that have none, and as an oracle."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from twinstore.bulk import NOTHING_BESIDE, Cell, Digestible, KeyRange, RangeDigests
+from twinstore.stored import has_marks
+from twinstore_backfill.copy.retention import is_due
+from twinstore_backfill.verify.digests import document_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    import pytest
+
+    from twinstore.bulk import BulkPort, BulkView, Key, ScanRow
+    from twinstore.catalog import Entity
+
+__all__ = ["digests_of_rows", "give_digests"]
+
+
+def digests_of_rows(
+    view: BulkView,
+    entity: Entity,
+    bounds: Sequence[Key],
+    *,
+    tenant_id: str | None = None,
+    cutoff: datetime | None = None,
+    part: int = 0,
+    parts: int = 1,
+    accepts: Callable[[bytes], bool] | None = None,
+    tell: Callable[[int], None] | None = None,
+) -> RangeDigests:
+    """Return what :meth:`~twinstore.bulk.BulkView.digests` must; each part has every nth row."""
+    found = RangeDigests(judged=accepts is not None)
+    rows = (row for batch in view.rows(entity, KeyRange(), tenant_id=tenant_id) for row in batch)
+    for number, row in enumerate(rows):
+        if number % parts != part:
+            continue
+        if tell is not None:
+            tell(1)
+        found.rows += 1
+        if row.key is None:
+            found.unplaced += 1
+            continue
+        place = bisect_right(bounds, row.key)
+        if is_plain(row) and (accepts is None or accepts(row.content)):
+            _add(found.cells.setdefault((place, row.label), Cell()), row, due=is_due(entity, row, cutoff))
+        else:
+            found.unproven.add(place)
+    return found
+
+
+def is_plain(row: ScanRow) -> bool:
+    """Whether a row stands as a driver writes it, with nothing beside."""
+    return row.error is None and row.beside == NOTHING_BESIDE and not has_marks(row.content)
+
+
+def digestible(entity: Entity) -> Digestible:
+    """Whether no row of an entity has anything beside its content."""
+    return Digestible.NO if entity.beside or entity.derived else Digestible.JUDGED
+
+
+def _add(cell: Cell, row: ScanRow, *, due: bool) -> None:
+    number = document_number(row.content)
+    one = Cell(0, 1, 0, 0, row.size) if due else Cell(1, 0, number, number, row.size)
+    cell.merge(one)
+
+
+def give_digests(patch: pytest.MonkeyPatch, port: type[BulkPort], view: type[BulkView]) -> None:
+    """Let a driver tell digests that follow from its rows, where nothing stands beside their content."""
+    patch.setattr(port, "digestible", lambda _, entity: digestible(entity))
+    patch.setattr(view, "digests", digests_of_rows)

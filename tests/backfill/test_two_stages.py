@@ -1,0 +1,344 @@
+"""A verification by digests first finds what one row by row finds, and says the same of it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from datetime import timedelta
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.backfill.digests import digests_of_rows, give_digests
+from tests.backfill.test_verify import change, remove
+from tests.backfill.toolkit import AS_OF, MemoryPair, fill, long_ago, memory_pair
+from twinstore.bulk import Cell, Digestible, KeyRange, RangeDigests
+from twinstore.errors import UnavailableError
+from twinstore.fast.native import SWITCH, fast_path
+from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
+from twinstore.scheduler.enums import RunState
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_run, moved
+from twinstore_backfill.progress import SilentProgress
+from twinstore_backfill.progress_record import RecordedProgress
+from twinstore_backfill.report.model import Envelope, RangeShares
+from twinstore_backfill.report.texts import proved_text
+from twinstore_backfill.report.writing import ReportFormat, render
+from twinstore_backfill.stopping import StopRequestedError, StopSwitch
+from twinstore_backfill.verify import partition as dividing
+from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.options import VerifyOptions
+from twinstore_backfill.verify.partition import Partition, partition
+from twinstore_backfill.verify.proving import Proof
+from twinstore_backfill.verify.tasks import ListTask
+from twinstore_memory.bulk import MemoryBulk, MemoryView
+from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from twinstore.bulk import Key
+    from twinstore.catalog import Entity
+    from twinstore_backfill.progress import Progress
+    from twinstore_backfill.report.model import ParityReport
+    from twinstore_backfill.verify.tasks import ListResult, VerifyContext
+
+ENVELOPE: Final = Envelope(generated_at="", host="", as_of="", seconds=0)
+TENANTS: Final = ("acme", "umbrella", "wayne")
+RANGE: Final = 10
+
+pytestmark = pytest.mark.skipif(not fast_path().is_on, reason="the native library is off")
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryPair]:
+    """Return two stores that hold the same and tell digests; ranges for these have three rows."""
+    monkeypatch.setattr("twinstore_backfill.verify.planning.ROWS_PER_DIGEST", 3)
+    give_digests(monkeypatch, MemoryBulk, MemoryView)
+    with memory_pair(tmp_path) as pair:
+        fill(pair.source.storage, TENANTS)
+        for number in range(60):
+            pair.source.storage.runs.create(make_run(TENANTS[number % 3], f"run-{number:02}"))
+        pair.copy(max_quarantine=None)
+        yield pair
+
+
+def compared(
+    pair: MemoryPair,
+    progress: Progress | None = None,
+    **options: Any,  # noqa: ANN401  # those of a verification
+) -> tuple[ParityReport, bytes]:
+    """Return the report, and every finding as a line."""
+    lines: list[bytes] = []
+    given = VerifyOptions(**{"as_of": AS_OF, "range_size": RANGE, **options})
+    told = progress or SilentProgress()
+    report = run_verify(pair.source, pair.target, given, told, StopSwitch(), lines.extend)
+    return report, b"".join(lines)
+
+
+def assert_alike(pair: MemoryPair, patch: pytest.MonkeyPatch, **options: Any) -> ParityReport:  # noqa: ANN401  # the same
+    """Compare with digests and without; return the report of the former, which says the same."""
+    report, lines = compared(pair, **options)
+    with patch.context() as without:
+        without.setenv(SWITCH, "off")
+        plain, plain_lines = compared(pair, **options)
+    assert plain.envelope.ranges is None or plain.envelope.ranges.by_digests == 0
+    assert plain.envelope.fast_path is not None
+    assert plain.envelope.fast_path.state == "off"
+    assert lines == plain_lines
+    for form in ReportFormat:
+        one, other = (
+            render(item.model_copy(update={"envelope": ENVELOPE}), form) for item in (report, plain)
+        )
+        assert one == other
+    return report
+
+
+def shares(report: ParityReport) -> RangeShares:
+    assert report.envelope.ranges is not None
+    return report.envelope.ranges
+
+
+def test_equal_stores_are_proved_by_digests_alone(pair: MemoryPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = assert_alike(pair, monkeypatch, entities=("runs", "audit"))
+    assert report.verdict == "PARTIAL"
+    # Cut at each third row and, as the report has them, at each tenth.
+    assert shares(report) == RangeShares(by_digests=33 + 5, row_by_row=0)
+    assert report.envelope.fast_path is not None
+    assert report.envelope.fast_path.rows == report.envelope.fast_path.of == report.documents_equal
+    assert proved_text(report) == "Ranges proved by 128-bit digests of every row: 38; row by row: 0."
+
+
+def test_of_rows_that_differ_only_their_own_small_ranges_are_compared_row_by_row(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = shares(compared(pair, entities=("runs",))[0])
+    change(pair.stores[1], RUNS, "run-05", scheduleId="another")
+    remove(pair.stores[1], RUNS, "run-40")
+    report = assert_alike(pair, monkeypatch, entities=("runs",))
+    assert report.verdict == "FAIL"
+    assert shares(report) == RangeShares(by_digests=whole.by_digests - 2, row_by_row=2)
+
+
+def test_wild_stores_give_the_same_report_and_the_same_findings(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seeded faults on both sides, expired rows, rows in quarantine and rows that only one side has."""
+    random_ = random.Random(13)
+    ended = long_ago(400)
+    for number in range(4):
+        run = make_run(TENANTS[number % 3], f"old-{number}", created_at=ended - timedelta(hours=1))
+        old = moved(run, RunState.CANCELLED).evolve(finished_at=ended)
+        for store in pair.stores[: 1 + number % 2]:
+            plant(store, encode(RUNS, old))
+    for store in pair.stores:
+        for name, key in ((RUNS, "run-{:02}"), (AUDIT, "acme-audit-{}"), (SCHEDULES, "wayne-schedule-{}")):
+            for _ in range(5):
+                chosen = key.format(random_.randrange(60 if name is RUNS else 3))
+                change(store, name, chosen, **_fault(random_))
+    for number in random_.sample(range(60), 4):
+        row = stored_rows(pair.stores[0], RUNS)[f"run-{number:02}",]
+        document = {**row.document, "id": f"stray-{number}"} | ({"unknown": 1} if number % 2 else {})
+        plant(pair.stores[0], DocumentRow(RUNS, (f"stray-{number}",), document, row.markers))
+    report = assert_alike(pair, monkeypatch)
+    kinds = sum((Counter(entity.counts.model_dump()) for entity in report.entities), Counter[str]())
+    assert {"missing", "different", "quarantined", "expired_source", "expired_target"} <= set(+kinds)
+    assert shares(report).by_digests > shares(report).row_by_row > 0
+    assert_alike(pair, monkeypatch, tenants=("acme", "wayne"))
+    assert_alike(pair, monkeypatch, jobs=3)
+
+
+def _fault(random_: random.Random) -> dict[str, object]:
+    faults: list[dict[str, object]] = [
+        {"createdAt": "2025-10-26T14:05:00Z"},
+        {"tenantId": "a:b"},
+        {"tenantId": "umbrella"},
+        {"unknown": 1},
+        {"state": "canceled"},
+        {"name": " blank "},
+        {"createdAt": at(7.001)},
+        {"error": ""},
+    ]
+    return random_.choice(faults)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "sample", "sample_size": 10},
+        {"since": True},
+        {"ignored_fields": True},
+    ],
+)
+def test_what_asks_for_a_part_goes_row_by_row(pair: MemoryPair, options: dict[str, Any]) -> None:
+    from twinstore_backfill.ignoring import IgnoredPath  # noqa: PLC0415
+    from twinstore_backfill.subset import Subset  # noqa: PLC0415
+
+    given = dict(options)
+    if given.pop("since", None):
+        given |= {"subset": Subset(since=at(-1)), "entities": ("runs",)}
+    if given.pop("ignored_fields", None):
+        given |= {"ignored_fields": (IgnoredPath("runs", ("reason",)),)}
+    found = compared(pair, **given)[0].envelope.ranges
+    assert found is None or found.by_digests == 0
+
+
+def test_the_progress_ends_where_it_would_without_digests(pair: MemoryPair) -> None:
+    change(pair.stores[1], RUNS, "run-05", scheduleId="another")
+    progress = RecordedProgress()
+    compared(pair, progress)
+    state = progress.state("documents")
+    assert (state.done, state.finished) == (state.total, True)
+    lists = progress.state("lists")
+    assert (lists.done, lists.finished) == (lists.total, True)
+
+
+def test_a_stop_while_digests_are_read_ends_the_verification(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = StopSwitch()
+
+    def stopping(view: MemoryView, entity: Entity, bounds: Sequence[Key], **given: Any) -> RangeDigests:  # noqa: ANN401  # as it is called
+        stop.request()
+        return digests_of_rows(view, entity, bounds, **given)
+
+    monkeypatch.setattr(MemoryView, "digests", stopping)
+    options = VerifyOptions(as_of=AS_OF, range_size=RANGE)
+    with pytest.raises(StopRequestedError):
+        run_verify(pair.source, pair.target, options, SilentProgress(), stop)
+
+
+def test_a_failure_of_one_side_ends_the_reading_of_the_other(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, readers = Event(), Counter[str]()
+
+    def failing(view: MemoryView, entity: Entity, bounds: Sequence[Key], **given: Any) -> RangeDigests:  # noqa: ANN401  # as it is called
+        readers["begun"] += 1
+        if readers["begun"] > 1:
+            failed.set()
+            raise UnavailableError("the server is away")
+        assert failed.wait(30)
+        found = digests_of_rows(view, entity, bounds, **given)
+        readers["ended"] += 1
+        return found
+
+    monkeypatch.setattr(MemoryView, "digests", failing)
+    with pytest.raises(UnavailableError, match="away"):
+        compared(pair, entities=("runs",))
+
+
+def test_a_driver_that_changes_its_mind_or_lacks_memory_leaves_everything_to_the_rows(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for answer in (None, MemoryError()):
+
+        def digests(*_: object, answer: MemoryError | None = answer, **__: object) -> None:
+            if answer is not None:
+                raise answer
+
+        monkeypatch.setattr(MemoryView, "digests", digests)
+        assert shares(assert_alike(pair, monkeypatch)).by_digests == 0
+
+
+def test_lists_are_compared_beside_the_ranges_and_again_where_a_row_of_the_target_is_larger(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    honest = ListTask.run
+
+    def run(self: ListTask, context: VerifyContext) -> ListResult:
+        asked.append(self.page)
+        return honest(self, context)
+
+    monkeypatch.setattr(ListTask, "run", run)
+    assert compared(pair)[0].verdict == "PASS"
+    assert asked == [50] * (len(TENANTS) + 1)
+    asked.clear()
+    change(pair.stores[1], AUDIT, "acme-audit-0", message="x" * 20_000)
+    compared(pair)
+    assert asked == [50] * (len(TENANTS) + 1) + [24] * (len(TENANTS) + 1)
+    assert_alike(pair, monkeypatch)
+
+
+def test_an_expired_row_of_a_source_that_is_not_judged_is_looked_at(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that no copy takes stays in quarantine however old it is, and only a model can tell."""
+    ended = long_ago(400)
+    run = make_run("acme", "old", created_at=ended - timedelta(hours=1))
+    row = encode(RUNS, moved(run, RunState.CANCELLED).evolve(finished_at=ended))
+    plant(pair.stores[0], DocumentRow(RUNS, row.key, {**row.document, "unknown": 1}, row.markers))
+    target = pair.target.bulk.identity
+    monkeypatch.setattr(
+        MemoryBulk,
+        "digestible",
+        lambda port, _entity: Digestible.JUDGED if port.identity == target else Digestible.ROWS,
+    )
+    report = assert_alike(pair, monkeypatch, entities=("runs",))
+    assert [entity.counts.quarantined for entity in report.entities] == [1]
+    assert shares(report).row_by_row == 1
+
+
+def proof(
+    source: RangeDigests | None = None, target: RangeDigests | None = None, **cells: tuple[int, int, int]
+) -> Proof:
+    """Return what two sides prove that have one row in range 1 each."""
+    one = {(1, "acme"): Cell(1, 0, 7, 7, 10)}
+    other = {(1, "acme"): Cell(*cells.get("cell", (1, 0, 7)), 7, 10)}
+    left, right = source or RangeDigests(), target or RangeDigests()
+    left.cells, right.cells = one, other
+    return Proof(left, right)
+
+
+def test_only_what_both_sides_agree_in_is_proved() -> None:
+    assert proof().proves(1)
+    assert proof().proves(0)
+    assert not proof(cell=(1, 0, 8)).proves(1)
+    assert not proof(cell=(2, 0, 7)).proves(1)
+    # Of the target it is known that retention removes them, whatever they hold.
+    assert proof(cell=(1, 3, 7)).proves(1)
+    assert not proof(RangeDigests(unproven={1})).proves(1)
+    assert proof(RangeDigests(unproven={1})).proves(0)
+    assert not proof(target=RangeDigests(unproven={1})).proves(1)
+    assert not proof(RangeDigests(unplaced=1)).proves(0)
+    assert proof(RangeDigests(judged=False)).proves(1)
+    assert not proof(RangeDigests(judged=False), RangeDigests(judged=False)).proves(1)
+    assert proof(RangeDigests(unique=False)).proves(1)
+    assert not proof(RangeDigests(unique=False), RangeDigests(unique=False)).proves(1)
+
+
+def test_small_ranges_divide_those_of_the_report() -> None:
+    ranges = [KeyRange(None, ("d",)), KeyRange(("d",), ("m",)), KeyRange(("m",), None)]
+    found = partition(ranges, [("b",), ("f",), ("h",), ("m",), ("x",)], 1)
+    assert found is not None
+    assert found.bounds == (("b",), ("d",), ("f",), ("h",), ("m",), ("x",))
+    assert [list(found.parts(within)) for within in ranges] == [[0, 1], [2, 3, 4], [5, 6]]
+    assert list(found.joined([0, 1])) == [KeyRange(None, ("d",))]
+    assert list(found.joined([2, 4, 5, 6])) == [KeyRange(("d",), ("f",)), KeyRange(("h",), None)]
+    assert list(found.joined([])) == []
+
+
+def test_of_very_many_owners_larger_ranges_have_to_do_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dividing, "MOST_CELLS", 12)
+    ranges = [KeyRange(None, ("d",)), KeyRange(("d",), None)]
+    assert partition(ranges, [("b",)], 4) == Partition(tuple(ranges), (("b",), ("d",)))
+    assert partition(ranges, [("b",)], 5) == Partition(tuple(ranges), (("d",),))
+    assert partition(ranges, [("b",)], 7) is None
+
+
+def test_the_json_report_says_how_much_digests_proved(pair: MemoryPair) -> None:
+    report = compared(pair, entities=("audit",))[0]
+    assert json.loads(render(report, ReportFormat.JSON))["envelope"]["ranges"] == {
+        "by_digests": 5,
+        "row_by_row": 0,
+    }
+    assert (
+        b'name="ranges" value="Ranges proved by 128-bit digests of every row: 5; row by row: 0."'
+        in render(report, ReportFormat.JUNIT)
+    )
+    for form in (ReportFormat.MARKDOWN, ReportFormat.HTML):
+        assert b"128" in render(report, form)
