@@ -25,8 +25,8 @@ from twinstore_backfill.smoke.steps import Finding, SmokeReport, Step, StepSkipp
 from twinstore_backfill.smoke.tenants import SmokeTenant, emptied, is_smoke_tenant
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight
+from twinstore_backfill.verify.beside import LARGEST_PAGE
 from twinstore_backfill.verify.checks import NO_LOCKS, SMOKE, ListJudgement, list_checks, list_titles
-from twinstore_backfill.verify.engine import LARGEST_PAGE
 from twinstore_backfill.verify.lists import ListFinding
 from twinstore_backfill.verify.sampling import tenants_for_lists
 from twinstore_backfill.verify.tasks import ListResult

@@ -15,7 +15,7 @@ from twinstore.bulk import KeyRange
 from twinstore.checks import ListedRow
 from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.tenancy import ALL_TENANTS, TenancyKind, Tenant, shown
-from twinstore_backfill.verify.engine import LARGEST_PAGE
+from twinstore_backfill.verify.beside import LARGEST_PAGE
 from twinstore_backfill.verify.lists import PAGES, ListFinding
 
 if TYPE_CHECKING:
