@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import bson
 from bson import Binary, Code, DBRef, Decimal128, MaxKey, MinKey, ObjectId, Regex, Timestamp
 
-from tests.fast.texts import odd_texts
+from tests.fast.texts import odd_texts, own_texts
 from tests.fast.trees import ARRAY, TEXT, Element, Tree, encoded, parsed
-from twinstore.fast.nodes import NodeKind
+from twinstore.fast.nodes import HEX_DIGIT, NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ MILLISECONDS: Final = (
     2**63 - 1,
     -(2**63),
 )
-FOREIGN: Final = (
+FOREIGN: Final[tuple[object, ...]] = (
     None,
     True,
     False,
@@ -218,7 +218,7 @@ class Mutator:
         return self._broken(document) if len(document) > LEAST and random.random() < BROKEN else document
 
     def _broken(self, document: bytes) -> bytes:
-        """Return a document with other bytes between its length and its end, by which readers find the next."""
+        """Return a document with other bytes; by its length and its end readers find the next one."""
         random = self._random
         changed = bytearray(document)
         for _ in range(random.choice((1, 1, 2))):
@@ -298,8 +298,9 @@ class Mutator:
         if random.random() < 0.04:
             return random.choice(BAD_TEXTS)
         node = self._nodes[place.node] if place.node >= 0 else None
-        if node is not None and node.kind is NodeKind.ENUM and random.random() < 0.7:
-            return random.choice(node.texts).text
+        if node is not None and node.texts and random.random() < 0.8:
+            own = random.choice(node.texts).text if random.random() < 0.6 else random.choice(own_texts(node))
+            return own.replace(HEX_DIGIT, "b")
         if random.random() < 0.7:
             return random.choice(self._texts.get(place.node, self._any))
         old = place.element.value[4:-1].decode(errors="replace")
