@@ -92,21 +92,28 @@ class Generator:
 
     def _kept(self, node: Node, model: type[CanonicalModel]) -> tuple[dict[str, object], CanonicalModel]:
         """Return random values that keep the rules of a model, and the model of them."""
-        problem = ""
+        problem, wire = "", dict[str, object]()
         for _ in range(TRIES):
-            wire = self._object(node, model)
+            wire = self._object(node, model, wire)
             try:
                 return wire, model.model_validate(wire)
             except pydantic.ValidationError as error:
                 problem = str(error)
         raise AssertionError(f"no random {model.__name__} keeps the rules: {problem}")
 
-    def _object(self, node: Node, model: type[CanonicalModel]) -> dict[str, object]:
+    def _object(
+        self, node: Node, model: type[CanonicalModel], before: dict[str, object]
+    ) -> dict[str, object]:
+        """Return random values; nested ones are mostly those that were made before, since they cost most."""
         shapes = {shape.wire: shape.value for shape in shapes_of(model)}
-        fields = [field for field in node.fields if self._has(field)]
-        return {
-            field.name: self._value(self.program.nodes[field.node], shapes[field.name]) for field in fields
-        }
+        found: dict[str, object] = {}
+        for field in filter(self._has, node.fields):
+            old = before.get(field.name)
+            keeps = isinstance(old, (dict, list)) and self._random.random() < 0.9
+            found[field.name] = (
+                old if keeps else self._value(self.program.nodes[field.node], shapes[field.name])
+            )
+        return found
 
     def _has(self, field: NodeField) -> bool:
         return field.presence is Presence.REQUIRED or self._random.random() < 0.6

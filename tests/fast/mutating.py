@@ -211,7 +211,9 @@ class Mutator:
     def mutant(self) -> bytes:
         """Return a changed document."""
         random = self._random
-        tree = random.choice(self._trees)
+        # Half of them with as much as possible in them, where more can be wrong.
+        some = random.sample(self._trees, min(random.choice((1, 4)), len(self._trees)))
+        tree = max(some, key=weight_of)
         document = encoded(self._changed(tree, self._root))
         while random.random() < AGAIN:
             document = encoded(self._changed(parsed_or(document, tree), self._root))
@@ -246,7 +248,7 @@ class Mutator:
         at = self._chosen(tree)
         element = tree[at]
         node = item if item >= 0 else known.get(element.name, -1)
-        if element.inner is None or random.random() < 1 / min(element.weight, 4):
+        if element.inner is None or random.random() < 1 / min(element.weight, 8):
             random.choice(self._changes)(Place(tree, parts, at, node, names))
         else:
             inner = self._changed(element.inner, *self._below(node))
@@ -260,7 +262,7 @@ class Mutator:
         random = self._random
         if random.random() < 0.5:
             return random.randrange(len(tree))
-        left = random.randrange(sum(element.weight for element in tree))
+        left = random.randrange(weight_of(tree))
         for at, element in enumerate(tree):
             left -= element.weight
             if left < 0:
@@ -378,6 +380,11 @@ class Mutator:
         other = random.choice(random.choice(self._trees) if random.random() < 0.5 else place.tree)
         is_named = random.random() < 0.5 and other.name not in {one.name for one in place.tree}
         place.put(Element(other.kind, other.name if is_named else element.name, other.value))
+
+
+def weight_of(tree: Tree) -> int:
+    """Return how many elements a document is."""
+    return sum(element.weight for element in tree)
 
 
 def numbered(parts: list[bytes]) -> list[bytes]:

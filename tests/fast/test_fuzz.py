@@ -73,7 +73,7 @@ class TestTheFuzzItself:
 
     def test_documents_are_repeatable(self) -> None:
         assert list(mutants(self.program(), Random(4), 50)) == list(mutants(self.program(), Random(4), 50))
-        assert isinstance(fuzz(21, 1), Outcome)
+        assert isinstance(fuzz(9, 1, names=["kit.places"]), Outcome)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[*NO_CHECKS])
