@@ -15,6 +15,7 @@ from pymongo import MongoClient
 
 import twinstore_embedded
 from benchmarks.children import run_child
+from benchmarks.cli_cases import fast_part
 from twinstore.storage import open_module
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ class Order:
 
     def fast(self) -> float | None:
         """Return the part of the rows that native code moved or compared, where the report tells it."""
-        told = self.report()["envelope"].get("fast_path")
-        return told["rows"] / told["of"] if told and told["of"] else None
+        return fast_part(self.report())
 
 
 @dataclass(frozen=True, slots=True)

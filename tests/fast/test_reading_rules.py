@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -28,6 +28,7 @@ INSTANTS: Final = (None, *(START + timedelta(milliseconds=step) for step in rang
 MEMBERS: Final = (None, "low", "mid", "high")
 TEXTS: Final = (None, "", "a", "b")
 LISTS: Final = ((), ("a",), ("b", "a"))
+OBJECTS: Final[tuple[dict[str, object], ...]] = ({}, {"p": 0}, {"p": 1, "q": "low"}, {"q": "low"})
 
 Kept = Callable[..., bool]
 # The rule, the nodes of the fields a, b and c, the values of each, and what the rule means.
@@ -135,10 +136,7 @@ RULES: Final[dict[str, tuple[RuleOp, tuple[Operand, ...], tuple[int, ...], tuple
         RuleOp.FIRST_OF,
         (Operand((1,)), Operand((2,))),
         (INNER, INNERS),
-        (
-            (None, {}, {"p": 0}, {"p": 1, "q": "low"}),
-            ((), ({},), ({"p": 0}, {}), ({"p": 1, "q": "low"},), ({"q": "low"},)),
-        ),
+        ((None, *OBJECTS), ((), *((each, {}) for each in OBJECTS))),
         lambda a, b: a == (b[0] if b else None),
     ),
     "a path": (
@@ -182,7 +180,10 @@ def test_a_rule_means_the_same_as_in_python(
         rows = NativeRows(program_with([model, ANY_TEXT, *NODES]), ["", *names])
         answers.append([row is not None for row in rows.read(*documents)])
     expected = [kept(*each) for each in combinations]
-    overflows = [op is RuleOp.SUM_AT_MOST and not -(2**63) <= sum(each[1:]) < 2**63 for each in combinations]
+    overflows = [
+        op is RuleOp.SUM_AT_MOST and not -(2**63) <= sum(cast("tuple[int, ...]", each[1:])) < 2**63
+        for each in combinations
+    ]
     assert answers[0] == [wanted and not beyond for wanted, beyond in zip(expected, overflows, strict=True)]
     # Without the rule all of them are taken, and the values are such that it matters.
     assert all(answers[1])

@@ -5,9 +5,7 @@
 #include "verifier/values.h"
 
 #define FEW 32
-// As for doubles: so many digits are sure, and smaller numbers have an exponent.
-#define SURE_DIGITS 15
-#define PLAIN_ZEROS 3
+#define MOST_TEXT 30 // of a number with a fraction that is shown
 #define LONGEST 19 // digits of an integer of 64 bits
 
 typedef struct {
@@ -45,29 +43,23 @@ int json_integer(Span text, i64 *value) {
   return 1;
 }
 
-// A number with a fraction in its shortest spelling: no zero at the end, and few enough digits that another
-// number is spelled in another way.
-static int is_fraction(Span text) {
-  const u8 *at = text.bytes, *end = at + text.size;
-  if (at < end && *at == '-') at++;
-  const u8 *point = text.size ? memchr(at, '.', (size_t)(end - at)) : NULL;
-  if (!point || point == at || point + 1 == end || end[-1] == '0' || (*at == '0' && point != at + 1)) return 0;
-  int is_whole = *at != '0';
-  size_t zeros = 0, digits = 0;
-  for (; at < end; at++) {
-    if (at == point) continue;
-    if (!is_digit(*at)) return 0;
-    if (!digits && *at == '0')
-      zeros++;
-    else
-      digits++;
-  }
-  return digits <= SURE_DIGITS && (is_whole || zeros <= 1 + PLAIN_ZEROS);
+// Whether a text is that of a number with a fraction, and of no other spelling of it.
+static int show_fraction(Buffer *out, Span text) {
+  char copy[MOST_TEXT + 1], *end;
+  size_t before = out->size;
+  if (!text.size || text.size > MOST_TEXT || !memchr(text.bytes, '.', text.size)) return 0;
+  for (size_t i = 0; i < text.size; i++)
+    if (!is_digit(text.bytes[i]) && text.bytes[i] != '.' && (i || text.bytes[i] != '-')) return 0;
+  memcpy(copy, text.bytes, text.size);
+  copy[text.size] = 0;
+  double value = strtod(copy, &end);
+  if (*end || !scan_fraction(out, value)) return 0;
+  return order_of(text, (Span){out->bytes + before, out->size - before}) == 0;
 }
 
 int json_show_number(Buffer *out, Span text) {
   i64 value;
-  if (!json_integer(text, &value) && !is_fraction(text)) return 0;
+  if (!json_integer(text, &value)) return show_fraction(out, text);
   buffer_add(out, text.bytes, text.size);
   return 1;
 }

@@ -7,8 +7,9 @@
 // Years 1 to 9999.
 #define EARLIEST (-62135596800000LL)
 #define LATEST 253402300799999LL
-// So many decimal digits go into a double and come back; with more, two spellings can mean the same number.
+// Texts of so few decimal digits are all of different numbers; of more than the latter none has the need.
 #define SURE_DIGITS 15
+#define MOST_DIGITS 17
 #define LEAST_PLAIN 1e-4
 #define MOST_PLAIN 1e15
 
@@ -76,16 +77,37 @@ void scan_integer(Buffer *out, i64 value) {
   buffer_add(out, text + at, sizeof text - at);
 }
 
+// The number of decimal digits with which a text comes back as the same number; 0 where none is sure.
+static int digits_of(double value, char text[32]) {
+  for (int digits = SURE_DIGITS; digits <= MOST_DIGITS; digits++) {
+    int length = snprintf(text, 32, "%.*g", digits, value);
+    // A process may have set another decimal point.
+    if (length <= 0 || length >= 32 || !strchr(text, '.') || strchr(text, 'e')) return 0;
+    if (strtod(text, NULL) == value) return digits;
+  }
+  return 0;
+}
+
+// Where the distance to the next smaller number is another one than to the next larger, the shortest text that
+// comes back need not be the nearest of its length; and halfway between two texts either is the nearest.
+static int is_sure(double value, int digits) {
+  char longer[32];
+  u64 bits;
+  memcpy(&bits, &value, sizeof bits);
+  if (digits == SURE_DIGITS) return 1;
+  if (!(bits << 12)) return 0;
+  int length = snprintf(longer, sizeof longer, "%.*g", MOST_DIGITS, value);
+  return digits == MOST_DIGITS || longer[length - 1] != '5';
+}
+
 int scan_fraction(Buffer *out, double value) {
   double size = value < 0 ? -value : value;
-  // Whole ones are stored as integers; others have an exponent, or more digits than are sure.
-  if (!(size >= LEAST_PLAIN && size < MOST_PLAIN) || size == (double)(i64)size) return 0;
   char text[32];
-  int length = snprintf(text, sizeof text, "%.*g", SURE_DIGITS, value);
-  // A process may have set another decimal point.
-  if (length <= 0 || length >= (int)sizeof text || !strchr(text, '.') || strchr(text, 'e')) return 0;
-  if (strtod(text, NULL) != value) return 0;
-  buffer_add(out, text, (size_t)length);
+  // Whole ones are stored as integers; others have an exponent.
+  if (!(size >= LEAST_PLAIN && size < MOST_PLAIN) || size == (double)(i64)size) return 0;
+  int digits = digits_of(value, text);
+  if (!digits || !is_sure(value, digits)) return 0;
+  buffer_add(out, text, strlen(text));
   return 1;
 }
 

@@ -6,7 +6,7 @@ the wire form leaves out. Which columns there are and of which type, the catalog
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.catalog import Layout
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.columns import Column
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["Scans", "scan_of"]
+__all__ = ["Scans", "described", "scan_of"]
 
 TEXTS: Final = frozenset({"text", "varchar"})
 # Every column with the name of its type; that of an array begins with an underscore.
@@ -56,10 +56,18 @@ def scan_of(connection: Connection, entity: Entity) -> TableScan:
     """Return what a scan of an entity selects, from the catalog of the server.
 
     Raises:
-        MigrationError: there is no such table, or it has another set of columns than the description.
+        MigrationError: as :func:`described` says, or there is no such table.
     """
     relation = f'"{entity.module}"."{entity.name}"'
-    types: dict[str, str] = dict(connection.execute(COLUMNS, [relation]).fetchall())
+    return described(entity, dict(connection.execute(COLUMNS, [relation]).fetchall()))
+
+
+def described(entity: Entity, types: Mapping[str, str]) -> TableScan:
+    """Return what a scan of an entity selects, from the types of the columns by their names.
+
+    Raises:
+        MigrationError: the table has another set of columns than the description.
+    """
     check_columns(entity, types)
     payload = entity.layout is Layout.PAYLOAD
     repeated = entity.beside if payload else ()
@@ -78,7 +86,7 @@ def scan_of(connection: Connection, entity: Entity) -> TableScan:
     )
 
 
-def check_columns(entity: Entity, types: dict[str, str]) -> None:
+def check_columns(entity: Entity, types: Mapping[str, str]) -> None:
     """Refuse a table whose columns the description does not name one by one.
 
     Raises:
@@ -121,7 +129,7 @@ def apart(key: Column) -> SelectedColumn:
     return SelectedColumn(name=key.field, column=key.name, member=key)
 
 
-def parts(entity: Entity, types: dict[str, str], names: Sequence[str]) -> tuple[SelectedColumn, ...]:
+def parts(entity: Entity, types: Mapping[str, str], names: Sequence[str]) -> tuple[SelectedColumn, ...]:
     """Return what is selected for some names."""
     return tuple(part(entity, name, types[column_name(entity, name)]) for name in names)
 

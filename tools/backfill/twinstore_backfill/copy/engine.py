@@ -36,6 +36,7 @@ from twinstore_backfill.copy.options import (
     with_places,
 )
 from twinstore_backfill.copy.patience import Patience
+from twinstore_backfill.copy.processes import Team, threads_of_processes
 from twinstore_backfill.copy.quarantine import ExportedLines, export_lines
 from twinstore_backfill.copy.queue import RangeQueue
 from twinstore_backfill.copy.reading import SourceRows
@@ -155,6 +156,7 @@ class Copy:
         self._patience = Patience(stop, target.bulk.end_abandoned)
         self._rows = SourceRows(source.bulk, options)
         self._exported = ExportedLines()
+        self._team: Team | None = None
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
         """Copy what is not copied yet; ``as_of`` counts where the job begins now.
@@ -184,7 +186,7 @@ class Copy:
         with self._lines_exported(job):
             self._patience.outlast("Opening ranges again", lambda: self._open_again(keeper.refresh()))
             self._plan(keeper, entities)
-            copy_ranges(context, self._threads(job))
+            self._copy_ranges(context, job)
             # Before the signal: that another process has taken over is what a user must know first.
             if keeper.lost is not None:
                 raise keeper.lost
@@ -192,6 +194,22 @@ class Copy:
             stopped = self._conclude(keeper.refresh()) or context.queue.stopped or ""
         # Before the lease is given back: whoever takes it next begins a new generation without these ranges.
         return self._result(job.id, entities, started, stopped, context)
+
+    def _copy_ranges(self, context: CopyContext, job: CopyJob) -> None:
+        """Copy with all threads, of this process and of others."""
+        sides = (self._source, self._target)
+        threads = threads_of_processes(*sides, self._options, self._threads(job))
+        with Team(context) as team:
+            self._team = team
+            team.start(*sides, self._options, job, threads)
+            copy_ranges(context, threads[0])
+            team.join()
+
+    def _end(self, entity: Entity) -> None:
+        """Say that all of an entity is live, once everything has been heard of it."""
+        if self._team is not None:
+            self._team.drain()
+        self._progress.finish(entity.name)
 
     def _held(self, entities: Sequence[Entity], as_of: datetime, worker: str) -> tuple[CopyJob, Lease]:
         """Return the job with its lease."""
@@ -234,7 +252,7 @@ class Copy:
             control=Control(limiter, job),
             begin=lambda entity: self._begin(job, entity),
             settle=lambda entity: self._settle(keeper, entity),
-            end=lambda entity: self._progress.finish(entity.name),
+            end=self._end,
         )
         return CopyContext(
             source=self._rows,

@@ -24,11 +24,17 @@ class RateLimiter:
     def __init__(self, rate: float | None, stop: StopSwitch, now: Callable[[], float] = monotonic) -> None:
         """Take the rate per second (``None``: no limit) and the switch that ends a wait early."""
         self._rate = rate
+        self._share = 1.0
         self._stop = stop
         self._now = now
         self._lock = Lock()
         self._tokens = 0.0
         self._filled = now()
+
+    def set_share(self, share: float) -> None:
+        """Keep to a part of the rate, because other processes have the rest of it."""
+        with self._lock:
+            self._share = share
 
     def set_rate(self, rate: float | None) -> None:
         """Keep to another rate from the next call on; who waits already waits as before."""
@@ -45,7 +51,7 @@ class RateLimiter:
         rate = self._rate
         if rate is None:
             return
-        wait = self._debt(count, rate)
+        wait = self._debt(count, rate * self._share)
         if wait > 0:
             # Outside the lock, so that the others can count what they take meanwhile.
             self._stop.pause(wait)

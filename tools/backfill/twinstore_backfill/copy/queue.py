@@ -91,6 +91,14 @@ class RangeQueue:
             self._changes += 1
             self._changed.notify_all()
 
+    def say_begun(self, entity: Entity) -> None:
+        """Tell that an entity begins, unless that is known."""
+        # The others wait, so that nobody counts rows of an entity that has not begun.
+        with self._telling:
+            if entity.name not in self._begun:
+                self._begin(entity)
+            self._begun.add(entity.name)
+
     def _obey(self) -> None:
         """Look at what the job is told from outside."""
         job = self._ledger.find(self._job_id)
@@ -101,7 +109,7 @@ class RangeQueue:
         for entity in self._entities:
             if entity.name in self._ended or not self._may_begin(entity):
                 continue
-            self._say_begun(entity)
+            self.say_begun(entity)
             # Again, because telling that an entity begins counts its rows, which may take long.
             if self._stop.requested:
                 return None
@@ -158,10 +166,3 @@ class RangeQueue:
         if job is not None and job.stop and not job.paused:
             self.stopped = job.stop_reason or "the job was stopped"
         return self.stopped is not None
-
-    def _say_begun(self, entity: Entity) -> None:
-        # The others wait, so that nobody counts rows of an entity that has not begun.
-        with self._telling:
-            if entity.name not in self._begun:
-                self._begin(entity)
-            self._begun.add(entity.name)

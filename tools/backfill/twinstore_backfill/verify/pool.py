@@ -8,26 +8,22 @@ Tasks are made one by one, because later ones depend on earlier results: ``None`
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
-from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from twinstore.errors import TwinstoreError
 from twinstore.turns import file_of_turns, turns_shared_by
-from twinstore_backfill.allocating import give_memory_back
+from twinstore_backfill.children import begin_child, signals_of_parent
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.ignoring import IgnoredPath
-from twinstore_backfill.messages import Messages, chosen, set_messages
+from twinstore_backfill.messages import Messages, chosen
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.subset import Subset
-from twinstore_backfill.uncaught import log_uncaught
 from twinstore_backfill.verify.removals import OwnAges
 from twinstore_backfill.verify.tasks import VerifyContext
 
@@ -43,7 +39,6 @@ __all__ = ["run_tasks"]
 R = TypeVar("R")
 # One task that runs and one that waits for each process: none is idle, and few results pile up.
 AHEAD: Final = 2
-PARENTS: Final = (signal.SIGINT, signal.SIGTERM)
 
 # What a worker process holds open, and the context of its tasks; both are set once when it starts.
 _open = ExitStack()
@@ -132,12 +127,8 @@ def _together(
 
 def _submitted(pool: ProcessPoolExecutor, task: Task[R]) -> Future[R]:
     """Give a task to a worker process, which may be started for it."""
-    # A process inherits the mask: until it ignores the signals, one would show a traceback of its imports.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS)
-    try:
+    with signals_of_parent():
         return pool.submit(_run, task)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _rest(waiting: deque[Future[R]], stop: StopSwitch) -> Iterator[R]:
@@ -182,14 +173,7 @@ def _start(
     source: StoreSpec, target: StoreSpec, messages: Messages, shared: Shared, turns: Path | None
 ) -> None:
     """Open the stores of this worker process; they stay open until it ends."""
-    # The parent decides when to stop; a signal from the terminal reaches both.
-    for number in PARENTS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS)
-    set_messages(messages)
-    log_uncaught()
-    give_memory_back()
-    Thread(target=_end_with_parent, daemon=True).start()
+    begin_child(messages)
     _open.enter_context(turns_shared_by(turns))
     _open.enter_context(tuned_collector())
     try:
@@ -205,12 +189,3 @@ def _run(task: Task[R]) -> R:
     if _failures:
         raise _failures[0]
     return task.run(_context[0])
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        # A killed parent cannot end its children, and they would keep their connections.
-        parent.join()
-        # Not sys.exit, which would end this thread alone.
-        os._exit(1)

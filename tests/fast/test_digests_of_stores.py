@@ -1,0 +1,120 @@
+"""Digests that stores tell are those of the rows that they show, on real servers, whatever is stored."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo.errors import BulkWriteError
+
+from tests.backfill.toolkit import open_store
+from tests.every_module import for_every_module, migrate
+from tests.fast.scanned import (
+    DIGESTED,
+    NAMES,
+    bounds_of,
+    exact_of,
+    hostile_documents,
+    plant_hostile_rows,
+    ranges_of,
+)
+from twinstore.bulk import KeyRange, RangeDigests
+from twinstore.config import load_settings
+from twinstore.keys import can_bound
+from twinstore.testing.instants import at
+from twinstore_backfill.verify.expected import Expecting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
+    from twinstore.bulk import BulkPort, Key
+    from twinstore.catalog import Entity
+    from twinstore.testing.examples import Example
+
+EACH: Final = 90
+STEP: Final = 3
+TOLERANT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace"
+)
+CUTOFFS: Final = (None, at(3) + timedelta(microseconds=1))
+
+
+@pytest.fixture(scope="module")
+def mongo(mongo_server: MongoServer) -> Iterator[MongoDatabase]:
+    with mongo_server.database() as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
+def postgres(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
+    with postgres_server.empty_database() as database:
+        migrate(for_every_module(database.config, "Postgres"))
+        yield database
+
+
+@pytest.fixture(params=DIGESTED, ids=NAMES)
+def example(request: pytest.FixtureRequest) -> Example:
+    found: Example = request.param
+    return found
+
+
+def test_digests_of_hostile_documents_are_those_of_the_rows(mongo: MongoDatabase, example: Example) -> None:
+    with MongoClient[dict[str, Any]](mongo.url) as client:
+        collection = client[mongo.name].get_collection(example.entity.collection, codec_options=TOLERANT)
+        documents = [RawBSONDocument(raw) for raw in hostile_documents(example, EACH, 1)]
+        with suppress(BulkWriteError, InvalidBSON):
+            collection.insert_many(documents, ordered=False, bypass_document_validation=True)
+    settings = load_settings(for_every_module(mongo.config, "Mongo"), environ={})
+    with open_store(example.entity.module, "mongo", settings) as store:
+        assert check(store.bulk, example.entity) > 1
+
+
+def test_digests_of_hostile_rows_are_those_of_the_rows(postgres: PostgresDatabase, example: Example) -> None:
+    settings = load_settings(for_every_module(postgres.config, "Postgres"), environ={})
+    with open_store(example.entity.module, "postgres", settings) as store:
+        plant_hostile_rows(postgres.superuser_url, store.bulk, example, EACH, 1)
+        assert check(store.bulk, example.entity, parts=3) > 1
+
+
+def check(port: BulkPort, entity: Entity, parts: int = 1) -> int:
+    """Compare digests with rows for each instant of retention; return how many ranges are proved at least."""
+    bounds = bounds_of(keys_of(port, entity), STEP)
+    accepts = Expecting(entity).accepts
+    proved: list[int] = []
+    with port.view() as view:
+        ranges = ranges_of(view, entity, bounds)
+    for cutoff in CUTOFFS:
+        found = RangeDigests()
+        for part in range(parts):
+            told: list[int] = []
+            with port.view() as view:
+                of_part = view.digests(
+                    entity, bounds, cutoff=cutoff, part=part, parts=parts, accepts=accepts, tell=told.append
+                )
+            assert of_part is not None
+            assert sum(told) == of_part.rows
+            found.merge(of_part)
+        assert found.judged
+        exact = exact_of(entity, ranges, cutoff)
+        proved.append(exact.check(found, len(bounds) + 1))
+        contents = [
+            content
+            for number, several in exact.contents.items()
+            if number not in found.unproven
+            for content in several
+        ]
+        assert all(map(accepts, contents))
+    return min(proved)
+
+
+def keys_of(port: BulkPort, entity: Entity) -> Iterator[Key | None]:
+    with port.view() as view:
+        for batch in view.rows(entity, KeyRange()):
+            yield from (row.key for row in batch if row.key is not None and can_bound(row.key))
