@@ -162,7 +162,8 @@ class Generator:
         return EPOCH + timedelta(milliseconds=some)
 
     def _count(self, most: int) -> int:
-        return min(self._random.randrange(most + 1), self._random.randrange(most + 1))
+        some = self._random.randrange(most + 1)
+        return some if self._random.random() < 0.4 else min(some, self._random.randrange(most + 1))
 
     def _list(self, node: Node, shape: ValueShape) -> list[object]:
         item = self.program.nodes[node.item]

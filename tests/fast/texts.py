@@ -58,7 +58,7 @@ ODD: Final = (
     "Upper",
     "ÄÖ",
     "a\u0130b",
-    "ſ",
+    "\u017f",
     "-a",
     ".a",
     "a b",
@@ -119,6 +119,9 @@ def fitting_text(node: Node, random: Random) -> str:
 def _plain(node: Node, flags: TextFlag, random: Random) -> str:
     if random.random() < 0.1 and not flags & TextFlag.NONEMPTY:
         return ""
+    if random.random() < 0.3:
+        # Few, so that they meet.
+        return random.choice(WORDS[:3])
     words = [random.choice(WORDS) for _ in range(1 + random.randrange(3))]
     if random.random() < 0.1 and not flags & TextFlag.NO_CONTROL:
         words.insert(1, random.choice(CONTROLLED))
@@ -140,5 +143,6 @@ def odd_texts(node: Node | None) -> list[str]:
         found += [" " + "a" * node.high, "a" * node.high + " "]
     for item in node.texts[:20]:
         text = item.text.replace(HEX_DIGIT, "a")
-        found += [text, text.upper(), text + " ", text[:-1], text + "a", text.replace("a", "g")]
-    return found
+        # They are few among the others.
+        found += 4 * [text, text.upper(), text + " ", text[:-1], text + "a", text.replace("a", "g")]
+    return found + [""] * 8
