@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from datetime import UTC, datetime, timedelta
-from os.path import commonprefix
 from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
@@ -88,7 +87,8 @@ class Oracle:
             return f"the row cannot be read: {error}"
         expected = CanonicalJsonSerializer.serialize(record.model)
         if made != expected:
-            at = len(commonprefix([made, expected]))
+            pairs = enumerate(zip(made, expected, strict=False))
+            at = next((at for at, (one, other) in pairs if one != other), min(len(made), len(expected)))
             begin = max(0, at - 40)
             return f"it is ...{made[begin : at + 40]!r} instead of ...{expected[begin : at + 40]!r}"
         return self._wrong_beside(record, values)

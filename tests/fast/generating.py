@@ -26,8 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["Generator"]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-INSTANTS: Final = (-62135596800000, -1, 0, 1, 999, 1_000, 1_700_000_000_000, 4_102_444_800_123, 253402300799999)
-FREE_NAMES: Final = ("a", "b", "B", "size", "Näme", "x.y", "_id", "quo\"te", "line\n", "漢", "")
+INSTANTS: Final = (
+    -62135596800000,
+    -1,
+    0,
+    1,
+    999,
+    1_000,
+    1_700_000_000_000,
+    4_102_444_800_123,
+    253402300799999,
+)
+FREE_NAMES: Final = ("a", "b", "B", "size", "Näme", "x.y", "_id", 'quo"te', "line\n", "漢", "")
 FREE_VALUES: Final = (
     None,
     True,
@@ -45,7 +55,7 @@ FREE_VALUES: Final = (
     0.1,
     "",
     "text",
-    "é \\ \" \t",
+    'é \\ " \t',
 )
 DEEP: Final = 3
 TRIES: Final = 20_000
@@ -92,7 +102,9 @@ class Generator:
     def _object(self, node: Node, model: type[CanonicalModel]) -> dict[str, object]:
         shapes = {shape.wire: shape.value for shape in shapes_of(model)}
         fields = [field for field in node.fields if self._has(field)]
-        return {field.name: self._value(self.program.nodes[field.node], shapes[field.name]) for field in fields}
+        return {
+            field.name: self._value(self.program.nodes[field.node], shapes[field.name]) for field in fields
+        }
 
     def _has(self, field: NodeField) -> bool:
         return field.presence is Presence.REQUIRED or self._random.random() < 0.6
@@ -128,16 +140,30 @@ class Generator:
 
     def _integer(self, node: Node) -> int:
         random = self._random
-        near = (node.low, node.low + 1, node.high, node.high - 1, 0, 1, 5, random.randrange(100), 2**31, -(2**31) - 1)
+        near = (
+            node.low,
+            node.low + 1,
+            node.high,
+            node.high - 1,
+            0,
+            1,
+            5,
+            random.randrange(100),
+            2**31,
+            -(2**31) - 1,
+        )
         return random.choice([number for number in near if node.low <= number <= node.high])
 
     def _instant(self) -> datetime:
         random = self._random
-        some = random.choice(INSTANTS) if random.random() < 0.1 else 1_700_000_000_000 + random.randrange(3_000)
+        some = (
+            random.choice(INSTANTS) if random.random() < 0.1 else 1_700_000_000_000 + random.randrange(3_000)
+        )
         return EPOCH + timedelta(milliseconds=some)
 
     def _count(self, most: int) -> int:
-        return min(self._random.randrange(most + 1), self._random.randrange(most + 1))
+        some = self._random.randrange(most + 1)
+        return some if self._random.random() < 0.4 else min(some, self._random.randrange(most + 1))
 
     def _list(self, node: Node, shape: ValueShape) -> list[object]:
         item = self.program.nodes[node.item]
@@ -154,8 +180,16 @@ class Generator:
     def _free_value(self, depth: int) -> object:
         random = self._random
         if depth < DEEP and random.random() < 0.3:
-            return [self._free_value(depth + 1) for _ in range(self._count(3))] if random.random() < 0.5 else self._free(depth + 1)
+            return (
+                [self._free_value(depth + 1) for _ in range(self._count(3))]
+                if random.random() < 0.5
+                else self._free(depth + 1)
+            )
         value = random.choice(FREE_VALUES)
         if isinstance(value, float) and random.random() < 0.5:
-            value = random.uniform(-1e6, 1e6) if random.random() < 0.5 else math.ldexp(random.random(), random.randrange(-60, 30))
+            value = (
+                random.uniform(-1e6, 1e6)
+                if random.random() < 0.5
+                else math.ldexp(random.random(), random.randrange(-60, 30))
+            )
         return value

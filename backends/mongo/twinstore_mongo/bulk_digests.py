@@ -64,6 +64,7 @@ class DigestScan:
         bounds: Sequence[Key],
         *,
         cutoff: datetime | None,
+        of_source: bool,
         accepts: Callable[[bytes], bool] | None,
         tell: Callable[[int], None] | None,
     ) -> RangeDigests | None:
@@ -73,7 +74,7 @@ class DigestScan:
             return None
         scanner = Scanner(
             found,
-            document_form(found, digest_form(entity)),
+            document_form(found, digest_form(entity, of_source=of_source)),
             entity,
             bounds,
             cutoff=cutoff,
