@@ -7,13 +7,13 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from benchmarks.databases import open_databases
+from benchmarks.databases import SOURCE, open_databases
 from benchmarks.goals import judge
-from benchmarks.groups import GROUPS
+from benchmarks.groups import FURTHER, GROUPS
 from benchmarks.loading import load as load_documents
 from benchmarks.machine import facts, load_line
 from benchmarks.markdown import markdown
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from benchmarks.schedule import Group, Samples
 
 __all__ = ["main"]
+
+OPENED: Final = {**GROUPS, **FURTHER}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not set(options.only) <= set(PEER_GROUPS):
             head["document_bytes"] = load_documents(databases, options.documents)
         measured = dict(_measured(databases, options))
-    goals = list(judge({name: samples for name, (_, samples) in measured.items()}))
+    goals = list(judge(measured))
     results = options.directory / "results.json"
     results.write_text(to_json(document(head, measured, goals)), encoding="utf-8")
     tables = results.with_suffix(".md")
@@ -56,7 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console(width=None if sys.stdout.isatty() else 130)
     console.print(load_line(load[0]), "")
     for group, samples in measured.values():
-        console.print(group_table(group, samples), "")
+        if group.lines is None:
+            console.print(group_table(group, samples), "")
+        else:
+            console.print("\n".join(group.lines(samples)), "", markup=False, highlight=False, soft_wrap=True)
     console.print(goal_table(goals))
     console.print(f"Written to {results} and {tables}.")
 
@@ -67,10 +72,18 @@ def _measured(databases: BenchmarkDatabases, options: Options) -> list[tuple[str
     for number, name in enumerate(options.only):
         # An equal share of the time that is left, filling the tables included.
         until = monotonic() + (end - monotonic()) / (len(options.only) - number)
-        with GROUPS[name](databases, options) as group:
-            samples = measure(group, options.runs, _say, until - monotonic())
+        chosen = options.of(name)
+        with OPENED[name](_part(databases, options, chosen), chosen) as group:
+            samples = measure(group, chosen.runs, _say, until - monotonic())
         results.append((name, (group, samples)))
     return results
+
+
+def _part(databases: BenchmarkDatabases, options: Options, chosen: Options) -> BenchmarkDatabases:
+    """Return databases with as many documents as a group wants."""
+    if chosen.documents == options.documents:
+        return databases
+    return databases.take_from(f"{SOURCE}_part", chosen.documents)
 
 
 def _say(text: str) -> None:

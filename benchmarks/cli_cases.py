@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.children import run_child
@@ -13,13 +14,13 @@ from benchmarks.postgres_limits import COLUMNS
 from benchmarks.schedule import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.children import Child
     from benchmarks.databases import BenchmarkDatabases
 
-__all__ = ["CliCases", "Differences"]
+__all__ = ["CliCases", "Differences", "fast_part"]
 
 CHANGED: Final = 4
 MISSING: Final = 3
@@ -36,12 +37,17 @@ INSERT INTO scheduler.runs (id, {REST}) SELECT id || '~', {REST} FROM scheduler.
 
 @dataclass(frozen=True, slots=True)
 class CliCases:
-    """Runs of the command line over the runs in the databases of a benchmark."""
+    """Runs of the command line over the runs in the databases of a benchmark.
+
+    Attributes:
+        environment: what is added to the environment of the command.
+    """
 
     databases: BenchmarkDatabases
     documents: int
     jobs: int
     profile: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def copy(self, name: str, expected: str = "written") -> Sample:
         """Copy MongoDB to PostgreSQL; all documents but those of an earlier copy must be ``expected``."""
@@ -57,7 +63,7 @@ class CliCases:
         """Compare both sides; every key in ``named`` must be reported as a difference, and no other."""
         out = self._out(name)
         arguments = self._arguments("verify", "mongo", "postgres", self.databases.settings_file(), out)
-        child = run_child(arguments, expected=1 if named else 0, profile=self._profile(name))
+        child = self._run(arguments, name, expected=1 if named else 0)
         text = (out / "parity-report.json").read_text(encoding="utf-8")
         unnamed = [key for key in named if json.dumps(key, ensure_ascii=False) not in text]
         if unnamed:
@@ -66,7 +72,12 @@ class CliCases:
 
     def _copy(self, name: str, source: str, target: str, settings: Path) -> Child:
         arguments = self._arguments("copy", source, target, settings, self._out(name))
-        return run_child([*arguments, "--execute"], expected=0, profile=self._profile(name))
+        return self._run([*arguments, "--execute"], name, expected=0)
+
+    def _run(self, arguments: Sequence[str], name: str, *, expected: int) -> Child:
+        environment = {**os.environ, **self.environment}
+        profile = self._profile(name)
+        return run_child(arguments, expected=expected, profile=profile, environment=environment)
 
     def _arguments(self, command: str, source: str, target: str, settings: Path, out: Path) -> list[str]:
         both = ["--source-config", str(settings), "--target-config", str(settings)]
@@ -100,8 +111,16 @@ class CliCases:
             seconds=report["envelope"]["seconds"],
             whole_seconds=child.seconds,
             peak_bytes=child.peak_bytes,
+            client_seconds=child.processor_seconds,
+            fast=fast_part(report),
             watch_seconds=child.watch_seconds,
         )
+
+
+def fast_part(report: Mapping[str, Any]) -> float | None:
+    """Return the part of the rows that native code moved or compared, where a report tells it."""
+    told = report["envelope"].get("fast_path")
+    return told["rows"] / told["of"] if told and told["of"] else None
 
 
 class Differences:

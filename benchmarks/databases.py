@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-__all__ = ["BenchmarkDatabases", "open_databases"]
+__all__ = ["SOURCE", "BenchmarkDatabases", "open_databases"]
 
 SOURCE: Final = "twinstore_bench"
 RETURN: Final = "twinstore_bench_return"
@@ -34,22 +34,26 @@ class BenchmarkDatabases:
     """A mongod and a PostgreSQL with empty, migrated databases.
 
     Attributes:
+        servers: both servers.
         client: a client with pymongo's defaults.
         mongo_url, app_url, owner_url: how a user of the library connects.
         superuser_url: how the raw limit connects; COPY into a table under row-level security is refused.
         directory: where settings files and reports go.
+        source: the name of the database on MongoDB that is copied.
     """
 
+    servers: twinstore_embedded.Servers
     client: MongoClient[dict[str, Any]]
     mongo_url: str
     app_url: str
     owner_url: str
     superuser_url: str
     directory: Path
+    source: str = SOURCE
 
     def runs(self, *, back: bool = False) -> Collection[dict[str, Any]]:
         """Return the runs in MongoDB: the source, or the target of the way back."""
-        return self.client[RETURN if back else SOURCE]["runs"]
+        return self.client[RETURN if back else self.source]["runs"]
 
     def superuser(self) -> psycopg.Connection:
         """Connect to the database of the benchmark as superuser."""
@@ -57,7 +61,7 @@ class BenchmarkDatabases:
 
     def settings(self, driver: str = "Mongo", *, back: bool = False) -> dict[str, Any]:
         """Return the settings of both drivers; ``driver`` is the one that answers."""
-        mongo = {"ConnectionString": self.mongo_url, "Database": RETURN if back else SOURCE}
+        mongo = {"ConnectionString": self.mongo_url, "Database": RETURN if back else self.source}
         postgres = {"ConnectionString": self.app_url, "OwnerConnectionString": self.owner_url}
         return {"Persistence": {"Scheduler": driver, "Mongo": mongo, "Postgres": postgres}}
 
@@ -79,6 +83,20 @@ class BenchmarkDatabases:
         with closing(self.superuser()) as connection:
             connection.execute("VACUUM ANALYZE scheduler.runs")
             connection.execute("CHECKPOINT")
+
+    def empty_source(self, database: str) -> BenchmarkDatabases:
+        """Return the same databases with a source of their own, which is empty."""
+        taken = replace(self, source=database)
+        self.client.drop_database(database)
+        self._migrate(taken.settings())
+        return taken
+
+    def take_from(self, database: str, count: int) -> BenchmarkDatabases:
+        """Return the same databases with a source of their own, which has the first runs of this one."""
+        taken = self.empty_source(database)
+        into = {"into": {"db": database, "coll": "runs"}, "whenMatched": "fail"}
+        self.runs().aggregate([{"$limit": count}, {"$merge": into}])
+        return taken
 
     def empty_mongo(self) -> None:
         """Make the target of the way back anew, with its validators and indexes."""
@@ -110,6 +128,7 @@ def open_databases(directory: Path, *, durable: bool) -> Iterator[BenchmarkDatab
         closing(MongoClient[dict[str, Any]](servers.mongo.url)) as client,
     ):
         databases = BenchmarkDatabases(
+            servers=servers,
             client=client,
             mongo_url=servers.mongo.url,
             app_url=servers.postgres.app_url(database=SOURCE),

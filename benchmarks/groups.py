@@ -10,12 +10,17 @@ from psycopg_pool import ConnectionPool
 
 from benchmarks import mongo_limits, postgres_limits
 from benchmarks.cli_cases import CliCases, Differences
+from benchmarks.entities.group import entities
 from benchmarks.mongo_singles import BareMongo
 from benchmarks.peers.groups import PEER_GROUPS
 from benchmarks.postgres_singles import BarePostgres
+from benchmarks.scale import scaling
 from benchmarks.schedule import Case, Group
 from benchmarks.script import typical_script
 from benchmarks.singles import TENANT, SingleOperations, single_operations
+from benchmarks.switch import switching
+from benchmarks.tools.group import comparing
+from benchmarks.waits import waiting
 from twinstore import add_scheduler_mongo_storage, add_scheduler_postgres_storage
 
 if TYPE_CHECKING:
@@ -30,6 +35,7 @@ __all__ = [
     "BACK",
     "EQUAL",
     "FIRST",
+    "FURTHER",
     "GROUPS",
     "INSERT",
     "RAW_SCAN",
@@ -178,5 +184,8 @@ GROUPS: Final = {
     "return": returning,
     "mongo": mongo_singles,
     "postgres": postgres_singles,
+    "entities": entities,
     **PEER_GROUPS,
 }
+# Measured only where they are named.
+FURTHER: Final = {"tools": comparing, "waits": waiting, "switch": switching, "scale": scaling}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from benchmarks.goals import GoalResult
     from benchmarks.schedule import Group, Samples, Spread
 
-__all__ = ["markdown"]
+__all__ = ["head", "line", "markdown", "rate_text", "ratio_text"]
 
 # Before the number of workers, at the end of the name of a case that was measured with several.
 SEPARATOR: Final = ", "
@@ -18,11 +18,15 @@ SEPARATOR: Final = ", "
 
 def markdown(measured: Mapping[str, tuple[Group, Samples]], goals: Iterable[GoalResult]) -> str:
     """Return all tables; figures are medians, in brackets the quartiles."""
-    parts = [
-        "\n".join(by_workers(group, samples) if has_workers(group) else by_case(group, samples))
-        for group, samples in measured.values()
-    ]
+    parts = ["\n".join(group_lines(group, samples)) for group, samples in measured.values()]
     return "\n\n".join([*parts, "\n".join(goal_lines(goals))]) + "\n"
+
+
+def group_lines(group: Group, samples: Samples) -> Iterable[str]:
+    """Return the tables of a group."""
+    if group.lines is not None:
+        return group.lines(samples)
+    return by_workers(group, samples) if has_workers(group) else by_case(group, samples)
 
 
 def has_workers(group: Group) -> bool:
@@ -65,8 +69,7 @@ def goal_lines(goals: Iterable[GoalResult]) -> Iterator[str]:
     yield from head(["goal", "measured", "wanted", ""])
     for goal in goals:
         figure, wanted = f"{goal.measured:.{goal.digits}f} {goal.unit}", f"{goal.wanted:.{goal.digits}f}"
-        verdict = "reached" if goal.reached else "not reached"
-        yield line([goal.text, figure, f"{goal.bound} {wanted}", verdict])
+        yield line([goal.text, figure, f"{goal.bound} {wanted}", goal.verdict])
 
 
 def head(names: Sequence[str]) -> Iterator[str]:

@@ -51,7 +51,7 @@ def goal_table(goals: Iterable[GoalResult]) -> Table:
     table.add_column("wanted", justify="right")
     table.add_column("")
     for goal in goals:
-        verdict = "[green]reached[/]" if goal.reached else "[red]not reached[/]"
+        verdict = f"[{'green' if goal.reached else 'red'}]{goal.verdict}[/]"
         measured = f"{goal.measured:.{goal.digits}f} {goal.unit}"
         table.add_row(goal.text, measured, f"{goal.bound} {goal.wanted:.{goal.digits}f}", verdict)
     return table
@@ -72,6 +72,7 @@ def _group(group: Group, samples: Samples) -> dict[str, object]:
     return {
         "title": group.title,
         "unit": group.unit,
+        "facts": dict(group.facts),
         "cases": {case.name: _case(case, samples) for case in group.cases},
     }
 

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["Case", "Group", "Sample", "Samples", "Spread", "measure"]
 
@@ -27,7 +27,9 @@ class Sample:
         peak_bytes: largest sum of the proportional memory of the process and its children, for candidates.
         wait_seconds, long_wait_seconds: how long a unit was waited for, the median and what one in twenty
             exceeds, where units are waited for.
-        client_seconds, server_seconds: processor time of all workers and of the server, where it was read.
+        client_seconds, server_seconds: processor time of all workers and of the servers, where it was read.
+        mongo_seconds: the part of ``server_seconds`` that mongod used, where both servers were used.
+        fast: the part of the rows that native code moved or compared, 0 to 1.
         watch_seconds: processor time that the watcher of the memory took from the same cores.
     """
 
@@ -39,6 +41,8 @@ class Sample:
     long_wait_seconds: float | None = None
     client_seconds: float | None = None
     server_seconds: float | None = None
+    mongo_seconds: float | None = None
+    fast: float | None = None
     watch_seconds: float | None = None
 
     @property
@@ -69,6 +73,8 @@ class Group:
     Attributes:
         unit: what is counted: documents or operations.
         slices: how often the cases take turns within one round; short cases need more than one.
+        facts: what else belongs to the results, by its name.
+        lines: the tables of the results as Markdown, where those that every group has do not suit.
     """
 
     name: str
@@ -76,6 +82,8 @@ class Group:
     unit: str
     cases: Sequence[Case]
     slices: int = 1
+    facts: Mapping[str, float] = field(default_factory=dict[str, float])
+    lines: Callable[[Samples], Iterable[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,11 @@ class Samples:
             if sample.wait_seconds is not None and sample.long_wait_seconds is not None
         ]
         return (median(wait for wait, _ in found), median(long for _, long in found)) if found else None
+
+    def middle(self, case: str, value: Callable[[Sample], float | None]) -> float | None:
+        """Return the median of a value of the samples of a case, ``None`` where none has it."""
+        found = [known for known in map(value, self.by_case[case]) if known is not None]
+        return median(found) if found else None
 
     def processor(self, case: str) -> tuple[float, float] | None:
         """Return the medians of the processor time of client and server per unit, in microseconds."""

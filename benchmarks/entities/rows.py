@@ -13,6 +13,8 @@ from twinstore.tracking import SessionStatus, TaskStatus
 
 __all__ = ["BELOW", "ROWS", "MakeRow"]
 
+FILES: Final = 8  # of a pack run
+GATES: Final = 32  # of a pack run that has any
 MakeRow = Callable[[int, datetime], Row]
 
 
@@ -23,17 +25,20 @@ def pack_run(number: int, first: datetime) -> Row:
 
 def pack_run_log(number: int, first: datetime) -> Row:
     """Return a line of the log of a pack run."""
-    return Row(pack_history(number // ENTRIES, first).entries[number % ENTRIES])
+    entry = pack_history(number // LINES, first).entries[number % ENTRIES]
+    return Row(entry.evolve(sequence=1 + number % LINES))
 
 
 def pack_artifact(number: int, first: datetime) -> Row:
     """Return the artifact of a pack run."""
-    return Row(pack_history(number, first).artifact)
+    artifact = pack_history(number // FILES, first).artifact
+    return Row(artifact.evolve(name=f"report-{number % FILES}"))
 
 
 def pack_run_approval(number: int, first: datetime) -> Row:
     """Return the approval that a pack run waits for."""
-    return Row(pack_history(APPROVED_EVERY * number, first).approvals[0])
+    approval = pack_history(number // GATES * APPROVED_EVERY, first).approvals[0]
+    return Row(approval.evolve(approval_id=f"release-{number % GATES}"))
 
 
 def session(number: int, first: datetime) -> Row:
@@ -75,6 +80,7 @@ ROWS: Final[Mapping[str, Mapping[str, MakeRow]]] = {
 # Rows below one row of the parent; of no parent are there fewer rows than these need.
 BELOW: Final[Mapping[str, float]] = {
     "execution_logs": LINES,
-    "pack_run_logs": ENTRIES,
-    "pack_run_approvals": 1 / APPROVED_EVERY,
+    "pack_run_logs": LINES,
+    "pack_artifacts": FILES,
+    "pack_run_approvals": GATES / APPROVED_EVERY,
 }

@@ -291,7 +291,11 @@ def policy_job(number: int, first: datetime) -> Row:
                 "available_at": created,
                 "submitted_at": created + timedelta(seconds=2),
                 "completed_at": ended,
-                "stats": {"components": 100 + seed[11], "rules_fired": seed[12], "findings_written": seed[13]},
+                "stats": {
+                    "components": 100 + seed[11],
+                    "rules_fired": seed[12],
+                    "findings_written": seed[13],
+                },
             }
         )
     )

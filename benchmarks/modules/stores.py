@@ -15,6 +15,7 @@ from pymongo import MongoClient
 
 import twinstore_embedded
 from benchmarks.children import run_child
+from benchmarks.cli_cases import fast_part
 from twinstore.storage import open_module
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
 
-__all__ = ["Stores", "Timed", "open_stores"]
+__all__ = ["Order", "Stores", "Timed", "open_stores"]
 
 FILESYSTEM: Final = "Filesystem"
 
@@ -40,6 +41,34 @@ class Timed:
     def rate(self) -> float:
         """Rows per second."""
         return self.rows / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A command about one entity, and what its report tells when it has run."""
+
+    command: str
+    arguments: list[str]
+    out: Path
+
+    def report(self) -> dict[str, Any]:
+        """Return the report."""
+        name = "backfill-report.json" if self.command == "copy" else "parity-report.json"
+        report: dict[str, Any] = json.loads((self.out / name).read_text(encoding="utf-8"))
+        return report
+
+    def rows(self) -> int:
+        """Return how many rows were read, or proved equal."""
+        report = self.report()
+        return int(report["totals"]["read"] if self.command == "copy" else report["documents_equal"])
+
+    def seconds(self) -> float:
+        """Return how long the work took, without the start of a process."""
+        return float(self.report()["envelope"]["seconds"])
+
+    def fast(self) -> float | None:
+        """Return the part of the rows that native code moved or compared, where the report tells it."""
+        return fast_part(self.report())
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +90,23 @@ class Stores:
     def empty(self) -> None:
         """Make all databases anew, and remove the directory of the filesystem driver."""
         shutil.rmtree(self.root, ignore_errors=True)
+        for stores in (self, replace(self, returning=True)):
+            stores.drop_mongo()
+        self.create_postgres("template0")
+
+    def drop_mongo(self) -> None:
+        """Remove the database on MongoDB."""
         with closing(MongoClient[dict[str, Any]](self.servers.mongo.url)) as client:
-            client.drop_database(self.database)
-            client.drop_database(replace(self, returning=True).mongo_database)
+            client.drop_database(self.mongo_database)
+
+    def create_postgres(self, template: str) -> None:
+        """Make the database on PostgreSQL anew, as another one is."""
         with closing(psycopg.connect(self.servers.postgres.superuser_url(), autocommit=True)) as admin:
-            name = sql.Identifier(self.database)
-            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
-            create = sql.SQL("CREATE DATABASE {} OWNER twinstore_owner TEMPLATE template0")
-            admin.execute(create.format(name))
+            drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+            admin.execute(drop.format(sql.Identifier(self.database)))
+            create = sql.SQL("CREATE DATABASE {} OWNER twinstore_owner TEMPLATE {}")
+            admin.execute(create.format(sql.Identifier(self.database), sql.Identifier(template)))
+            admin.execute("CHECKPOINT")
 
     @property
     def mongo_database(self) -> str:
@@ -112,24 +150,31 @@ class Stores:
     def raw_postgres(self, entity: Entity) -> float:
         """Return the rows per second of a binary COPY out of the table, which decodes nothing."""
         name = sql.Identifier(entity.module, entity.name)
-        with closing(self._superuser()) as connection, connection.cursor() as cursor:
+        with closing(self.superuser()) as connection, connection.cursor() as cursor:
             began = perf_counter()
             with cursor.copy(sql.SQL("COPY {} TO STDOUT (FORMAT binary)").format(name)) as rows:
                 for _ in rows:
                     pass
             return cursor.rowcount / (perf_counter() - began)
 
-    def _superuser(self) -> psycopg.Connection:
+    def superuser(self) -> psycopg.Connection:
+        """Connect to the database on PostgreSQL as superuser."""
         return psycopg.connect(self.servers.postgres.superuser_url(database=self.database), autocommit=True)
 
     def vacuum(self) -> None:
         """Bring statistics and visibility up to date, as autovacuum does a minute after a load."""
-        with closing(self._superuser()) as connection:
+        with closing(self.superuser()) as connection:
             connection.execute("VACUUM ANALYZE")
             connection.execute("CHECKPOINT")
 
     def run(self, command: str, entity: Entity, section: str, source: str, target: str) -> Timed:
         """Copy or verify one entity with the command line, as a user does, and return what it took."""
+        order = self.order(command, entity, section, source, target)
+        child = run_child(order.arguments, expected=0)
+        return Timed(order.rows(), order.seconds(), child.peak_bytes)
+
+    def order(self, command: str, entity: Entity, section: str, source: str, target: str) -> Order:
+        """Return the command that copies or verifies one entity, with its settings written and no report."""
         config = self.directory / f"{self.database}.json"
         config.touch(mode=0o600)
         config.write_text(json.dumps(self.settings(section, target)), encoding="utf-8")
@@ -141,11 +186,7 @@ class Stores:
         words += ["--entity", entity.name, "--jobs", "2", "--out", str(out), "--format", "json"]
         if command == "copy":
             words.append("--execute")
-        child = run_child(words, expected=0)
-        name = "backfill-report.json" if command == "copy" else "parity-report.json"
-        report = json.loads((out / name).read_text(encoding="utf-8"))
-        rows = report["totals"]["read"] if command == "copy" else report["documents_equal"]
-        return Timed(int(rows), float(report["envelope"]["seconds"]), child.peak_bytes)
+        return Order(command, words, out)
 
 
 @contextmanager

@@ -237,6 +237,7 @@ def encodable(value: JsonValue) -> object:
         return orjson.Fragment(repr(value))
     if isinstance(value, dict):
         return {key: encodable(item) for key, item in value.items()}
-    if isinstance(value, list):
+    # Models have tuples where JSON has lists.
+    if isinstance(value, (list, tuple)):
         return [encodable(item) for item in value]
     return value

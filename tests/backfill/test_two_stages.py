@@ -16,7 +16,7 @@ from tests.backfill.test_verify import change, remove
 from tests.backfill.toolkit import AS_OF, MemoryPair, fill, long_ago, memory_pair
 from twinstore.bulk import Cell, Digestible, KeyRange, RangeDigests
 from twinstore.errors import UnavailableError
-from twinstore.fast.native import SWITCH, fast_path
+from twinstore.fast.native import SWITCH
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
@@ -50,7 +50,7 @@ ENVELOPE: Final = Envelope(generated_at="", host="", as_of="", seconds=0)
 TENANTS: Final = ("acme", "umbrella", "wayne")
 RANGE: Final = 10
 
-pytestmark = pytest.mark.skipif(not fast_path().is_on, reason="the native library is off")
+pytestmark = pytest.mark.native
 
 
 @pytest.fixture

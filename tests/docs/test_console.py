@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PROMPT: Final = re.compile(r"^\$ (?P<line>.+)$", re.MULTILINE)
 # From an index, from the checkout, or from the file that a build of this version makes.
 PACKAGE: Final = re.compile(
-    rf"(twinstore|\.|(\S*/)?twinstore-{re.escape(version('twinstore'))}-py3-none-any\.whl)\["
+    rf"(twinstore|\.|(\S*/)?twinstore-{re.escape(version('twinstore'))}-py3-none-(any|manylinux_2_28_x86_64)\.whl)\["
 )
 VARIABLE: Final = re.compile(r"(?P<name>\w+)=(?P<value>.*)")
 HELP: Final = frozenset({"--help", "-h"})

@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any, cast
 
 import bson
+
 from twinstore.fast.native import fast_path
 from twinstore.fast.nodes import Node, NodeField, NodeKind, Presence
 from twinstore.fast.program import Program

@@ -13,7 +13,7 @@ from psycopg.adapt import PyFormat, Transformer
 
 from tests.fast.hand_made import native_library
 from twinstore.access import Row
-from twinstore.fast.copying import ColumnKind, ColumnLayout, NativeColumns, copy_field
+from twinstore.fast.copying import copy_field
 from twinstore.fast.native import Buffer
 from twinstore.fast.program import Program, program_of
 from twinstore.tenancy import Tenant
@@ -78,7 +78,10 @@ def written(entity: Entity, raw: bytes) -> bytes | None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda item: item.name)
-def test_rows_of_drawn_models_are_those_that_the_client_sends(example: Example, long_form: bool) -> None:
+def test_rows_of_drawn_models_are_those_that_the_client_sends(
+    example: Example,
+    long_form: bool,  # noqa: FBT001  # a fixture
+) -> None:
     entity, draw = example.entity, example.drawn
     assert draw is not None
     found: list[bool] = []

@@ -190,7 +190,7 @@ def test_the_programs_above_are_refused_for_what_their_names_say() -> None:
 
 
 def test_changed_programs_are_refused_or_work_within_their_bounds() -> None:
-    seeded = random.Random(13)  # noqa: S311  # no secret
+    seeded = random.Random(13)  # no secret
     library = native_library()
     data = encoded(whole_program())
     node_program(INT)

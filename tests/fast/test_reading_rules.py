@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.fast.hand_made import ANY_TEXT, NativeRows, program_with
 from twinstore.fast.nodes import Node, NodeField, NodeKind, NodeRule, NodeText, Operand, Presence, RuleOp
 
 START: Final = datetime(2025, 1, 1, tzinfo=UTC)
-INT, FLAG, INSTANT, ENUM, LIST, INNER = range(2, 8)
+INT, FLAG, INSTANT, ENUM, LIST, INNER, INNERS = range(2, 9)
 NODES: Final = (
     Node(kind=NodeKind.INT, low=-(2**63), high=2**63 - 1),
     Node(kind=NodeKind.FLAG),
@@ -21,12 +21,14 @@ NODES: Final = (
     Node(kind=NodeKind.ENUM, texts=(NodeText("low"), NodeText("mid", 1), NodeText("high", 2))),
     Node(kind=NodeKind.LIST, item=1),
     Node(kind=NodeKind.OBJECT, fields=(NodeField(name="p", node=INT), NodeField(name="q", node=ENUM))),
+    Node(kind=NodeKind.LIST, item=INNER),
 )
 NUMBERS: Final = (None, 0, 1, 2)
 INSTANTS: Final = (None, *(START + timedelta(milliseconds=step) for step in range(3)))
 MEMBERS: Final = (None, "low", "mid", "high")
 TEXTS: Final = (None, "", "a", "b")
 LISTS: Final = ((), ("a",), ("b", "a"))
+OBJECTS: Final[tuple[dict[str, object], ...]] = ({}, {"p": 0}, {"p": 1, "q": "low"}, {"q": "low"})
 
 Kept = Callable[..., bool]
 # The rule, the nodes of the fields a, b and c, the values of each, and what the rule means.
@@ -130,6 +132,13 @@ RULES: Final[dict[str, tuple[RuleOp, tuple[Operand, ...], tuple[int, ...], tuple
         (TEXTS, LISTS),
         lambda a, b: a == (b[0] if b else None),
     ),
+    "first of, objects": (
+        RuleOp.FIRST_OF,
+        (Operand((1,)), Operand((2,))),
+        (INNER, INNERS),
+        ((None, *OBJECTS), ((), *((each, {}) for each in OBJECTS))),
+        lambda a, b: a == (b[0] if b else None),
+    ),
     "a path": (
         RuleOp.FIELD_AT_MOST,
         (Operand((1, 0)), Operand((2,))),
@@ -171,7 +180,10 @@ def test_a_rule_means_the_same_as_in_python(
         rows = NativeRows(program_with([model, ANY_TEXT, *NODES]), ["", *names])
         answers.append([row is not None for row in rows.read(*documents)])
     expected = [kept(*each) for each in combinations]
-    overflows = [op is RuleOp.SUM_AT_MOST and not -(2**63) <= sum(each[1:]) < 2**63 for each in combinations]
+    overflows = [
+        op is RuleOp.SUM_AT_MOST and not -(2**63) <= sum(cast("tuple[int, ...]", each[1:])) < 2**63
+        for each in combinations
+    ]
     assert answers[0] == [wanted and not beyond for wanted, beyond in zip(expected, overflows, strict=True)]
     # Without the rule all of them are taken, and the values are such that it matters.
     assert all(answers[1])
@@ -206,3 +218,16 @@ def test_nothing_is_known_inside_of_a_default() -> None:
         model = Node(kind=NodeKind.OBJECT, fields=fields, rules=rules)
         (row,) = NativeRows(program_with([model, ANY_TEXT, *NODES]), ["", "a"]).read({"_id": "k"})
         assert (row is not None) is expected
+
+
+def test_the_first_entry_of_a_default_is_not_known() -> None:
+    fields = (
+        NodeField(name="id", node=1, presence=Presence.REQUIRED),
+        NodeField(name="a", node=1),
+        NodeField(name="b", node=LIST, presence=Presence.DEFAULT, default=b'[""]', number=1),
+    )
+    rules = (NodeRule(RuleOp.FIRST_OF, (Operand((1,)), Operand((2,)))),)
+    model = Node(kind=NodeKind.OBJECT, fields=fields, rules=rules)
+    rows = NativeRows(program_with([model, ANY_TEXT, *NODES]), ["", "a", "b"])
+    answers = rows.read({"_id": "k", "a": ""}, {"_id": "k", "a": "", "b": [""]})
+    assert [row is not None for row in answers] == [False, True]

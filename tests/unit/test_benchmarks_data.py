@@ -9,6 +9,9 @@ import pytest
 
 from benchmarks.data import DAYS, documents, recent_start
 from benchmarks.goals import GoalResult
+from benchmarks.groups import FURTHER
+from benchmarks.options import parse
+from benchmarks.page import PAGE
 from benchmarks.schedule import Case, Group, Sample, Samples, measure
 from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.jsontext import dumps
@@ -81,3 +84,16 @@ def test_memory_and_time_have_a_ceiling_and_everything_else_a_floor(
     measured: float, wanted: float, unit: str, *, reached: bool
 ) -> None:
     assert GoalResult("goal", measured, wanted, unit).reached is reached
+
+
+def test_the_page_takes_as_many_rounds_as_its_groups_need() -> None:
+    options = parse(["--page", "--documents", "150000"])
+    assert set(options.only) == set(PAGE)
+    assert (options.of("copy").runs, options.of("copy").documents) == (5, 150_000)
+    assert (options.of("tools").runs, options.of("tools").documents) == (3, 100_000)
+    assert parse(["--page", "--only", "scale"]).only == ("scale",)
+
+
+def test_what_takes_long_is_measured_only_where_it_is_named() -> None:
+    assert not set(parse([]).only) & set(FURTHER)
+    assert parse(["--documents", "7"]).of("scale").documents == 7

@@ -127,14 +127,14 @@ def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSIO
     return codec.encode(row, version)
 
 
-def is_equal(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> bool:
+def is_equal(codec: Codec[Any], new: bytes, stored: bytes) -> bool:
     """Whether a stored document holds what would be written: each value with its type, names in any order.
 
     Free is the number of its changes, and an ``_id`` that is generated: any ObjectId. Every other one beside
     the key is made of it, and the validator refuses the next write of the service to a document with another.
     """
     versioned = codec.entity.versioned
-    raw = identified(codec, write.raw, stored)
+    raw = identified(codec, new, stored)
     if raw == stored or (versioned and same_but_version(raw, stored)):
         return True
     wanted, found = bson.decode(raw, EXACT), lossless(stored)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from bson.raw_bson import RawBSONDocument
 from pymongo.errors import BulkWriteError
 from typing_extensions import override
 
-from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Rejected
+from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Record, Rejected
 from twinstore.errors import ConcurrencyError, ValidationError
-from twinstore.forks import OwnProcess, ending
+from twinstore.fast.packed import PackedBatch
+from twinstore.forks import OwnProcess
 from twinstore.guard import GuardedAccess
 from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.retrying import repeat
@@ -29,55 +27,41 @@ from twinstore_mongo.bulk_documents import (
     operation,
     replacing,
 )
-from twinstore_mongo.bulk_export import conditions_of
+from twinstore_mongo.bulk_lookup import is_vacant, stored_documents
+from twinstore_mongo.bulk_parts import LastPart, WriteCounts
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
 from twinstore_mongo.counters import raise_above
 from twinstore_mongo.errors import DRIVER, violated_index
 from twinstore_mongo.key_order import SIMPLE
-from twinstore_mongo.raw import documents_of, first_of
+from twinstore_mongo.packed_writes import (
+    PackedWrites,
+    documents_in,
+    expanded,
+    highest_of,
+    keys_of,
+    packed_pieces,
+    parted,
+    plain_inserts,
+    runs_of,
+)
 from twinstore_mongo.removing import remove_keys
 
 if TYPE_CHECKING:
+    from bson.raw_bson import RawBSONDocument
+
     from twinstore.access import Access
-    from twinstore.bulk import CommitCheck, Key, Record
+    from twinstore.bulk import CommitCheck, Key
     from twinstore.catalog import Entity
     from twinstore_mongo.context import RepositoryContext
+    from twinstore_mongo.packed_writes import Run, Write
 
 __all__ = ["PART_BYTES", "MongoRangeWriter"]
 
-# A transaction of the server must end within 60 s; this much is written in a few of them.
-PART_BYTES: Final = 8 * 1024 * 1024
+# What a transaction has changed stays in the cache of the server until it ends. Beyond a fifth of that, which
+# is 50 MB in the smallest one, the server works ten times as long for each document and ends transactions.
+PART_BYTES: Final = 2 * 1024 * 1024
 TRANSIENT: Final = "TransientTransactionError"
-
-
-@dataclass(slots=True)
-class WriteCounts:
-    """What has become of the records so far."""
-
-    written: Counter[str] = field(default_factory=Counter)
-    unchanged: Counter[str] = field(default_factory=Counter)
-    conflicts: list[Conflict] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
-    removed: int = 0
-
-    def note(self, writes: Sequence[DocumentWrite], removed: int = 0) -> None:
-        """Count documents that are in the store now, and those that are there no more."""
-        self.removed += removed
-        for write in writes:
-            self.written[write.record.label] += 1
-            if write.replaces is not None:
-                self.conflicts.append(Conflict(write.key, write.record.owner, overwritten=True))
-
-    def result(self) -> ImportOutcome:
-        """Return the outcome as the contract has it."""
-        return ImportOutcome(
-            dict(self.written),
-            dict(self.unchanged),
-            tuple(self.conflicts),
-            tuple(self.rejected),
-            self.removed,
-        )
 
 
 class MongoRangeWriter(RangeWriter):
@@ -106,7 +90,7 @@ class MongoRangeWriter(RangeWriter):
         self._codec = codec_of(entity)
         self._process = OwnProcess()
         self._outcome = WriteCounts()
-        self._pending: list[DocumentWrite] = []
+        self._pending: list[Write] = []
         self._bytes = 0
         self._removals: list[Key] = []
         self._last: LastPart | None = None
@@ -116,16 +100,8 @@ class MongoRangeWriter(RangeWriter):
     @override
     def write(self, records: Sequence[Record]) -> None:
         self._must_be_open()
-        # A key that was removed and comes again: what was asked for first is done first.
-        if self._removals and not {record.key for record in records}.isdisjoint(self._removals):
-            self._commit_part()
-        raise_above(self._context, self._entity, records)
-        writes = [write for record in records if (write := self._encoded(record)) is not None]
-        stored = self._stored([write.key for write in writes])
-        for write in writes:
-            self._decide(write, stored.get(write.key))
-            if self._bytes >= PART_BYTES:
-                self._commit_part()
+        pieces = packed_pieces(records, self._largest) if isinstance(records, PackedBatch) else None
+        self._write(records if pieces is None else pieces)
 
     @override
     def take_rejected(self) -> Sequence[Rejected]:
@@ -183,11 +159,13 @@ class MongoRangeWriter(RangeWriter):
 
     # ------------------------------------------------------------------------------------- deciding
 
+    @property
+    def _largest(self) -> int | None:
+        return self._context.store.capabilities.largest_document_bytes
+
     def _encoded(self, record: Record) -> DocumentWrite | None:
         try:
-            return encoded(
-                self._codec, record, largest=self._context.store.capabilities.largest_document_bytes
-            )
+            return encoded(self._codec, record, largest=self._largest)
         except UnfitError as error:
             self._reject(record, str(error))
             return None
@@ -200,31 +178,66 @@ class MongoRangeWriter(RangeWriter):
         record = write.record
         if stored is None:
             self._gather(write)
-        elif is_equal(self._codec, write, stored):
+        elif is_equal(self._codec, write.raw, stored):
             self._outcome.unchanged[record.label] += 1
         elif self._overwrite:
             self._gather(replacing(self._codec, write, stored))
         else:
             self._outcome.conflicts.append(Conflict(write.key, record.owner))
 
-    def _gather(self, write: DocumentWrite) -> None:
+    def _gather(self, write: Write) -> None:
         self._pending.append(write)
         self._bytes += write.weight
 
+    # --------------------------------------------------------------------------------- packed rows
+
+    def _write(self, pieces: Sequence[PackedWrites | Record]) -> None:
+        packed = [piece for piece in pieces if isinstance(piece, PackedWrites)]
+        records = [piece for piece in pieces if isinstance(piece, Record)]
+        # A key that was removed and comes again: what was asked for first is done first.
+        if self._removals and (packed or not {item.key for item in records}.isdisjoint(self._removals)):
+            self._commit_part()
+        raise_above(self._context, self._entity, highest_of(self._entity, records, packed))
+        writes: list[Write] = []
+        for piece in pieces:
+            write = self._encoded(piece) if isinstance(piece, Record) else piece
+            writes += [] if write is None else [write]
+        is_new = not packed or is_vacant(self._context, self._entity, packed[0].key(0), packed[-1].key(-1))
+        stored = self._stored([key for write in writes for key in keys_of(write, but_packed=is_new)])
+        for write in writes:
+            if isinstance(write, DocumentWrite):
+                self._decide(write, stored.get(write.key))
+            else:
+                self._decide_packed(write, {} if is_new else stored)
+            if self._bytes >= PART_BYTES:
+                self._commit_part()
+
+    def _decide_packed(self, writes: PackedWrites, stored: Mapping[Key, bytes]) -> None:
+        """Decide about each row, and gather those together that are new."""
+        new = 0
+        for at in range(len(writes)) if stored else ():
+            found = stored.get(writes.key(at))
+            if found is None:
+                continue
+            self._gather_packed(writes.within(new, at))
+            new = at + 1
+            if is_equal(self._codec, writes.raw(at), found):
+                self._outcome.unchanged[writes.label(at)] += 1
+            else:
+                self._decide(writes.write(at), found)
+        self._gather_packed(writes.within(new, len(writes)))
+
+    def _gather_packed(self, writes: PackedWrites) -> None:
+        while len(writes):
+            fitting = writes.fitting(PART_BYTES - self._bytes)
+            self._pending.append(writes.within(0, fitting))
+            self._bytes += self._pending[-1].weight
+            writes = writes.within(fitting, len(writes))
+            if self._bytes >= PART_BYTES:
+                self._commit_part()
+
     def _stored(self, keys: Sequence[Key]) -> Mapping[Key, bytes]:
-        """Return the stored documents of some keys, undecoded: what another has put there may be anything."""
-        names, store = self._codec.key, self._context.store
-        collection = self._context.collection(self._entity)
-        found: dict[Key, bytes] = {}
-        with translating(store.where.of(self._entity)):
-            for condition in conditions_of(names, keys):
-                cursor = collection.find_raw_batches(condition, collation=SIMPLE)
-                with ending(cursor.close):
-                    while (batch := store.next_batch(cursor)) is not None:
-                        for raw in documents_of(batch):
-                            key: Any = tuple(first_of(raw, name) for name in names)
-                            found[key] = raw
-        return found
+        return stored_documents(self._context, self._entity, keys)
 
     # -------------------------------------------------------------------------------------- writing
 
@@ -238,7 +251,7 @@ class MongoRangeWriter(RangeWriter):
             else:
                 self._pending, self._removals, self._bytes = [], [], 0
 
-    def _commit_alone(self, writes: Sequence[DocumentWrite], removals: Sequence[Key]) -> None:
+    def _commit_alone(self, writes: Sequence[Write], removals: Sequence[Key]) -> None:
         def work(context: RepositoryContext) -> int:
             # In the transaction: whoever has lost the range by now commits nothing of it any more.
             if self._check is not None:
@@ -264,8 +277,8 @@ class MongoRangeWriter(RangeWriter):
 
         So each document is written twice at most. Without transactions those before it are written already.
         """
-        writes, removals = self._pending, self._removals
-        before, after = writes[: refused.position], writes[refused.position + 1 :]
+        removals = self._removals
+        before, refused_write, after = parted(self._pending, refused.position)
         self._pending, self._removals, self._bytes = [], [], 0
         if self._context.store.capabilities.transactions:
             self._pending = before
@@ -275,7 +288,7 @@ class MongoRangeWriter(RangeWriter):
         self._removals = removals
         for write in after:
             self._gather(write)
-        self._set_aside(writes[refused.position], refused)
+        self._set_aside(refused_write, refused)
 
     def _set_aside(self, write: DocumentWrite, refused: RefusedError) -> None:
         """Reject a refused record, unless its key came into the store meanwhile."""
@@ -298,7 +311,7 @@ class MongoRangeWriter(RangeWriter):
         if not waiting:
             return
         # With what is not written yet, for it may give up a value.
-        writes = [*waiting, *self._pending]
+        writes = [*waiting, *expanded(self._pending)]
         self._pending, self._bytes = [], 0
         access = GuardedAccess(MongoAccess(self._context, self._entities))
         found = obstacles(access, self._entity, [write.record for write in writes])
@@ -330,20 +343,20 @@ class MongoRangeWriter(RangeWriter):
             self._remove(context, replaced)
         return self._send(context, [replace(write, replaces=None, moves=False) for write in writes], ())
 
-    def _send(
-        self, context: RepositoryContext, writes: Sequence[DocumentWrite], removals: Sequence[Key]
-    ) -> int:
+    def _send(self, context: RepositoryContext, writes: Sequence[Write], removals: Sequence[Key]) -> int:
         """Write documents and then remove others; return how many were removed."""
-        store = context.store
+        store, sent = context.store, 0
         with translating(store.where.of(self._entity)), store.limited():
-            try:
-                self._send_writes(context, writes)
-            except BulkWriteError as error:
-                if error.has_error_label(TRANSIENT) or not error.details["writeErrors"]:
-                    raise
-                # Writes are ordered (the default), so everything before the first refused one was done.
-                first = error.details["writeErrors"][0]
-                raise RefusedError(first["index"], first) from error
+            for run in runs_of(writes):
+                try:
+                    self._send_writes(context, run)
+                except BulkWriteError as error:
+                    if error.has_error_label(TRANSIENT) or not error.details["writeErrors"]:
+                        raise
+                    # Writes are ordered (the default), so everything before the first refused one was done.
+                    first = error.details["writeErrors"][0]
+                    raise RefusedError(sent + first["index"], first) from error
+                sent += documents_in(run)
         return remove_keys(context, self._entities, self._entity, removals) if removals else 0
 
     def _remove(self, context: RepositoryContext, filters: Sequence[RawBSONDocument]) -> int:
@@ -355,14 +368,13 @@ class MongoRangeWriter(RangeWriter):
             {"$or": filters}, collation=SIMPLE, session=context.session
         ).deleted_count
 
-    def _send_writes(self, context: RepositoryContext, writes: Sequence[DocumentWrite]) -> None:
+    def _send_writes(self, context: RepositoryContext, run: Run) -> None:
         collection: Any = context.collection(self._entity)
-        if not writes:
-            return
         # As most parts: into an empty target a plain insert is the fastest that the server takes.
-        if all(write.replaces is None for write in writes):
-            collection.insert_many([RawBSONDocument(write.raw) for write in writes], session=context.session)
+        if (new := plain_inserts(run)) is not None:
+            collection.insert_many(new, session=context.session)
             return
+        writes = list(expanded(run))
         moved = [write.replaces for write in writes if write.moves and write.replaces is not None]
         gone = self._remove(context, moved)
         done = collection.bulk_write([operation(write) for write in writes], session=context.session)
@@ -373,25 +385,3 @@ class MongoRangeWriter(RangeWriter):
                 driver=DRIVER,
                 entity=self._entity.name,
             )
-
-
-class NotCommittedError(Exception):
-    """Rolls a transaction back; nobody outside sees it."""
-
-
-class LastPart:
-    """The transaction of the last part, which somebody else commits; without transactions just the store."""
-
-    def __init__(self, context: RepositoryContext) -> None:
-        self._ending = ExitStack()
-        transactions = context.store.capabilities.transactions
-        self.context = self._ending.enter_context(context.opened()) if transactions else context
-
-    def commit(self) -> None:
-        """Commit; does nothing the second time."""
-        self._ending.close()
-
-    def roll_back(self) -> None:
-        """Roll back, unless it has ended."""
-        with suppress(NotCommittedError), self._ending:  # only an exception makes the unit roll back
-            raise NotCommittedError

@@ -18,11 +18,10 @@ from twinstore_mongo.derive import ID
 from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pymongo.collection import Collection
 
-    from twinstore.bulk import Record
     from twinstore.catalog import Entity, Module
     from twinstore_mongo.connection import Connection, Document
     from twinstore_mongo.context import RepositoryContext
@@ -44,14 +43,11 @@ def next_number(context: RepositoryContext, entity: Entity) -> int:
         return number
 
 
-def raise_above(context: RepositoryContext, entity: Entity, records: Sequence[Record]) -> None:
-    """Let new rows be numbered above those of some records, before these are written."""
-    name = entity.assigned
-    numbers = [] if name is None else [record.storage.get(name) for record in records]
-    highest = max((number for number in numbers if isinstance(number, int)), default=0)
-    if highest:
+def raise_above(context: RepositoryContext, entity: Entity, number: int) -> None:
+    """Let new rows be numbered above a number, before rows with it are written; 0 is below all."""
+    if number:
         with context.writing(entity):
-            raised(context, entity, highest)
+            raised(context, entity, number)
 
 
 def counted(context: RepositoryContext, entity: Entity) -> int:

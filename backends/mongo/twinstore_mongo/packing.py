@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
 
-__all__ = ["native_documents"]
+__all__ = ["documents_of", "native_documents"]
 
 # By identity, as codecs; what has none is remembered too.
 _documents: Final[dict[int, tuple[Entity, NativeDocuments | None]]] = {}
@@ -34,9 +34,14 @@ def native_documents(entity: Entity) -> NativeDocuments | None:
 
 
 def _made(found: ctypes.CDLL, entity: Entity) -> NativeDocuments | None:
-    program, codec = program_of(entity), codec_of(entity)
-    if not isinstance(program, Program):
-        return None
+    program = program_of(entity)
+    return documents_of(found, program) if isinstance(program, Program) else None
+
+
+def documents_of(found: ctypes.CDLL, program: Program) -> NativeDocuments | None:
+    """Return how native code reads the documents of a program, ``None`` where it cannot."""
+    entity = program.entity
+    codec = codec_of(entity)
     slots = [
         StoredSlot(
             "" if codec.names[slot.name] == ID else codec.names[slot.name],

@@ -53,15 +53,38 @@ static i32 slot_named(const Documents *documents, Text name, u32 guess) {
   return -1;
 }
 
-// What is no part of a row: what the driver keeps beside it, as far as a decoder takes it whatever it is.
-static int is_internal(Text name, const Element *element) {
-  if (!name.size || name.bytes[0] != '_') return 0;
-  for (u32 at = 0; at < name.size; at++)
-    if (name.bytes[at] >= 0x80) return 0;
-  return element->type == BSON_INT || element->type == BSON_LONG;
+// Names that are skipped, of which none may stand twice.
+#define MOST_INTERNAL 9
+typedef struct {
+  Text names[MOST_INTERNAL];
+  u32 count;
+} Internal;
+
+// Whether a decoder takes a value and gives it back, whatever it means.
+static int is_sound(const Element *element) {
+  int plain;
+  switch (element->type) {
+    case BSON_TEXT: return text_points(text_in(element), &plain) >= 0;
+    case BSON_FLAG: return *element->bytes <= 1;
+    case BSON_INT:
+    case BSON_LONG:
+    case BSON_INSTANT:
+    case BSON_ID:
+    case BSON_NULL: return 1;
+    default: return 0;
+  }
 }
 
-static int is_identity(Text name) { return name.size == 3 && !memcmp(name.bytes, "_id", 3); }
+// Takes what is no part of a row: what a driver or another program keeps beside it.
+static int skip_internal(Internal *internal, Text name, const Element *element) {
+  if (!name.size || name.bytes[0] != '_' || internal->count == MOST_INTERNAL || !is_sound(element)) return 0;
+  for (u32 at = 0; at < name.size; at++)
+    if (name.bytes[at] >= 0x80) return 0;
+  for (u32 index = 0; index < internal->count; index++)
+    if (text_equal(internal->names[index], name)) return 0;
+  internal->names[internal->count++] = name;
+  return 1;
+}
 
 // Whether an `_id` that is no slot is one that the driver may have written.
 static int identity_fits(const Documents *documents, const Element *identity) {
@@ -70,29 +93,38 @@ static int identity_fits(const Documents *documents, const Element *identity) {
   return identity->type == BSON_TEXT && text_points(text_in(identity), &plain) >= 0;
 }
 
+static const Text ID = {(const u8 *)"_id", 3};
+
+// Reads `_id`, which every server puts in front of all else; a decoder does not give back another order.
+static int find_identity(const Documents *documents, Walk *walk, Element *found) {
+  Text name;
+  Element identity;
+  if (walk->at >= walk->stop || !walk_next(walk, &name, &identity) || !text_equal(name, ID)) return 0;
+  if (documents->id_slot < 0) return identity_fits(documents, &identity);
+  found[documents->id_slot] = identity;
+  return 1;
+}
+
 // Finds the element of each slot; 0 where a name is unknown or stands twice, or there is no `_id`.
 static int find_slots(const Documents *documents, Walk walk, Element *found) {
+  Internal internal = {{ID}, 1};
   u32 guess = 0;
-  Element identity = {0};
   for (u32 slot = 0; slot < documents->program->slot_count; slot++) found[slot].type = 0;
+  if (!find_identity(documents, &walk, found)) return 0;
   while (walk.at < walk.stop) {
     Text name;
     Element element;
     if (!walk_next(&walk, &name, &element)) return 0;
-    if (is_identity(name)) {
-      if (identity.type) return 0;
-      identity = element;
+    i32 slot = slot_named(documents, name, guess);
+    if (slot < 0) {
+      if (!skip_internal(&internal, name, &element)) return 0;
       continue;
     }
-    i32 slot = slot_named(documents, name, guess);
-    if (slot < 0 && is_internal(name, &element)) continue;
-    if (slot < 0 || found[slot].type) return 0;
+    if (found[slot].type) return 0;
     found[slot] = element;
     guess = (u32)slot + 1;
   }
-  if (documents->id_slot < 0) return identity.type && identity_fits(documents, &identity);
-  found[documents->id_slot] = identity;
-  return identity.type != 0;
+  return 1;
 }
 
 // Reads one document of which the length is known to fit.

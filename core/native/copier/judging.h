@@ -11,7 +11,10 @@ int check_object(Checker *checker, const Node *node, const Element *element, Val
 int check_list(Checker *checker, const Node *node, const Element *element, Value *value, Buffer *out);
 int check_map(Checker *checker, const Node *node, const Element *element, Buffer *out);
 int check_json(Checker *checker, const Node *node, const Element *element, Buffer *out);
-int keep_rules(const Node *node, const Value *values);
+// `out` is what the values were written to.
+int keep_rules(const Node *node, const Value *values, const Buffer *out);
+
+static inline int is_present(const Element *element) { return element->type && element->type != BSON_NULL; }
 
 // What the rules see of a field that is not there; 0 where it must be there.
 int absent_value(const Field *field, Value *value);

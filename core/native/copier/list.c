@@ -90,6 +90,13 @@ static int check_entry(Checker *checker, const Node *list, const Element *elemen
   return list->list_rule != LIST_SET || entry->text.size > 0;
 }
 
+// Rules compare with the first entry.
+static void keep_first(Value *list, const Value *entry) {
+  list->text = entry->text;
+  list->json_at = entry->json_at;
+  list->json_size = entry->json_size;
+}
+
 static int check_entries(Checker *checker, const Node *list, Walk walk, Met *met, Value *value, Buffer *out) {
   u32 place = checker->used, count = 0;
   Entry before = {0};
@@ -102,7 +109,7 @@ static int check_entries(Checker *checker, const Node *list, Walk walk, Met *met
     if (!check_entry(checker, list, &element, &entry, out)) return 0;
     if (count && !follows(checker->program, list, &before, &entry)) return 0;
     if (met->values && !is_new(checker->program, list, met, &entry)) return 0;
-    if (!count) value->text = entry.text;
+    if (!count) keep_first(value, &entry);
     keep_entry(checker, list, place, &before, &entry);
   }
   value->number = count;

@@ -30,7 +30,7 @@ static int find_fields(const Node *node, const Element *object, Element *found) 
 
 int absent_value(const Field *field, Value *value) {
   if (field->presence == FIELD_REQUIRED) return 0;
-  if (field->presence == FIELD_DEFAULT) *value = (Value){1, field->default_number, field->default_text, 0, NULL};
+  if (field->presence == FIELD_DEFAULT) *value = (Value){.present = 1, .number = field->default_number, .text = field->default_text};
   return 1;
 }
 
@@ -64,7 +64,9 @@ static void add_name(Buffer *out, size_t begin, Text name) {
 
 static int add_field(Checker *checker, const Field *field, const Element *element, Value *value, Buffer *out,
                      size_t begin) {
-  if (!element->type) {
+  if (!is_present(element)) {
+    // A null is the value of a field that may be absent, and of no other one.
+    if (element->type && (field->presence != FIELD_OPTIONAL || field->left_out)) return 0;
     if (!absent_value(field, value)) return 0;
     if (!value->present || field->left_out) return 1;
     add_name(out, begin, field->name);
@@ -93,5 +95,5 @@ int check_object(Checker *checker, const Node *node, const Element *element, Val
   }
   buffer_add_byte(out, '}');
   value->fields = values;
-  return keep_rules(node, values);
+  return keep_rules(node, values, out);
 }

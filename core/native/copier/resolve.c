@@ -25,7 +25,7 @@ static const Need needs[] = {
   [RULE_REQUIRES_ENTRY] = {2, 2 * MOST_FIELDS, BIT(NODE_ENUM), BIT(NODE_LIST), 0},
   [RULE_EQUAL_OR_ABSENT] = {2, 2, TEXTS | NUMBERS, TEXTS | NUMBERS, 0},
   [RULE_EQUAL_EXACTLY_IN] = {2, 2, BIT(NODE_ENUM), BIT(NODE_ENUM), 0},
-  [RULE_FIRST_OF] = {2, 2, TEXTS, BIT(NODE_LIST), 0},
+  [RULE_FIRST_OF] = {2, 2, TEXTS | BIT(NODE_OBJECT), BIT(NODE_LIST), 0},
 };
 
 typedef struct {
@@ -113,6 +113,7 @@ static void resolve_rule(const Nodes *all, const Node *node, const Rule *rule) {
   if (rule->op == RULE_FIRST_OF) require(all, right->item >= 0 && right->item < (i32)all->count);
   if (all->input->failed) return;
   if (rule->op == RULE_FIRST_OF) right = &all->nodes[right->item];
+  if (left->kind == NODE_OBJECT) require(all, left == right);
   require(all, (BIT(left->kind) & TEXTS) ? (BIT(right->kind) & TEXTS) != 0 : left->kind == right->kind);
 }
 

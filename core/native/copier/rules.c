@@ -59,12 +59,21 @@ static int equal_or_absent(const Value *field, const Value *other) {
   return !field->present || (other->present && are_equal(field, other));
 }
 
-static int is_first_of(const Value *field, const Value *items) {
-  if (!items->number) return !field->present;
-  return field->present && text_equal(field->text, items->text);
+// Objects of one node are equal where their JSON is.
+static int is_same_json(const Value *left, const Value *right, const Buffer *out) {
+  if (out->failed || left->json_size != right->json_size) return 0;
+  return !memcmp(out->bytes + left->json_at, out->bytes + right->json_at, left->json_size);
 }
 
-static int is_kept(const Rule *rule, const Value *values) {
+static int is_first_of(const Value *field, const Value *items, const Buffer *out) {
+  if (!items->number) return !field->present;
+  if (!field->present) return 0;
+  if (field->fields) return is_same_json(field, items, out);
+  // Of a default nothing is known but the number of its entries.
+  return items->text.bytes && text_equal(field->text, items->text);
+}
+
+static int is_kept(const Rule *rule, const Value *values, const Buffer *out) {
   const Operand *first = &rule->operands[0], *second = first + (rule->count > 1);
   const Value *left = seen(first, values), *right = seen(second, values);
   switch (rule->op) {
@@ -80,13 +89,13 @@ static int is_kept(const Rule *rule, const Value *values) {
     case RULE_REQUIRES_ENTRY: return requires_entry(rule, values);
     case RULE_EQUAL_OR_ABSENT: return equal_or_absent(left, right);
     case RULE_EQUAL_EXACTLY_IN: return is_among(first, values) == is_among(second, values);
-    case RULE_FIRST_OF: return is_first_of(left, right);
+    case RULE_FIRST_OF: return is_first_of(left, right, out);
   }
   return 0;
 }
 
-int keep_rules(const Node *node, const Value *values) {
+int keep_rules(const Node *node, const Value *values, const Buffer *out) {
   for (u32 index = 0; index < node->rule_count; index++)
-    if (!is_kept(&node->rules[index], values)) return 0;
+    if (!is_kept(&node->rules[index], values, out)) return 0;
   return 1;
 }

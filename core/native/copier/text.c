@@ -1,10 +1,11 @@
 #include "copier/text.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+// As in twinstore.jsontext.
+#define SMALLEST_PLAIN 1e-4
 #define EACH(byte) (0x0101010101010101ULL * (byte))
 #define TOPS EACH(0x80)
 
@@ -215,7 +216,7 @@ static int shortest(double value, char *text, size_t size) {
   return 0;
 }
 
-// Writes digits as repr does where the exponent is at least -4.
+// Writes digits as repr does where the exponent is from -4 to 15, as that of each number with a fraction is here.
 static void put_plain(Buffer *out, const char *digits, int count, int exponent) {
   for (int place = exponent < 0 ? exponent : 0; place < count || place <= exponent; place++) {
     if (place == exponent + 1 && place > 0) buffer_add_byte(out, '.');
@@ -224,38 +225,29 @@ static void put_plain(Buffer *out, const char *digits, int count, int exponent) 
   }
 }
 
-// No number with a fraction has a great exponent.
-static void put_exponent(Buffer *out, const char *digits, int count, int exponent) {
-  buffer_add_byte(out, (u8)digits[0]);
-  if (count > 1) buffer_add_byte(out, '.');
-  buffer_add(out, digits + 1, (size_t)count - 1);
-  buffer_add(out, exponent > -10 ? "e-0" : "e-", exponent > -10 ? 3 : 2);
-  json_int(out, -(i64)exponent);
-}
-
 static void put_fraction(Buffer *out, double value, const char *text, int count) {
   char digits[20];
   digits[0] = text[0];
   if (count > 1) memcpy(digits + 1, text + 2, (size_t)count - 1);
   int exponent = atoi(strchr(text, 'e') + 1);
   if (value < 0) buffer_add_byte(out, '-');
-  if (exponent >= -4) put_plain(out, digits, count, exponent);
-  else put_exponent(out, digits, count, exponent);
+  put_plain(out, digits, count, exponent);
 }
 
 int json_number(Buffer *out, double value) {
   if (!isfinite(value) || (value == 0 && signbit(value))) return 0;
-  // Of the least ones many texts of few digits tell the same.
-  if (value != 0 && !isnormal(value)) return 0;
-  if (value == floor(value)) {
-    if (fabs(value) >= 0x1p63) return 0;
+  // Beyond 64 bits all of them are whole.
+  if (!(value > -0x1p63 && value < 0x1p63)) return 0;
+  if (value == (double)(i64)value) {
     if (out) json_int(out, (i64)value);
     return 1;
   }
-  // Whoever has set another locale has another point, and both functions speak it.
-  if (strcmp(localeconv()->decimal_point, ".")) return 0;
+  // Small ones are written with an exponent, and not by every program with the same digits.
+  if (fabs(value) < SMALLEST_PLAIN) return 0;
   char text[40];
   int count = shortest(fabs(value), text, sizeof text);
-  if (count && out) put_fraction(out, value, text, count);
-  return count > 0;
+  // Whoever has set another locale has another point.
+  if (!count || (count > 1 && text[1] != '.')) return 0;
+  if (out) put_fraction(out, value, text, count);
+  return 1;
 }

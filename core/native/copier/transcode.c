@@ -125,8 +125,8 @@ static u8 read_number(Transcoder *t) {
   u64 value = 0;
   if (count > 19) return 0;
   for (const u8 *digit = first; digit < t->at; digit++) value = value * 10 + (u64)(*digit - '0');
-  if (value > (u64)INT64_MAX || (negative && !value)) return 0;
-  return bson_add_int(t->out, negative ? -(i64)value : (i64)value, t->is_long);
+  if (value > (u64)INT64_MAX + (u64)negative || (negative && !value)) return 0;
+  return bson_add_int(t->out, (i64)(negative ? 0 - value : value), t->is_long);
 }
 
 static u8 read_list(Transcoder *t, const Node *node) {

@@ -248,9 +248,10 @@ class PackedBatch(Sequence[Record]):
 
 def counted(library: ctypes.CDLL, program: Program, address: int, size: int) -> Counter[str]:
     """Return the number of packed rows by the label of their owner; their keys rise."""
-    counts, due = Buffer(library), Buffer(library)
-    handle = program_handle(library, program).address
-    answer = library.ts_examine(handle, address, size, NEVER, counts.handle, due.handle)
+    native = declared(library, FUNCTIONS)
+    counts, due = Buffer(native), Buffer(native)
+    handle = program_handle(native, program).address
+    answer = native.ts_examine(handle, address, size, NEVER, counts.handle, due.handle)
     if checked(answer) == BROKEN:
         raise ValueError("the keys of packed rows do not rise")  # met by programmers only
     return _examined(counts.tobytes(), due.tobytes()).read

@@ -25,7 +25,6 @@ INSTANTS: Final[Wanted] = frozenset({NodeKind.INSTANT})
 ENUMS: Final[Wanted] = frozenset({NodeKind.ENUM})
 FLAGS: Final[Wanted] = frozenset({NodeKind.FLAG})
 TEXTS: Final[Wanted] = frozenset({NodeKind.TEXT})
-OBJECTS: Final[Wanted] = frozenset({NodeKind.OBJECT})
 ANY: Final[Wanted] = frozenset(NodeKind)
 # Of these a rule sees the default by its number alone.
 COUNTED: Final[Wanted] = NUMBER | LISTS | ENUMS | FLAGS
@@ -43,7 +42,6 @@ KNOWN: Final = frozenset(
         modelrules.RequiresEntry,
         modelrules.EqualOrAbsent,
         modelrules.EqualExactlyIn,
-        modelrules.FirstOf,
     }
 )
 
@@ -101,8 +99,6 @@ def _seen_values(rule: ModelRule) -> Sight:
         case modelrules.EqualExactlyIn():
             field = Seen(rule.field, ENUMS, (rule.value,))
             return RuleOp.EQUAL_EXACTLY_IN, (field, Seen(rule.by, ENUMS, rule.members))
-        case modelrules.FirstOf():
-            return RuleOp.FIRST_OF, (Seen(rule.field, OBJECTS), Seen(rule.items, LISTS))
         case _:
             raise AssertionError(rule)  # met by programmers only
 

@@ -211,6 +211,8 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     yield from (f"Warning: {text}" for text in result.warnings)
     yield table(("entity", *columns), rows)
     yield from left_out_texts(result.left_out)
+    if result.fast_path is not None:
+        yield str(result.fast_path)
     totals = result.totals.all()
     if result.subset is not None:
         yield f"Only a part was meant: {described(result.subset)}. Nothing is said of other rows."
@@ -225,8 +227,6 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     if totals["quarantined"]:
         where = _see(result, out / QUARANTINE)
         yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."
-    if result.fast_path is not None:
-        yield str(result.fast_path)
     if not result.executed:
         yield "This was a dry run; nothing was written. Add --execute to copy."
 

@@ -114,7 +114,11 @@ class LineSink(Protocol):
 
 
 class RangeLines(LineSink):
-    """The lines of one range, on disk where they are many, until the transaction of the range takes them."""
+    """The lines of one range, on disk where they are many, until the transaction of the range takes them.
+
+    They are given in the order of their keys: in which one rows are found unfit depends on how many are read
+    and written at a time.
+    """
 
     def __init__(self, claim: Claim) -> None:
         """Take the range."""
@@ -190,11 +194,29 @@ def line_of(entry: Mapping[str, object]) -> bytes:
 
 
 def lines_in(spool: SpooledTemporaryFile[bytes]) -> Iterator[JsonLine | str | None]:
-    """Return the kept lines in order: entries, and the parts of what is stored behind theirs."""
+    """Return the kept lines by key: entries, and the parts of what is stored behind theirs."""
+    for start in sorted_starts(spool):
+        spool.seek(start)
+        entry: JsonLine = orjson.loads(spool.readline())
+        yield entry
+        for line in spool:
+            item: JsonLine | str | None = orjson.loads(line)
+            if isinstance(item, dict):
+                break
+            yield item
+
+
+def sorted_starts(spool: SpooledTemporaryFile[bytes]) -> list[int]:
+    """Return where the entries begin, by key; those without a key come last, as they came."""
+    found: list[tuple[bool, object, int]] = []
+    start = 0
     spool.seek(0)
     for line in spool:
-        item: JsonLine | str | None = orjson.loads(line)
-        yield item
+        if line.startswith(b"{"):
+            key = cast("JsonLine", orjson.loads(line))["key"]
+            found.append((key is None, key, start))
+        start += len(line)
+    return [start for _, _, start in sorted(found)]
 
 
 def with_key_as_json(entry: JsonLine) -> JsonLine:

@@ -1,0 +1,29 @@
+"""The groups of docs/benchmarks.md, each with as many rounds and documents as its figures need."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["PAGE", "Extent"]
+
+
+class Extent(NamedTuple):
+    """How far a group is measured: its rounds, and its documents where they are fewer than asked for."""
+
+    runs: int
+    documents: int | None = None
+
+
+# Five rounds of what has a goal; for the others fewer, of half the documents.
+PAGE: Final = {
+    "copy": Extent(5),
+    "verify": Extent(5),
+    "return": Extent(5),
+    "mongo": Extent(5),
+    "postgres": Extent(5),
+    "entities": Extent(5),
+    "tools": Extent(3, 100_000),
+    "switch": Extent(3, 100_000),
+    "waits": Extent(3),
+    "scale": Extent(1),
+}

@@ -1,0 +1,1 @@
+"""Other tools that move a collection into a table, beside the command line and the typical script."""
