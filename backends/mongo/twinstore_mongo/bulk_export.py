@@ -37,6 +37,7 @@ from twinstore_mongo.key_order import (
 )
 from twinstore_mongo.paths import PathTree
 from twinstore_mongo.raw import PART_BYTES, documents_of, first_of, parts_of
+from twinstore_mongo.raw_cursor import LeanCursor
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -154,8 +155,8 @@ class Exporter:
             condition = {"$and": [condition, {"$nor": lists_in(self.codec)}]}
         # Batches of about a thousand documents decode more than twice as fast as the default of 16 MB; native
         # code prefers those of some thousand.
-        return collection.find_raw_batches(
-            condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
+        return LeanCursor(
+            collection, condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
         )
 
     def _beside_index(
@@ -336,9 +337,27 @@ def mark_utc(document: Document, tree: PathTree) -> bool:
             document[name] = EPOCH + (value - NAIVE_EPOCH)
         elif type(value) is str:
             found_text = True
+        elif type(value) is list:
+            found_text |= mark_list(value)
     for name, below in tree.branches:
         value = document.get(name)
         for part in value if type(value) is list else (value,):
             if type(part) is dict:
                 found_text |= mark_utc(part, below)
+            elif type(part) is list:
+                # As a field of an object, which is what a tree leads to.
+                found_text |= mark_utc({name: part}, PathTree((), ((name, below),)))
+    return found_text
+
+
+def mark_list(values: list[Any]) -> bool:
+    """Mark the naive instants of a list, and of those in it, in the same way."""
+    found_text = False
+    for index, value in enumerate(values):
+        if type(value) is datetime:
+            values[index] = EPOCH + (value - NAIVE_EPOCH)
+        elif type(value) is list:
+            found_text |= mark_list(value)
+        else:
+            found_text |= type(value) is str
     return found_text

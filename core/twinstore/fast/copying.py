@@ -112,6 +112,6 @@ def layout_of(program: Program, columns: Sequence[ColumnLayout]) -> bytes:
         writer.many(item.members, writer.text)
 
     writer.many(columns, column)
-    names = [slot.name for slot in program.slots if not slot.is_marker]
+    names = [field.name for field in program.nodes[program.root].fields]
     writer.many([jsontext.dumps(name) + b":" for name in names], writer.text)
     return writer.tobytes()
