@@ -37,6 +37,7 @@ So is what runs on a second PostgreSQL, older than that of the wheel:
 Everything runs with the fast path where it is compiled; the first lines of a run say whether it is on:
 
     both_paths                   lets a test run without it, too
+    @pytest.mark.native          a test that needs it; left out without it, which the summary of the run says
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.LEFT_OUT),
         "chromium": (chromium.PROGRAM, chromium.LEFT_OUT),
         "older_postgres": (older_postgres.PROGRAMS, older_postgres.LEFT_OUT),
+        "native": (fast_path().library, f"fast path: {fast_path()}; what needs it was left out."),
     }
     said = [
         words

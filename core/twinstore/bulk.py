@@ -5,7 +5,7 @@ Everything here works in system scope. The words:
 
 - A **key** is the tuple of values that identifies a row of an entity: texts are compared by code point,
   integers as numbers, UUIDs by their lower-case text.
-- A **range** is a half-open interval of keys, cut at keys that were observed.
+- A **range** is a half-open interval of keys, cut at observed keys.
 - A **position** is the logical time of a store.
 - A **view** reads a store: records for a copy, rows for a comparison; the two share no code.
 - A **range writer** writes one range in one transaction, together with whatever else must change with it.
@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.catalog import Key
+from twinstore.keys import KeyRange
 from twinstore.scanned import NOTHING_BESIDE, Cell, Digestible, RangeDigests, ScanRow
 from twinstore.tenancy import StoredOwner, label_of
 
@@ -65,17 +66,6 @@ Position = str
 OnConflict = Literal["fail", "overwrite"]
 CommitCheck = Callable[["Access"], None]
 """Run inside each transaction that a writer commits before the last one; raises to prevent the commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """Keys from ``lower`` (included) to ``upper`` (excluded); ``None`` is unbounded.
-
-    An unbounded end also covers stored keys that are of another type, so that no row stays unseen.
-    """
-
-    lower: Key | None = None
-    upper: Key | None = None
 
 
 @dataclass(slots=True)
@@ -334,10 +324,11 @@ class BulkView(Protocol):
         cutoff: datetime | None = None,
         part: int = 0,
         parts: int = 1,
+        of_source: bool = False,
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> RangeDigests | None:
-        """Return the digests of ranges of rows, read in whatever order is the cheapest for the store.
+        """Return digests of ranges of rows, read in any order; ``None``: only :meth:`rows` tells of them.
 
         Args:
             entity: what is read.
@@ -345,15 +336,13 @@ class BulkView(Protocol):
                 (included) to bound ``i`` (excluded), and the last one those from the last bound on.
             tenant_id: reads the rows of one tenant alone.
             cutoff: rows whose instant of retention is not after it count as expired.
-            part: which of the parts, from zero, that together hold every row once.
-            parts: how many there are; a store that cannot divide its rows has all of them in the first.
+            part: which of the parts, from zero; a store that cannot divide its rows has all in the first.
+            parts: how many there are.
+            of_source: what no copy reads, such as how often a row was changed, need not be of this driver.
             accepts: asked whether the models accept the ``content`` of a row, where nothing else tells.
             tell: called with the number of rows read since the last call; what it raises ends the reading.
-
-        Returns:
-            ``None`` where this store has none, or none of this entity, and :meth:`rows` is the only way.
         """
-        del entity, bounds, tenant_id, cutoff, part, parts, accepts, tell
+        del entity, bounds, tenant_id, cutoff, part, parts, of_source, accepts, tell
         return None
 
 

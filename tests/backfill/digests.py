@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+import orjson
+
 from twinstore.bulk import NOTHING_BESIDE, Cell, Digestible, KeyRange, RangeDigests
 from twinstore.stored import has_marks
 from twinstore_backfill.copy.retention import is_due
@@ -31,6 +33,7 @@ def digests_of_rows(
     cutoff: datetime | None = None,
     part: int = 0,
     parts: int = 1,
+    of_source: bool = False,
     accepts: Callable[[bytes], bool] | None = None,
     tell: Callable[[int], None] | None = None,
 ) -> RangeDigests:
@@ -47,16 +50,20 @@ def digests_of_rows(
             found.unplaced += 1
             continue
         place = bisect_right(bounds, row.key)
-        if is_plain(row) and (accepts is None or accepts(row.content)):
+        if is_plain(entity, row, of_source=of_source) and (accepts is None or accepts(row.content)):
             _add(found.cells.setdefault((place, row.label), Cell()), row, due=is_due(entity, row, cutoff))
         else:
             found.unproven.add(place)
     return found
 
 
-def is_plain(row: ScanRow) -> bool:
-    """Whether a row stands as a driver writes it, with nothing beside."""
-    return row.error is None and row.beside == NOTHING_BESIDE and not has_marks(row.content)
+def is_plain(entity: Entity, row: ScanRow, *, of_source: bool) -> bool:
+    """Whether a row stands as a driver writes it, with nothing beside that is looked at."""
+    beside = row.beside != NOTHING_BESIDE
+    if of_source:
+        looked_at = {*entity.beside, *(item.name for item in entity.derived)}
+        beside = not looked_at.isdisjoint(orjson.loads(row.beside))
+    return row.error is None and not beside and not has_marks(row.content)
 
 
 def digestible(entity: Entity) -> Digestible:

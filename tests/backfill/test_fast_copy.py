@@ -46,6 +46,8 @@ CHANGED: Final[dict[Entity, str]] = {
     AUDIT: "message = 'changed'",
 }
 
+pytestmark = pytest.mark.native
+
 
 @dataclass(frozen=True, slots=True)
 class Amounted:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from datetime import UTC, datetime, timedelta
-from os.path import commonprefix
 from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
@@ -88,7 +87,8 @@ class Oracle:
             return f"the row cannot be read: {error}"
         expected = CanonicalJsonSerializer.serialize(record.model)
         if made != expected:
-            at = len(commonprefix([made, expected]))
+            pairs = enumerate(zip(made, expected, strict=False))
+            at = next((at for at, (one, other) in pairs if one != other), min(len(made), len(expected)))
             begin = max(0, at - 40)
             return f"it is ...{made[begin : at + 40]!r} instead of ...{expected[begin : at + 40]!r}"
         return self._wrong_beside(record, values)
@@ -142,7 +142,9 @@ class Oracle:
             return {0: b"false", 1: b"true"}[int(content or 0)]
         if tag == INSTANT and isinstance(content, int):
             return b'"%b"' % jsontext.format_timestamp(EPOCH + timedelta(milliseconds=content)).encode()
-        return jsontext.dumps(jsontext.encodable(jsontext.checked_number(content)))  # type: ignore[arg-type]  # a number is left
+        if isinstance(content, (int, float)):
+            return jsontext.dumps(jsontext.encodable(jsontext.checked_number(content)))
+        raise ValueError(f"a {kind.name} holds {content!r}")
 
 
 TAGS: Final = {

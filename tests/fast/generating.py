@@ -17,6 +17,7 @@ from twinstore.shapes import ValueShape, shapes_of
 from twinstore_mongo.codec import codec_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from twinstore.canonical import CanonicalModel
@@ -26,8 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["Generator"]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-INSTANTS: Final = (-62135596800000, -1, 0, 1, 999, 1_000, 1_700_000_000_000, 4_102_444_800_123, 253402300799999)
-FREE_NAMES: Final = ("a", "b", "B", "size", "Näme", "x.y", "_id", "quo\"te", "line\n", "漢", "")
+INSTANTS: Final = (
+    -62135596800000,
+    -1,
+    0,
+    1,
+    999,
+    1_000,
+    1_700_000_000_000,
+    4_102_444_800_123,
+    253402300799999,
+)
+FREE_NAMES: Final = ("a", "b", "B", "size", "Näme", "x.y", "_id", 'quo"te', "line\n", "漢", "")
 FREE_VALUES: Final = (
     None,
     True,
@@ -45,7 +56,7 @@ FREE_VALUES: Final = (
     0.1,
     "",
     "text",
-    "é \\ \" \t",
+    'é \\ " \t',
 )
 DEEP: Final = 3
 TRIES: Final = 20_000
@@ -81,39 +92,45 @@ class Generator:
 
     def _kept(self, node: Node, model: type[CanonicalModel]) -> tuple[dict[str, object], CanonicalModel]:
         """Return random values that keep the rules of a model, and the model of them."""
+        problem, wire = "", dict[str, object]()
         for _ in range(TRIES):
-            wire = self._object(node, model)
+            wire = self._object(node, model, wire)
             try:
                 return wire, model.model_validate(wire)
             except pydantic.ValidationError as error:
-                problem = error
+                problem = str(error)
         raise AssertionError(f"no random {model.__name__} keeps the rules: {problem}")
 
-    def _object(self, node: Node, model: type[CanonicalModel]) -> dict[str, object]:
+    def _object(
+        self, node: Node, model: type[CanonicalModel], before: dict[str, object]
+    ) -> dict[str, object]:
+        """Return random values; nested ones are mostly those that were made before, since they cost most."""
         shapes = {shape.wire: shape.value for shape in shapes_of(model)}
-        fields = [field for field in node.fields if self._has(field)]
-        return {field.name: self._value(self.program.nodes[field.node], shapes[field.name]) for field in fields}
+        found: dict[str, object] = {}
+        for field in filter(self._has, node.fields):
+            old = before.get(field.name)
+            keeps = isinstance(old, (dict, list)) and self._random.random() < 0.9
+            found[field.name] = (
+                old if keeps else self._value(self.program.nodes[field.node], shapes[field.name])
+            )
+        return found
 
     def _has(self, field: NodeField) -> bool:
         return field.presence is Presence.REQUIRED or self._random.random() < 0.6
 
     def _value(self, node: Node, shape: ValueShape | None = None) -> object:
         random = self._random
-        match node.kind:
-            case NodeKind.TEXT:
-                return fitting_text(node, random)
-            case NodeKind.INT:
-                return self._integer(node)
-            case NodeKind.FLAG:
-                return random.random() < 0.5
-            case NodeKind.INSTANT:
-                return self._instant()
-            case NodeKind.ENUM | NodeKind.CONST:
-                return random.choice(node.texts).text
-            case NodeKind.NUMBER:
-                return random.choice((0.5, 3, 12345.678, 1e-7, -0.25, 2**40))
-            case _:
-                return self._nested(node, shape)
+        scalars: dict[NodeKind, Callable[[], object]] = {
+            NodeKind.TEXT: lambda: fitting_text(node, random),
+            NodeKind.INT: lambda: self._integer(node),
+            NodeKind.FLAG: lambda: random.random() < 0.5,
+            NodeKind.INSTANT: self._instant,
+            NodeKind.ENUM: lambda: random.choice(node.texts).text,
+            NodeKind.CONST: lambda: node.texts[0].text,
+            NodeKind.NUMBER: lambda: random.choice((0.5, 3, 12345.678, 1e-7, -0.25, 2**40)),
+        }
+        make = scalars.get(node.kind)
+        return self._nested(node, shape) if make is None else make()
 
     def _nested(self, node: Node, shape: ValueShape | None) -> object:
         if node.kind is NodeKind.OBJECT and shape is not None:
@@ -128,16 +145,30 @@ class Generator:
 
     def _integer(self, node: Node) -> int:
         random = self._random
-        near = (node.low, node.low + 1, node.high, node.high - 1, 0, 1, 5, random.randrange(100), 2**31, -(2**31) - 1)
+        near = (
+            node.low,
+            node.low + 1,
+            node.high,
+            node.high - 1,
+            0,
+            1,
+            5,
+            random.randrange(100),
+            2**31,
+            -(2**31) - 1,
+        )
         return random.choice([number for number in near if node.low <= number <= node.high])
 
     def _instant(self) -> datetime:
         random = self._random
-        some = random.choice(INSTANTS) if random.random() < 0.1 else 1_700_000_000_000 + random.randrange(3_000)
+        some = (
+            random.choice(INSTANTS) if random.random() < 0.1 else 1_700_000_000_000 + random.randrange(3_000)
+        )
         return EPOCH + timedelta(milliseconds=some)
 
     def _count(self, most: int) -> int:
-        return min(self._random.randrange(most + 1), self._random.randrange(most + 1))
+        some = self._random.randrange(most + 1)
+        return some if self._random.random() < 0.4 else min(some, self._random.randrange(most + 1))
 
     def _list(self, node: Node, shape: ValueShape) -> list[object]:
         item = self.program.nodes[node.item]
@@ -154,8 +185,16 @@ class Generator:
     def _free_value(self, depth: int) -> object:
         random = self._random
         if depth < DEEP and random.random() < 0.3:
-            return [self._free_value(depth + 1) for _ in range(self._count(3))] if random.random() < 0.5 else self._free(depth + 1)
+            return (
+                [self._free_value(depth + 1) for _ in range(self._count(3))]
+                if random.random() < 0.5
+                else self._free(depth + 1)
+            )
         value = random.choice(FREE_VALUES)
         if isinstance(value, float) and random.random() < 0.5:
-            value = random.uniform(-1e6, 1e6) if random.random() < 0.5 else math.ldexp(random.random(), random.randrange(-60, 30))
+            value = (
+                random.uniform(-1e6, 1e6)
+                if random.random() < 0.5
+                else math.ldexp(random.random(), random.randrange(-60, 30))
+            )
         return value

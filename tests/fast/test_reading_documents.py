@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import bson
@@ -16,6 +17,7 @@ from twinstore.fast.reading import Identity, NativeDocuments, StoredSlot
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+NOON: Final = datetime(2025, 10, 26, 12, tzinfo=UTC)
 INT: Final = Node(kind=NodeKind.INT, low=-(2**63), high=2**63 - 1)
 FLAG: Final = Node(kind=NodeKind.FLAG)
 NUMBER: Final = Node(kind=NodeKind.NUMBER)
@@ -90,7 +92,12 @@ BROKEN: Final[Mapping[str, bytes]] = {
     "a value that is cut": document(KEY, element(16, b"v", b"\0" * 3)),
     "a type that is not known": document(KEY, element(0x14, b"v", b"")),
     "a document that ends early": document(KEY, b"\0", ONE),
-    "an internal text": document(KEY, ONE, element(2, b"_note", text(b"k"))),
+    "an internal text that is not UTF-8": document(KEY, ONE, element(2, b"_note", text(b"\xff"))),
+    "an internal object": document(KEY, ONE, element(3, b"_note", document())),
+    "an internal double": document(KEY, ONE, element(1, b"_note", b"\0" * 8)),
+    "an internal null twice": document(KEY, ONE, *[element(10, b"_note", b"")] * 2),
+    "a null twice": document(KEY, *[element(10, b"v", b"")] * 2),
+    "a null and a value": document(KEY, element(10, b"v", b""), ONE),
     "an internal flag": document(KEY, ONE, element(8, b"_note", b"\x02")),
     "an internal name that is not ASCII": document(KEY, ONE, element(16, b"_\xc3\xa4", b"\0" * 4)),
     "an internal value that is cut": document(KEY, ONE, element(16, b"_note", b"\0" * 3)),
@@ -359,7 +366,7 @@ def test_markers_stand_behind_the_fields() -> None:
     owned: dict[str, object] = {"_id": "k", "_owner": "o"}
     good = [[(1, b"k"), (1, b"o"), (2, 5)], [(1, b"k"), (1, b"o"), (0, b"")]]
     assert rows.read(owned | {"seq": Int64(5)}, owned) == good
-    assert rows.read({"_id": "k", "seq": 5}, owned | {"_owner": 3}, owned | {"_seq": "5"}) == [None] * 3
+    assert rows.read({"_id": "k", "seq": 5}, owned | {"_owner": 3}, owned | {"seq": "5"}) == [None] * 3
 
 
 def test_a_key_that_is_too_long_or_missing_is_left_to_the_models() -> None:

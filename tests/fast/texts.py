@@ -11,9 +11,25 @@ if TYPE_CHECKING:
 
     from twinstore.fast.nodes import Node
 
-__all__ = ["fitting_text", "odd_texts"]
+__all__ = ["fitting_text", "odd_texts", "own_texts"]
 
-WORDS: Final = ("a", "b", "ab", "Zeta", "x-1", "tenant", "42", "é", "漢字", "😀", "quo\"te", "back\\slash", "q r", "ß", "İ")
+WORDS: Final = (
+    "a",
+    "b",
+    "ab",
+    "Zeta",
+    "x-1",
+    "tenant",
+    "42",
+    "é",
+    "漢字",
+    "😀",
+    'quo"te',
+    "back\\slash",
+    "q r",
+    "ß",
+    "İ",
+)
 CONTROLLED: Final = ("tab\there", "line\nfeed", "bell\x07x", "del\x7fx", "c1\x85x")
 CRONS: Final = ("0 0 * * *", "*/5 1-3,7 28 * 1", "59 23 31,1 12 7", "0 0 1-31/2 1,2 *", "5/15 * * * 0-6/2")
 ODD: Final = (
@@ -42,7 +58,7 @@ ODD: Final = (
     "Upper",
     "ÄÖ",
     "a\u0130b",
-    "ſ",
+    "\u017f",
     "-a",
     ".a",
     "a b",
@@ -103,6 +119,9 @@ def fitting_text(node: Node, random: Random) -> str:
 def _plain(node: Node, flags: TextFlag, random: Random) -> str:
     if random.random() < 0.1 and not flags & TextFlag.NONEMPTY:
         return ""
+    if random.random() < 0.3:
+        # Few, so that they meet.
+        return random.choice(WORDS[:3])
     words = [random.choice(WORDS) for _ in range(1 + random.randrange(3))]
     if random.random() < 0.1 and not flags & TextFlag.NO_CONTROL:
         words.insert(1, random.choice(CONTROLLED))
@@ -116,12 +135,18 @@ def _plain(node: Node, flags: TextFlag, random: Random) -> str:
 
 def odd_texts(node: Node | None) -> list[str]:
     """Return texts that come near what a node admits, on either side of it."""
-    found = list(ODD)
+    found: list[str] = [*ODD]
     if node is None:
         return found
     if node.high != NO_LIMIT:
         found += [letter * (node.high + more) for letter in "aé😀" for more in (0, 1)]
         found += [" " + "a" * node.high, "a" * node.high + " "]
+    return [*found, *own_texts(node), *[""] * 8]
+
+
+def own_texts(node: Node) -> list[str]:
+    """Return texts that come near the few that a node admits."""
+    found: list[str] = []
     for item in node.texts[:20]:
         text = item.text.replace(HEX_DIGIT, "a")
         found += [text, text.upper(), text + " ", text[:-1], text + "a", text.replace("a", "g")]

@@ -18,12 +18,16 @@ INT32: Final = struct.Struct("<i")
 
 @dataclass(slots=True)
 class Element:
-    """One element: its type, its name and the bytes of its value; of a nested one what is in it."""
+    """One element: its type, its name and the bytes of its value; of a nested one what is in it.
+
+    ``weight`` is how many elements it is, with all that stand in it.
+    """
 
     kind: int
     name: bytes
     value: bytes
     inner: Tree | None = None
+    weight: int = 1
 
     @property
     def raw(self) -> bytes:
@@ -55,7 +59,8 @@ def parsed(raw: bytes) -> Tree:
             raise ValueError("an element is longer than its document")
         value = raw[start : start + size]
         inner = parsed(value) if kind in {DOCUMENT, ARRAY} else None
-        found.append(Element(kind, raw[at + 1 : end], value, inner))
+        weight = 1 + sum(element.weight for element in inner or ())
+        found.append(Element(kind, raw[at + 1 : end], value, inner, weight))
         at = start + size
     return found
 

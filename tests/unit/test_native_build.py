@@ -94,7 +94,7 @@ def test_the_user_names_the_compiler_and_adds_to_its_flags(
     [
         ({"CC": "no-such-compiler"}, "built without a C compiler: CC names no-such-compiler"),
         ({"CC": "'cc"}, "CC cannot be read: No closing quotation"),
-        ({"CFLAGS": "'"}, "CFLAGS cannot be read: No closing quotation"),
+        ({"CC": "true", "CFLAGS": "'"}, "CFLAGS cannot be read: No closing quotation"),
         ({"CC": "false"}, "the C compiler failed: false ended with 1"),
         # It ends with 0 and has made nothing.
         ({"CC": "true"}, "the C compiler failed: true ended with 0"),

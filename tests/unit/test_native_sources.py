@@ -36,6 +36,7 @@ HEADERS: Final = frozenset(
         "immintrin.h",
         "inttypes.h",
         "limits.h",
+        "locale.h",
         "math.h",
         "stddef.h",
         "stdint.h",
@@ -48,6 +49,8 @@ HEADERS: Final = frozenset(
 APART: Final = (("copier", "verifier"), ("verifier", "copier"))
 # What it may ask for besides functions of the C library: what a compiler adds to every library.
 ADDED: Final = frozenset({"__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable"})
+# What a compiler keeps of every library.
+KEPT: Final = re.compile(r"completed\.\d+|__dso_handle|__TMC_END__")
 
 
 def code(path: Path) -> str:
@@ -113,6 +116,24 @@ def test_the_library_asks_for_the_c_library_only() -> None:
     wanted = set(symbols(defined=False)) - ADDED
     assert wanted
     assert [name for name in wanted if name.startswith(("Py", "_Py")) or not hasattr(libc, name)] == []
+
+
+@needs_library
+def test_the_library_keeps_nothing_between_calls() -> None:
+    """What it changes is the caller's alone, so that threads and forked processes need not wait for it."""
+    read = ELFFile(BytesIO(native.LIBRARY.read_bytes()))
+    table = read.get_section_by_name(".symtab")
+    assert isinstance(table, SymbolTableSection)
+    names = [section.name for section in read.iter_sections()]
+    changing = [
+        symbol.name
+        for symbol in table.iter_symbols()
+        if isinstance(symbol["st_shndx"], int)
+        and names[symbol["st_shndx"]] in {".data", ".bss", ".tdata", ".tbss"}
+        and symbol["st_info"]["type"] in {"STT_OBJECT", "STT_TLS"}
+        and not KEPT.fullmatch(symbol.name)
+    ]
+    assert changing == []
 
 
 @needs_library

@@ -39,6 +39,7 @@ __all__ = ["DigestScan", "digestible"]
 
 # Documents of one batch, where they are small.
 AT_ONCE: Final = 5000
+PIECES: Final = 8
 BALANCED: Final = "LoadBalanced"
 LOOSE: Final = ("sparse", "partialFilterExpression")
 ACCEPTS: Final = "ts_accepts_document"
@@ -64,6 +65,7 @@ class DigestScan:
         bounds: Sequence[Key],
         *,
         cutoff: datetime | None,
+        of_source: bool,
         accepts: Callable[[bytes], bool] | None,
         tell: Callable[[int], None] | None,
     ) -> RangeDigests | None:
@@ -73,7 +75,7 @@ class DigestScan:
             return None
         scanner = Scanner(
             found,
-            document_form(found, digest_form(entity)),
+            document_form(found, digest_form(entity, of_source=of_source)),
             entity,
             bounds,
             cutoff=cutoff,
@@ -92,6 +94,9 @@ class DigestScan:
         """Yield whole documents, as many at a time as the server sends."""
         with self._store.limited():
             batch_size = fitting_batch(self._collection, AT_ONCE)
+            if not self._is_cluster:
+                # What comes without being asked may come in pieces that fit into the cache of a processor.
+                batch_size = -(-batch_size // PIECES)
         # The limit that the first command names is one of the whole reading.
         with self._store.with_index_timeout():
             cursor = self._cursor(rows, batch_size)

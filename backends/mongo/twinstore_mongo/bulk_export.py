@@ -337,9 +337,27 @@ def mark_utc(document: Document, tree: PathTree) -> bool:
             document[name] = EPOCH + (value - NAIVE_EPOCH)
         elif type(value) is str:
             found_text = True
+        elif type(value) is list:
+            found_text |= mark_list(value)
     for name, below in tree.branches:
         value = document.get(name)
         for part in value if type(value) is list else (value,):
             if type(part) is dict:
                 found_text |= mark_utc(part, below)
+            elif type(part) is list:
+                # As a field of an object, which is what a tree leads to.
+                found_text |= mark_utc({name: part}, PathTree((), ((name, below),)))
+    return found_text
+
+
+def mark_list(values: list[Any]) -> bool:
+    """Mark the naive instants of a list, and of those in it, in the same way."""
+    found_text = False
+    for index, value in enumerate(values):
+        if type(value) is datetime:
+            values[index] = EPOCH + (value - NAIVE_EPOCH)
+        elif type(value) is list:
+            found_text |= mark_list(value)
+        else:
+            found_text |= type(value) is str
     return found_text

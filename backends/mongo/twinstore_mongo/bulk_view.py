@@ -102,6 +102,7 @@ class MongoView(BulkView):
         cutoff: datetime | None = None,
         part: int = 0,
         parts: int = 1,
+        of_source: bool = False,
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> RangeDigests | None:
@@ -115,7 +116,9 @@ class MongoView(BulkView):
         with translating(store.where.of(entity)):
             scan = DigestScan(store, self._collection(entity), CollectionScan.of(entity))
             batches = self._one(scan.batches(rows))
-            return scan.digests(batches, bounds, cutoff=cutoff, accepts=accepts, tell=tell)
+            return scan.digests(
+                batches, bounds, cutoff=cutoff, of_source=of_source, accepts=accepts, tell=tell
+            )
 
     def close(self) -> None:
         """End the stream that is open; the view is of no use afterwards."""

@@ -51,9 +51,9 @@ def why_not(entity: Entity) -> str | None:
     return None if len(entity.shapes) + len(entity.storage) < MOST_TOPS else "it has too many fields"
 
 
-def digest_form(entity: Entity) -> bytes:
+def digest_form(entity: Entity, *, of_source: bool = False) -> bytes:
     """Return the form as native code reads it; see ``core/native/verifier/document_form.c``."""
-    scan, tops, writer = CollectionScan.of(entity), Tops(entity), Writer()
+    scan, tops, writer = CollectionScan.of(entity), Tops(entity, of_source=of_source), Writer()
     form = scan.form
     tops.places.write(writer)
     writer.many(tops.names, lambda name: tops.write(writer, name))
@@ -72,7 +72,7 @@ def digest_form(entity: Entity) -> bytes:
 class Tops:
     """The names on the top level, as the content has them: ``_id`` stands under that of its field."""
 
-    def __init__(self, entity: Entity) -> None:
+    def __init__(self, entity: Entity, *, of_source: bool) -> None:
         """Number names and places."""
         self.places = Places()
         stored, form = stored_names(entity), CollectionScan.of(entity).form
@@ -86,7 +86,8 @@ class Tops:
             place = self.places.of(INSTANT) if name in dated else 0
             self._known[name] = (MARKER, self.places.of(LONG) if name in form.longs else place)
         if form.versioned:
-            self._known[VERSION] = (COUNTER, 0)
+            # No copy reads it, and the documents of another program may have none.
+            self._known[VERSION] = (MARKER if of_source else COUNTER, 0)
         self.names = _in_order(self._known)
 
     def number(self, stored: str) -> int:

@@ -20,7 +20,7 @@ enum {
   BSON_LONG = 0x12,
 };
 
-// A value as BSON has it; `type` 0: there is none. `bytes` begins behind the name, with the length of a text or
+// A value as BSON has it; `type` 0: there is none, and a null is what others write for that. `bytes` begins behind the name, with the length of a text or
 // object. `size` is what bson_size answered, so the value lies within its bounds.
 typedef struct {
   const u8 *bytes;
@@ -44,13 +44,14 @@ typedef struct Value {
 typedef struct {
   const Program *program;
   u32 used, depth;
+  u32 maps; // around the value that is judged
   Value values[MOST_VALUES];
   Element elements[MOST_VALUES];
 } Checker;
 
 static inline void checker_init(Checker *checker, const Program *program) {
   checker->program = program;
-  checker->used = checker->depth = 0;
+  checker->used = checker->depth = checker->maps = 0;
 }
 
 // The size of a value of a type that can be taken; -1 where it does not fit before `end`, or is of another type.
@@ -61,8 +62,8 @@ i64 bson_size(u8 type, const u8 *bytes, const u8 *end);
 // rules.
 int check_value(Checker *checker, u32 node, const Element *element, Value *value, Buffer *out);
 
-// Judges a row, of which there is one element for each slot (type 0: absent), by all nodes and rules, and adds the
-// packed row. Answers 1, or 0 where it is declined and nothing is added.
+// Judges a row, of which there is one element for each slot, by all nodes and rules, and adds the packed row. Answers
+// 1, or 0 where it is declined and nothing is added.
 int check_row(Checker *checker, const Element *elements, Buffer *rows);
 
 #endif

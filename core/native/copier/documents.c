@@ -60,10 +60,24 @@ typedef struct {
   u32 count;
 } Internal;
 
-// Takes what is no part of a row: what the driver keeps beside it, as far as a decoder takes it whatever it is.
+// Whether a decoder takes a value and gives it back, whatever it means.
+static int is_sound(const Element *element) {
+  int plain;
+  switch (element->type) {
+    case BSON_TEXT: return text_points(text_in(element), &plain) >= 0;
+    case BSON_FLAG: return *element->bytes <= 1;
+    case BSON_INT:
+    case BSON_LONG:
+    case BSON_INSTANT:
+    case BSON_ID:
+    case BSON_NULL: return 1;
+    default: return 0;
+  }
+}
+
+// Takes what is no part of a row: what a driver or another program keeps beside it.
 static int skip_internal(Internal *internal, Text name, const Element *element) {
-  if (!name.size || name.bytes[0] != '_' || internal->count == MOST_INTERNAL) return 0;
-  if (element->type != BSON_INT && element->type != BSON_LONG) return 0;
+  if (!name.size || name.bytes[0] != '_' || internal->count == MOST_INTERNAL || !is_sound(element)) return 0;
   for (u32 at = 0; at < name.size; at++)
     if (name.bytes[at] >= 0x80) return 0;
   for (u32 index = 0; index < internal->count; index++)

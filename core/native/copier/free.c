@@ -47,7 +47,9 @@ static int check_members(Checker *checker, const Node *node, const Element *elem
 int check_map(Checker *checker, const Node *node, const Element *element, Buffer *out) {
   if (element->type != BSON_OBJECT) return 0;
   buffer_add_byte(out, '{');
+  checker->maps++;
   if (!check_members(checker, node, element, out)) return 0;
+  checker->maps--;
   buffer_add_byte(out, '}');
   return 1;
 }

@@ -14,6 +14,8 @@ int check_json(Checker *checker, const Node *node, const Element *element, Buffe
 // `out` is what the values were written to.
 int keep_rules(const Node *node, const Value *values, const Buffer *out);
 
+static inline int is_present(const Element *element) { return element->type && element->type != BSON_NULL; }
+
 // What the rules see of a field that is not there; 0 where it must be there.
 int absent_value(const Field *field, Value *value);
 

@@ -64,7 +64,9 @@ static void add_name(Buffer *out, size_t begin, Text name) {
 
 static int add_field(Checker *checker, const Field *field, const Element *element, Value *value, Buffer *out,
                      size_t begin) {
-  if (!element->type) {
+  if (!is_present(element)) {
+    // A null is the value of a field that may be absent, and of no other one.
+    if (element->type && (field->presence != FIELD_OPTIONAL || field->left_out)) return 0;
     if (!absent_value(field, value)) return 0;
     if (!value->present || field->left_out) return 1;
     add_name(out, begin, field->name);

@@ -168,6 +168,12 @@ static int is_absent(const Slot *slot, const Column *column, const CopyField *fi
   return slot->left_out && column->absent.size == field->size + 4 && !memcmp(column->absent.bytes, field->whole, column->absent.size);
 }
 
+// A null of JSON is one of a model too, which means what an absent value does only where it may be absent.
+static int take_null(const Slot *slot, Cell *cell) {
+  cell->type = 0;
+  return slot->presence == FIELD_OPTIONAL && !slot->left_out;
+}
+
 static int read_cell(Reader *reader, const Column *column, const CopyField *field) {
   const Slot *slot = &reader->columns->program->slots[column->slot];
   Cell *cell = &reader->cells[column->slot];
@@ -177,7 +183,7 @@ static int read_cell(Reader *reader, const Column *column, const CopyField *fiel
   cell->start = reader->scratch->size;
   cell->type = read_field(reader, column, &reader->columns->program->nodes[slot->node], field);
   cell->end = reader->scratch->size;
-  return cell->type;
+  return cell->type == BSON_NULL ? take_null(slot, cell) : cell->type;
 }
 
 // The field of the model with a name, the number of fields where there is none.
@@ -201,6 +207,7 @@ static int read_payload(Reader *reader, const CopyField *field) {
     if (slot == program->field_count || reader->cells[slot].type) return 0;
     size_t at = (size_t)(element.bytes - reader->scratch->bytes);
     reader->cells[slot] = (Cell){at, at + element.size, element.type};
+    if (element.type == BSON_NULL && !take_null(&program->slots[slot], &reader->cells[slot])) return 0;
   }
   return 1;
 }

@@ -78,9 +78,9 @@ static int add_slots(Checker *checker, const Element *elements, Value *values, B
   for (u32 index = 0; index < program->slot_count; index++) {
     const Slot *slot = &program->slots[index];
     values[index] = (Value){0};
-    if (elements[index].type ? !add_present(checker, slot, &elements[index], &values[index], rows)
-                             : !add_absent(program, slot, &values[index], rows))
-      return 0;
+    int taken = is_present(&elements[index]) ? add_present(checker, slot, &elements[index], &values[index], rows)
+                                             : add_absent(program, slot, &values[index], rows);
+    if (!taken) return 0;
   }
   return 1;
 }
@@ -103,7 +103,7 @@ static int add_row(Checker *checker, const Element *elements, Buffer *rows) {
 
 int check_row(Checker *checker, const Element *elements, Buffer *rows) {
   size_t begin = rows->size;
-  checker->used = checker->depth = 0;
+  checker->used = checker->depth = checker->maps = 0;
   int taken = add_row(checker, elements, rows) && !rows->failed && rows->size - begin <= INT32_MAX;
   if (taken) write_u32(rows->bytes + begin, (u32)(rows->size - begin));
   else rows->size = begin;

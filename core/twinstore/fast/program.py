@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from twinstore.copylife import LifeInCopy
 from twinstore.fast.constraints import UnrecognisedError
@@ -86,9 +86,19 @@ class NoProgram:
         return self.reason
 
 
-@cache
+# By identity: two descriptions of one name are equal, and each is kept here, so no number comes again.
+_programs: Final[dict[int, Program | NoProgram]] = {}
+
+
 def program_of(entity: Entity) -> Program | NoProgram:
-    """Return the reader program of an entity, or why there is none."""
+    """Return the reader program of an entity, or why there is none; it is made once."""
+    found = _programs.get(id(entity))
+    if found is None:
+        found = _programs.setdefault(id(entity), _program(entity))
+    return found
+
+
+def _program(entity: Entity) -> Program | NoProgram:
     try:
         check_entity(entity)
         return _derived(entity)
@@ -108,8 +118,10 @@ def check_entity(entity: Entity) -> None:
         raise UnrecognisedError("some of its keys are kept apart")
     if entity.derived_key is not None:
         raise UnrecognisedError("its key is computed from the content of a row")
-    if entity.derived:
-        names = ", ".join(item.name for item in entity.derived)
+    # The number of an enumeration is none of the row: a table sorts by the column that holds it anyway.
+    computed = [item.name for item in entity.derived if item.number_of is None or item.name in entity.key]
+    if computed:
+        names = ", ".join(computed)
         raise UnrecognisedError(f"functions compute what is stored beside its rows: {names}")
     if {*entity.markers} & entity.shapes.keys():
         raise UnrecognisedError("a storage marker and a field have one name")

@@ -30,11 +30,13 @@ class SourceState:
         absent: entities without a collection or table; they count as empty.
         warnings: what is absent, and what makes reading slow, each a sentence with its cost.
         own_ages: by entity, the age at which its server removes rows by itself.
+        slow: entities of which each look at a range may read all rows.
     """
 
     absent: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
     own_ages: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
+    slow: frozenset[str] = frozenset()
 
 
 def inspect_source(source: Store) -> SourceState:
@@ -52,7 +54,8 @@ def inspect_source(source: Store) -> SourceState:
             "check the name of its database in --source-config or --config.",
             driver=source.backend,
         )
-    state = SourceState(absent, tuple(_warnings(found)), ages_in(found))
+    slow = frozenset(item.entity for item in found if item.warnings)
+    state = SourceState(absent, tuple(_warnings(found)), ages_in(found), slow)
     for text in state.warnings:
         log.warning("source: %s", text)
     return state

@@ -135,10 +135,13 @@ class PostgresView(BulkView):
         cutoff: datetime | None = None,
         part: int = 0,
         parts: int = 1,
+        of_source: bool = False,
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> RangeDigests | None:
         """Return the digests of ranges; a part holds the rows of some pages of the table."""
+        # Tables have nothing of their own that a source may lack.
+        del of_source
         if digestible(entity) is Digestible.NO:
             return None
         if self._snapshot.find(table_of(entity)) is None:

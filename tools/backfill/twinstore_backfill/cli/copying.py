@@ -86,7 +86,9 @@ def copy(  # noqa: PLR0917  # the options of a command
     key_to: KeyTo = None,
     since: Since = None,
     until: Until = None,
-    jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at the same time.")] = 2,
+    jobs: Annotated[
+        int, typer.Option("--jobs", help="Ranges copied at the same time; a process for each eight.")
+    ] = 2,
     max_rate: Annotated[
         float | None, typer.Option("--max-rate", help="Maximum number of documents read per second.")
     ] = None,

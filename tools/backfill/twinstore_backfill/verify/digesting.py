@@ -165,9 +165,11 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         )
         self.largest.expect(self._parts)
         for part in range(self._parts):
-            of_source = ask(part=part, accepts=None if of_target else judge, tell=reading.count)
+            of_source = ask(
+                part=part, of_source=True, accepts=None if of_target else judge, tell=reading.count
+            )
             reading.source.append(self._source.submit(self._measured, reading, source, of_source))
-            other = ask(part=part, accepts=judge if of_target else None, tell=reading.go_on)
+            other = ask(part=part, of_source=False, accepts=judge if of_target else None, tell=reading.go_on)
             reading.target.append(self._target.submit(read, reading, target, other))
         return reading
 
@@ -223,6 +225,7 @@ class Question:
     cutoff: datetime | None
     part: int
     parts: int
+    of_source: bool
     accepts: Callable[[bytes], bool] | None
     tell: Callable[[int], None]
 
@@ -239,6 +242,7 @@ def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
                 cutoff=question.cutoff,
                 part=question.part,
                 parts=question.parts,
+                of_source=question.of_source,
                 accepts=question.accepts,
                 tell=question.tell,
             )

@@ -143,6 +143,7 @@ def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
         options.ignored,
         options.ignored_fields,
         options.subset,
+        state.slow,
     )
     run = Verification(context, options, progress, stop, state.warnings, write)
     try:

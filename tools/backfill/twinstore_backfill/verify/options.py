@@ -57,7 +57,7 @@ class VerifyOptions:
         seed: chooses the sample; the same seed chooses the same documents.
         sample_size: documents to sample per entity, spread over the tenants.
         as_of: the instant that retention is judged by; ``None`` means the start of the run.
-        jobs: processes.
+        jobs: how many read the digests of each side, and processes that compare rows one by one.
         range_size: documents per range.
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.

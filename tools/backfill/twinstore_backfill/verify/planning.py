@@ -115,13 +115,13 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         """Return the ranges of the report, and keys that divide them further."""
         size = self._options.range_size
         with ThreadPoolExecutor(1, thread_name_prefix="cut") as pool:
-            rows = min(size, ROWS_PER_DIGEST)
-            fine = pool.submit(self._bounds, entity, tenant, rows) if rows < size else None
+            worth_it = size > ROWS_PER_DIGEST and entity.name not in self._context.slow
+            fine = pool.submit(self._bounds, entity, tenant) if worth_it else None
             ranges = list(self._cut(entity, tenant))
             return ranges, [] if fine is None else fine.result()
 
-    def _bounds(self, entity: Entity, tenant: str | None, rows: int) -> list[Key]:
-        found = self._context.source.bulk.cut(entity, rows, tenant_id=tenant)
+    def _bounds(self, entity: Entity, tenant: str | None) -> list[Key]:
+        found = self._context.source.bulk.cut(entity, ROWS_PER_DIGEST, tenant_id=tenant)
         return [within.upper for within in found if within.upper is not None]
 
     def _cut(self, entity: Entity, tenant: str | None) -> Iterator[KeyRange]:

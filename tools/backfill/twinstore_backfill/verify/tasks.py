@@ -55,6 +55,7 @@ class VerifyContext:
         ignored: unknown properties that a copy drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant.
+        slow: entities of which the source reads all rows to cut a range.
         time: the time of both servers; each process asks for itself.
     """
 
@@ -68,6 +69,7 @@ class VerifyContext:
     ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
+    slow: frozenset[str] = frozenset()
     time: ServerTime = field(init=False)
 
     def __post_init__(self) -> None:

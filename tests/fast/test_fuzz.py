@@ -1,0 +1,85 @@
+"""What native code accepts the product accepts, with equal values; and all that is canonical is accepted."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fast.exact_way import Oracle
+from tests.fast.fuzz import Outcome, fuzz, mutants, taken
+from tests.fast.generating import Generator
+from tests.fast.programs import programs
+
+if TYPE_CHECKING:
+    from twinstore.fast.program import Program
+
+DOCUMENTS: Final = 200_000
+LONG: Final = 10 * DOCUMENTS
+CANONICAL: Final = 60
+SEED: Final = 13
+# A whole document is much for hypothesis.
+NO_CHECKS: Final = (HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large)
+
+
+@pytest.mark.parametrize("name", programs())
+def test_two_hundred_thousand_changed_documents_find_no_fault(name: str, long_form: bool) -> None:  # noqa: FBT001  # a fixture
+    share = -(-(LONG if long_form else DOCUMENTS) // len(programs()))
+    outcome = fuzz(share, SEED, names=[name])
+    assert outcome.counts["documents"] == share
+    # Else it would prove nothing.
+    assert outcome.counts["accepted"] > share // 20
+    assert outcome.counts["accepted"] < share
+    assert not outcome.faults, "\n".join(map(str, outcome.faults[:5]))
+
+
+@pytest.mark.parametrize("name", programs())
+def test_every_canonical_document_is_accepted_and_comes_out_as_it_went_in(name: str) -> None:
+    program = programs()[name]
+    generator = Generator(program, Random(f"canonical {name}"))
+    documents = [generator.document() for _ in range(CANONICAL)]
+    accepted = taken(program, documents)
+    assert [item.raw for item in accepted] == documents
+    oracle = Oracle(program)
+    assert [oracle.wrong(item.raw, item.row) for item in accepted] == [""] * CANONICAL
+
+
+class TestTheFuzzItself:
+    """It would notice."""
+
+    @staticmethod
+    def program() -> Program:
+        return programs()["scheduler.runs"]
+
+    def test_a_row_of_another_document_is_a_fault(self) -> None:
+        generator = Generator(self.program(), Random(1))
+        first, second = taken(self.program(), [generator.document(), generator.document()])
+        assert Oracle(self.program()).wrong(first.raw, first.row) == ""
+        assert "instead of" in Oracle(self.program()).wrong(first.raw, second.row)
+
+    def test_a_row_of_a_document_that_the_product_refuses_is_a_fault(self) -> None:
+        generator = Generator(self.program(), Random(2))
+        (item,) = taken(self.program(), [generator.document()])
+        broken = item.raw.replace(b"tenantId", b"tenantIx")
+        assert "Unknown property" in Oracle(self.program()).wrong(broken, item.row)
+
+    def test_a_row_that_ends_early_is_a_fault(self) -> None:
+        generator = Generator(self.program(), Random(3))
+        (item,) = taken(self.program(), [generator.document()])
+        assert "cannot be read" in Oracle(self.program()).wrong(item.raw, item.row[:-1])
+
+    def test_documents_are_repeatable(self) -> None:
+        assert list(mutants(self.program(), Random(4), 50)) == list(mutants(self.program(), Random(4), 50))
+        assert isinstance(fuzz(9, 1, names=["kit.places"]), Outcome)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[*NO_CHECKS])
+@given(st.sampled_from(sorted(programs())), st.randoms(use_true_random=False))
+def test_what_hypothesis_changes_finds_no_fault(name: str, random: Random) -> None:
+    program = programs()[name]
+    oracle = Oracle(program)
+    for item in taken(program, list(mutants(program, random, 3, bases=1))):
+        assert oracle.wrong(item.raw, item.row) == ""
