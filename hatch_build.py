@@ -132,7 +132,7 @@ def compile_library(path: Path, *extra: str) -> None:
     arguments = [*FLAGS, *HARDENING, *extra, *given("CFLAGS"), "-I.", version, "-o", str(path), *sources]
     try:
         done = subprocess.run(  # noqa: S603  # the compiler that the user names, and no shell
-            [*command, *arguments, *given("LDFLAGS")],
+            [*command, *arguments, "-lm", *given("LDFLAGS")],
             # Its messages, and what it writes down of the sources, name no folder of this machine.
             cwd=SOURCES,
             env=os.environ | {"LC_ALL": "C"},
