@@ -16,7 +16,7 @@ from benchmarks.goals import judge
 from benchmarks.groups import FURTHER, GROUPS
 from benchmarks.loading import load as load_documents
 from benchmarks.machine import facts, load_line
-from benchmarks.markdown import markdown
+from benchmarks.markdown import introduction_of, markdown
 from benchmarks.options import parse
 from benchmarks.peers.groups import PEER_GROUPS
 from benchmarks.report import document, goal_table, group_table, to_json
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = options.directory / "results.json"
     results.write_text(to_json(document(head, measured, goals)), encoding="utf-8")
     tables = results.with_suffix(".md")
-    tables.write_text(markdown(measured, goals), encoding="utf-8")
+    tables.write_text(markdown(introduction_of(head, measured), measured, goals), encoding="utf-8")
     console = Console(width=None if sys.stdout.isatty() else 130)
     console.print(load_line(load[0]), "")
     for group, samples in measured.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ __all__ = ["SOURCE", "BenchmarkDatabases", "open_databases"]
 
 SOURCE: Final = "twinstore_bench"
 RETURN: Final = "twinstore_bench_return"
+BULK: Final = "twinstore_bench_bulk"
 EMPTY: Final = (
     "TRUNCATE scheduler.runs, scheduler.execution_logs, scheduler.backfill_ranges, scheduler.backfill_jobs"
 )
@@ -40,6 +42,7 @@ class BenchmarkDatabases:
         superuser_url: how the raw limit connects; COPY into a table under row-level security is refused.
         directory: where settings files and reports go.
         source: the name of the database on MongoDB that is copied.
+        bulk_url: how a copy connects that writes past row-level security, ``None`` where it does not.
     """
 
     servers: twinstore_embedded.Servers
@@ -50,6 +53,7 @@ class BenchmarkDatabases:
     superuser_url: str
     directory: Path
     source: str = SOURCE
+    bulk_url: str | None = None
 
     def runs(self, *, back: bool = False) -> Collection[dict[str, Any]]:
         """Return the runs in MongoDB: the source, or the target of the way back."""
@@ -63,11 +67,14 @@ class BenchmarkDatabases:
         """Return the settings of both drivers; ``driver`` is the one that answers."""
         mongo = {"ConnectionString": self.mongo_url, "Database": RETURN if back else self.source}
         postgres = {"ConnectionString": self.app_url, "OwnerConnectionString": self.owner_url}
+        if self.bulk_url is not None:
+            postgres["BulkConnectionString"] = self.bulk_url
         return {"Persistence": {"Scheduler": driver, "Mongo": mongo, "Postgres": postgres}}
 
     def settings_file(self, *, back: bool = False) -> Path:
         """Write the settings for the command line, readable by this user only."""
-        path = self.directory / ("return.json" if back else "source.json")
+        name = "bulk" if self.bulk_url else "source"
+        path = self.directory / ("return.json" if back else f"{name}.json")
         path.touch(mode=0o600)
         path.write_text(json.dumps(self.settings(back=back)), encoding="utf-8")
         return path
@@ -83,6 +90,16 @@ class BenchmarkDatabases:
         with closing(self.superuser()) as connection:
             connection.execute("VACUUM ANALYZE scheduler.runs")
             connection.execute("CHECKPOINT")
+
+    def with_bulk_role(self) -> BenchmarkDatabases:
+        """Return the same databases with a role for copies that no policy binds."""
+        password = secrets.token_hex(16)
+        with closing(self.superuser()) as connection:
+            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(BULK)))
+            create = sql.SQL("CREATE ROLE {} LOGIN BYPASSRLS PASSWORD {} IN ROLE twinstore_app")
+            connection.execute(create.format(sql.Identifier(BULK), sql.Literal(password)))
+        place = self.superuser_url.rpartition("@")[2]
+        return replace(self, bulk_url=f"postgresql://{BULK}:{password}@{place}")
 
     def empty_source(self, database: str) -> BenchmarkDatabases:
         """Return the same databases with a source of their own, which is empty."""

@@ -9,6 +9,7 @@ from benchmarks.entities.names import STANDARD, WAYS
 from benchmarks.entities.tables import per_byte
 from benchmarks.groups import (
     BACK,
+    BULK_ROLE,
     EQUAL,
     FIRST,
     INSERT,
@@ -110,6 +111,13 @@ def claim_goals() -> Iterator[Goal]:
 GOALS: Final = (
     Goal("first copy, of the two-connection COPY", "copy", FIRST, ROOFLINE, 0.60),
     Goal("first copy, of the typical script", "copy", FIRST, SCRIPT, 5.0),
+    Goal(
+        "first copy with the bulk role (stretch), of the two-connection COPY",
+        "copy",
+        BULK_ROLE,
+        ROOFLINE,
+        0.75,
+    ),
     Goal("copy with a tenth there, of the two-connection COPY", "copy", TENTH, ROOFLINE, 0.55),
     Goal("second copy over identical data, of the first", "copy", SECOND, FIRST, 0.95),
     Goal("copy PostgreSQL to MongoDB, of insert_many on two threads", "return", BACK, INSERT, 0.50),
@@ -120,7 +128,7 @@ GOALS: Final = (
 )
 # Whose memory is judged: the largest peak of these cases in any round.
 WATCHED: Final = (
-    ("copy", "copy", (FIRST, SECOND, TENTH)),
+    ("copy", "copy", (FIRST, BULK_ROLE, SECOND, TENTH)),
     ("copy PostgreSQL to MongoDB", "return", (BACK,)),
     ("verify", "verify", (EQUAL, UNEQUAL)),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BACK",
+    "BULK_ROLE",
     "EQUAL",
     "FIRST",
     "FURTHER",
@@ -49,6 +51,7 @@ __all__ = [
 ROOFLINE: Final = "COPY, two connections"
 SCRIPT: Final = "typical script"
 FIRST: Final = "first copy"
+BULK_ROLE: Final = "first copy, bulk role"
 SECOND: Final = "second copy, identical"
 TENTH: Final = "copy, a tenth there"
 EQUAL: Final = "verify, equal"
@@ -93,6 +96,12 @@ def copying(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]:
 
     against = (ROOFLINE, SCRIPT)
     candidates = [
+        Case(
+            name=BULK_ROLE,
+            prepare=databases.empty_postgres,
+            run=partial(replace(tool, databases=databases.with_bulk_role()).copy, BULK_ROLE),
+            against=against,
+        ),
         Case(name=FIRST, prepare=databases.empty_postgres, run=partial(tool.copy, FIRST), against=against),
         Case(
             name=SECOND,

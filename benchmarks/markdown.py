@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.machine import load_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,16 +13,30 @@ if TYPE_CHECKING:
     from benchmarks.goals import GoalResult
     from benchmarks.schedule import Group, Samples, Spread
 
-__all__ = ["head", "line", "markdown", "rate_text", "ratio_text"]
+__all__ = ["head", "introduction_of", "line", "markdown", "rate_text", "ratio_text"]
 
 # Before the number of workers, at the end of the name of a case that was measured with several.
 SEPARATOR: Final = ", "
 
 
-def markdown(measured: Mapping[str, tuple[Group, Samples]], goals: Iterable[GoalResult]) -> str:
-    """Return all tables; figures are medians, in brackets the quartiles."""
+def markdown(
+    introduction: str, measured: Mapping[str, tuple[Group, Samples]], goals: Iterable[GoalResult]
+) -> str:
+    """Return all tables, the goals first; figures are medians, in brackets the quartiles."""
     parts = ["\n".join(group_lines(group, samples)) for group, samples in measured.values()]
-    return "\n\n".join([*parts, "\n".join(goal_lines(goals))]) + "\n"
+    return "\n\n".join([introduction, "\n".join(goal_lines(goals)), *parts]) + "\n"
+
+
+def introduction_of(head: Mapping[str, Any], measured: Mapping[str, tuple[Group, Samples]]) -> str:
+    """Return what the figures rest on, in a sentence or two."""
+    machine, options, load = head["machine"], head["options"], head["load_before"][0]
+    rounds = Counter(max(map(len, samples.by_case.values())) for _, samples in measured.values())
+    told = ", ".join(f"{number} in {groups} groups" for number, groups in sorted(rounds.items()))
+    return (
+        f"{head['date'][:10]}, {machine['cores']} cores ({machine['cpu']}), {load_line(load)}; "
+        f"MongoDB {machine['mongodb']}, PostgreSQL {machine['postgresql']}, Python {machine['python']}; "
+        f"{options['documents']:,} runs; rounds: {told}."
+    )
 
 
 def group_lines(group: Group, samples: Samples) -> Iterable[str]:

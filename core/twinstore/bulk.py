@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.catalog import Key
+from twinstore.keys import KeyRange
 from twinstore.scanned import NOTHING_BESIDE, Cell, Digestible, RangeDigests, ScanRow
 from twinstore.tenancy import StoredOwner, label_of
 
@@ -65,17 +66,6 @@ Position = str
 OnConflict = Literal["fail", "overwrite"]
 CommitCheck = Callable[["Access"], None]
 """Run inside each transaction that a writer commits before the last one; raises to prevent the commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """Keys from ``lower`` (included) to ``upper`` (excluded); ``None`` is unbounded.
-
-    An unbounded end also covers stored keys that are of another type, so that no row stays unseen.
-    """
-
-    lower: Key | None = None
-    upper: Key | None = None
 
 
 @dataclass(slots=True)

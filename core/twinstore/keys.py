@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = ["LONGEST_TEXT", "Key", "KeyPart", "KeyType", "can_bound", "digits", "int64", "text", "uuid"]
+__all__ = [
+    "LONGEST_TEXT",
+    "Key",
+    "KeyPart",
+    "KeyRange",
+    "KeyType",
+    "can_bound",
+    "digits",
+    "int64",
+    "text",
+    "uuid",
+]
 
 # No id of a model is as long, and an index of a table takes no longer text. What is longer is data, and must
 # not be repeated wherever a row is named.
@@ -48,6 +59,17 @@ class KeyPart:
 
     field: str
     type: KeyType = KeyType.TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys from ``lower`` (included) to ``upper`` (excluded); ``None`` is unbounded.
+
+    An unbounded end also covers stored keys that are of another type, so that no row stays unseen.
+    """
+
+    lower: Key | None = None
+    upper: Key | None = None
 
 
 def can_bound(key: Key) -> bool:

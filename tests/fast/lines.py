@@ -109,7 +109,8 @@ def altered(rng: Random, values: Sequence[str | None]) -> list[str | None]:
         else:
             old = found[place]
             maker = "jsonb" if old is not None and old[:1] in {"{", "["} else "text"
-            found[place] = MAKERS[maker](rng, old)
+            # A text, and no class of its own.
+            found[place] = str.__str__(MAKERS[maker](rng, old))
     return found
 
 

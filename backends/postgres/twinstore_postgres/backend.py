@@ -15,6 +15,7 @@ from twinstore.backend import Capabilities, ModuleBackend, ReadyWithin, UnitStat
 from twinstore.errors import ConfigurationError, Outcome
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
 from twinstore_postgres.access import PostgresAccess
+from twinstore_postgres.bulk.connections import RoleConnections
 from twinstore_postgres.bulk.encoding import LedgerInitializer
 from twinstore_postgres.bulk.port import PostgresBulk
 from twinstore_postgres.deadlines import until
@@ -75,7 +76,12 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         self._specials = specials_of(module.name) if request.special else {}
         self._initializer = initializer_class(module)(settings, self._server)
         ledger = LedgerInitializer(settings, self._server)
-        self._bulk = PostgresBulk(self._server, lambda: self.capabilities, module, ledger)
+        secret = settings.bulk_connection_string
+        # A source is only read.
+        role = (
+            None if secret is None or request.read_only else RoleConnections(self._server, settings, secret)
+        )
+        self._bulk = PostgresBulk(self._server, lambda: self.capabilities, module, ledger, role)
 
     @property
     @override

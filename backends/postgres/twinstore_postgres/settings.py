@@ -26,6 +26,9 @@ class PostgresSettings(BackendSettings):
             else the application's.
         direct_connection_string: of the application role, past a transaction pooler: for bulk work; default:
             the application's.
+        bulk_connection_string: of a role that row-level security does not bind, for the rows that a copy
+            writes while a migration lasts; default: none, the application role writes them. See "A role for
+            the days of a migration".
         transaction_pooler: a pooler in transaction mode answers at ``connection_string``: nothing is prepared
             on the server, and every transaction sends its own settings; see "Behind a transaction pooler".
         lock_connections_max: how many connections for locks a storage may have open beside the pool; each
@@ -47,6 +50,7 @@ class PostgresSettings(BackendSettings):
     owner_connection_string: SecretStr | None = None
     lock_connection_string: SecretStr | None = None
     direct_connection_string: SecretStr | None = None
+    bulk_connection_string: SecretStr | None = None
     transaction_pooler: bool = False
     lock_connections_max: Annotated[int, Field(ge=1, le=1000)] = 10
     application_role: Annotated[str, Field(min_length=1, max_length=63)] = "twinstore_app"

@@ -18,7 +18,7 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["BULK", "FORMS", "LOCKS", "MIGRATIONS", "direct_target", "target_of"]
+__all__ = ["BULK", "BULK_ROLE", "FORMS", "LOCKS", "MIGRATIONS", "direct_target", "target_of"]
 
 # libpq would wait for as long as the operating system does, which is minutes.
 CONNECT_SECONDS: Final = 10
@@ -64,6 +64,11 @@ BULK: Final = Use(
     "Bulk work",
     "DirectConnectionString",
     "The connection string past the pooler (DirectConnectionString)",
+)
+BULK_ROLE: Final = Use(
+    "The role of a migration",
+    "BulkConnectionString",
+    "The connection string of the bulk role (BulkConnectionString)",
 )
 LOCKS: Final = Use("Locks", "LockConnectionString", "The connection string for locks (LockConnectionString)")
 MIGRATIONS: Final = Use("Migrations", "OwnerConnectionString", "The connection string of the owner role")

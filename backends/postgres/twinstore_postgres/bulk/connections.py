@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from psycopg.pq import TransactionStatus
 from typing_extensions import override
 
+from twinstore.errors import ConfigurationError, Outcome
 from twinstore.forks import ForkSafeLock, Renewable, ending, keep, renew_in_child
 from twinstore.scope import SYSTEM_TENANT, note_system_scope
+from twinstore_postgres.bulk.identity import instance_of
 from twinstore_postgres.connecting import ConnectionSource
+from twinstore_postgres.errors import translated
 from twinstore_postgres.pooling import readable
+from twinstore_postgres.settings import DRIVER
+from twinstore_postgres.targets import BULK_ROLE, direct_target
 from twinstore_postgres.transactions import Transaction
 from twinstore_postgres.transports import OWN
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.server import ServerConnections
+    from twinstore_postgres.settings import PostgresSettings
     from twinstore_postgres.transports import Transport
 
-__all__ = ["BulkConnections", "inside"]
+__all__ = ["BulkConnections", "RoleConnections", "inside"]
 
 # A statement that streams lasts as long as its reader takes, which no limit of the server can know, and so do
 # the pauses of a copy with a limited rate. Only what this release of the server has.
@@ -33,6 +41,9 @@ NO_LIMIT: Final = (
     ),
     (),
 )
+
+
+UNBOUND_ROLE: Final = "SELECT rolbypassrls OR rolsuper FROM pg_roles WHERE rolname = current_user"
 
 
 class BulkConnections(ConnectionSource, Renewable):
@@ -94,6 +105,10 @@ class BulkConnections(ConnectionSource, Renewable):
                 if not connection.closed and not readable(connection.fileno()):
                     return connection
                 connection.close()
+        return self._opened()
+
+    def _opened(self) -> Connection:
+        """Open another connection."""
         return self._server.connect()
 
     def _give_back(self, connection: Connection) -> None:
@@ -102,6 +117,54 @@ class BulkConnections(ConnectionSource, Renewable):
             return
         with self._lock:
             self._idle.append(connection)
+
+
+class RoleConnections(BulkConnections):
+    """Connections of a role that row-level security does not bind, for the rows that a copy writes.
+
+    Into a table that no policy guards for this role the server takes a COPY without a detour.
+    """
+
+    def __init__(self, server: ServerConnections, settings: PostgresSettings, secret: SecretStr) -> None:
+        """Take the server and the connection string of the role; nothing is opened yet.
+
+        Raises:
+            ConfigurationError: a connection string that cannot be read, or that leads to the pooler.
+        """
+        super().__init__(server)
+        self._role = direct_target(BULK_ROLE, settings, secret, pooled=server.target)
+
+    @override
+    def _opened(self) -> Connection:
+        with closing(self._server.connect()) as own:
+            wanted = instance_of(own)
+        connection = self._role.connect(qualified=True, patient=True)
+        try:
+            refuse_other(connection, wanted)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def refuse_other(connection: Connection, wanted: str) -> None:
+    """Raise ``ConfigurationError`` for a role that is bound, and for another database than wanted."""
+    key = "Persistence:Postgres:BulkConnectionString"
+    if instance_of(connection) != wanted:
+        raise ConfigurationError(
+            f"{key} leads to another database than ConnectionString; a copy would write its rows there. "
+            "Correct it, or remove it.",
+            driver=DRIVER,
+        )
+    with translated(outcome=Outcome.NOT_APPLIED):
+        found = connection.execute(UNBOUND_ROLE).fetchone()
+    if found != (True,):
+        role = connection.info.user
+        raise ConfigurationError(
+            f"Row-level security binds the role {role} of {key}, so that it is of no use: ALTER ROLE {role} "
+            "BYPASSRLS, or remove the setting.",
+            driver=DRIVER,
+        )
 
 
 @contextmanager

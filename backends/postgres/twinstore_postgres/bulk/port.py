@@ -15,7 +15,7 @@ from twinstore.errors import Outcome
 from twinstore.query import batch_size_argument
 from twinstore.scope import UNBOUND, note_system_scope
 from twinstore_postgres.access import PostgresAccess
-from twinstore_postgres.bulk.connections import BulkConnections, inside
+from twinstore_postgres.bulk.connections import BulkConnections, RoleConnections, inside
 from twinstore_postgres.bulk.cutting import Walk
 from twinstore_postgres.bulk.describing import Scans
 from twinstore_postgres.bulk.digesting import digestible
@@ -62,10 +62,12 @@ class PostgresBulk(BulkPort):
         capabilities: Callable[[], Capabilities],
         module: ModuleSpec[object],
         ledger_initializer: Initializer,
+        role: RoleConnections | None = None,
     ) -> None:
-        """Take the server and the module; nothing is connected yet."""
+        """Take the server, the module, and the role that writes copied rows; nothing is connected yet."""
         self._ledger_initializer = ledger_initializer
         self._connections = BulkConnections(server)
+        self._role = role
         self._capabilities = capabilities
         self._module = module
         self._scans = Scans()
@@ -164,8 +166,8 @@ class PostgresBulk(BulkPort):
         """Open a writer for one range; its one transaction needs no ``check`` of its own."""
         del check
         overwrite = on_conflict == "overwrite" and not entity.append_only
-        with self._connections.connection() as connection:
-            stage = Stage(connection, table_of(entity))
+        with (self._role or self._connections).connection() as connection:
+            stage = Stage(connection, table_of(entity), straight=self._role is not None)
             with translated(Subject(entity), outcome=Outcome.NOT_APPLIED):
                 stage.create()
             # READ COMMITTED: a row that a rival commits meanwhile is found. A snapshot would fail with 40001.
@@ -188,6 +190,8 @@ class PostgresBulk(BulkPort):
     def close(self) -> None:
         """Close the connections at rest."""
         self._connections.close()
+        if self._role is not None:
+            self._role.close()
 
     def _cut(self, table: Table, rows: int, tenant: str | None) -> Iterator[KeyRange]:
         lower: Key | None = None

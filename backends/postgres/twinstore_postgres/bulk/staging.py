@@ -1,6 +1,7 @@
 """Rows go into a temporary table by COPY and from there into their own.
 
-COPY straight into a table under row-level security is not possible.
+COPY straight into a table under row-level security is not possible. A role that no policy binds may do so,
+which pays where nothing of the rows is stored yet.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ CREATE: Final = (
 EMPTY: Final = "TRUNCATE {stage}"
 # Binary: the client has values, not text, and the server need not parse.
 FILL: Final = "COPY {stage} ({columns}) FROM STDIN (FORMAT BINARY)"
+STRAIGHT: Final = "COPY {table} ({columns}) FROM STDIN (FORMAT BINARY)"
 # What is stored nearest to the two ends of some keys; both answers come from the index of the key.
 FIRST: Final = "SELECT {key} FROM {table} WHERE ({key}) >= ({values}) ORDER BY {key} LIMIT 1"
 LAST: Final = "SELECT {key} FROM {table} WHERE ({key}) <= ({values}) ORDER BY {descending} LIMIT 1"
@@ -153,6 +155,7 @@ class Statements:
     create: bytes
     empty: bytes
     fill: bytes
+    straight: bytes
     first: bytes
     last: bytes
     insert_all: bytes
@@ -166,9 +169,13 @@ class Statements:
 class Stage:
     """The temporary table of one entity on one connection, in one transaction."""
 
-    def __init__(self, connection: Connection, table: Table) -> None:
-        """Take the connection; :meth:`create` makes the table."""
+    def __init__(self, connection: Connection, table: Table, *, straight: bool = False) -> None:
+        """Take the connection; :meth:`create` makes the table.
+
+        With ``straight`` the role may copy into the table itself, past its policies.
+        """
         self._connection = connection
+        self._straight = straight
         self._table = table
         self._used = False
         self._statements = statements_of(table)
@@ -209,6 +216,9 @@ class Stage:
         Raises:
             psycopg.errors.UniqueViolation: also for a key that is stored, where ``presence`` is ``NONE``.
         """
+        if presence is Presence.NONE and self._straight:
+            self._fill(self._statements.straight, rows)
+            return Merged(rows.owners(), ())
         self._stage(rows)
         if presence is Presence.NONE:
             self._connection.execute(self._statements.insert_all)
@@ -247,7 +257,10 @@ class Stage:
         if self._used:  # at its first use in a transaction it is empty: rows end with the last one
             self._connection.execute(self._statements.empty)
         self._used = True
-        with self._connection.cursor() as cursor, cursor.copy(self._statements.fill) as copy:
+        self._fill(self._statements.fill, rows)
+
+    def _fill(self, statement: bytes, rows: StagedRows) -> None:
+        with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             rows.write(copy)
 
     def _merge(self, staged: int, *, overwrite: bool) -> Merged:
@@ -285,6 +298,7 @@ def statements_of(table: Table) -> Statements:
         create=made(CREATE),
         empty=made(EMPTY),
         fill=made(FILL),
+        straight=made(STRAIGHT),
         first=made(FIRST),
         last=made(LAST),
         insert_all=made(INSERT_ALL),
