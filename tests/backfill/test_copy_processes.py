@@ -162,12 +162,14 @@ def test_a_stop_reaches_every_process_and_the_next_run_goes_on(
     assert_copied(pair, copied(pair, jobs=1))
 
 
+@pytest.mark.long
 def test_conflicts_of_all_processes_count_for_the_limit(pair: Pair) -> None:
     for number in range(0, ROWS, 10):
         pair.target.storage.runs.create(make_run("acme", f"many-{number:04}", schedule_id="another"))
     assert "conflicts" in copied(pair, max_conflicts=5).stopped
 
 
+@pytest.mark.long
 def test_what_ends_a_helper_ends_the_copy_with_its_reason(pair: Pair) -> None:
     assert pair.source.spec is not None
     broken = StoreSpec(pair.source.spec.module, "no-such-driver", pair.source.spec.entries)

@@ -56,7 +56,7 @@ pytestmark = pytest.mark.native
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryPair]:
     """Return two stores that hold the same and tell digests; ranges for these have three rows."""
-    monkeypatch.setattr("twinstore_backfill.verify.planning.ROWS_PER_DIGEST", 3)
+    monkeypatch.setattr("twinstore_backfill.verify.partition.ROWS_PER_DIGEST", 3)
     give_digests(monkeypatch, MemoryBulk, MemoryView)
     with memory_pair(tmp_path) as pair:
         fill(pair.source.storage, TENANTS)

@@ -30,7 +30,7 @@ from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.stores import StoreSpec
 from twinstore_backfill.verify.pool import run_tasks
-from twinstore_backfill.verify.tasks import VerifyContext
+from twinstore_backfill.verify.tasks import Task, VerifyContext
 from twinstore_memory.rows import encode, plant
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def test_verdict_report_and_exit_code_agree_with_several_processes(
 
 
 @dataclass(frozen=True)
-class Killed:
+class Killed(Task[object]):
     """A task during which its process is killed."""
 
     def run(self, context: VerifyContext) -> int:
@@ -234,7 +234,7 @@ class Killed:
 
 
 @dataclass(frozen=True)
-class Refused:
+class Refused(Task[object]):
     """A task whose server is gone."""
 
     def run(self, context: VerifyContext) -> int:

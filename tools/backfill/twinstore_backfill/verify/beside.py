@@ -63,6 +63,17 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
         """
         self._found = self._pool.submit(self._compare, largest, tenants, entities)
 
+    def ask(self, page: int, tenants: Sequence[str | None], entities: tuple[str, ...]) -> ListResult:
+        """Compare the lists now, by pages of that size."""
+        whole = ListResult([])
+        self._progress.start(LISTS, len(tenants))
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="list") as pool:
+            tasks = [ListTask(tenant, page, entities=entities) for tenant in tenants]
+            for result in pool.map(self._run, tasks):
+                whole.add(result)
+                self._progress.advance(LISTS, 1)
+        return whole
+
     def take(self, page: int) -> ListResult | None:
         """Wait for the lists; return them, ``None`` where they were not asked for by pages of that size."""
         found = None if self._found is None else self._found.result()
@@ -76,13 +87,7 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
         if known is None or known >= LARGE_BYTES or self._unwanted():
             return None
         page = page_of(known)
-        whole = ListResult([])
-        self._progress.start(LISTS, len(tenants))
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="list") as pool:
-            tasks = [ListTask(tenant, page, entities=entities) for tenant in tenants]
-            for result in pool.map(self._run, tasks):
-                whole.add(result)
-                self._progress.advance(LISTS, 1)
+        whole = self.ask(page, tenants, entities)
         return None if self._unwanted() else (page, whole)
 
     def _run(self, task: ListTask) -> ListResult:

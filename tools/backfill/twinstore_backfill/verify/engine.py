@@ -316,12 +316,17 @@ class Verification:
         self._progress.finish(DOCUMENTS)
         self._part = LISTS
         page = page_of(self._largest)
+        alone = self._largest >= LARGE_BYTES
         found = beside.take(page)
+        if found is None and plan.largest is not None and not alone:
+            # Another process would only begin when these are done.
+            found = beside.ask(page, asked, narrowed)
+            self._stop.check()
         if found is not None:
             self._lists.add(found)
             return
         self._progress.start(LISTS, len(asked))
-        yield from list_tasks(asked, page, narrowed, alone=self._largest >= LARGE_BYTES)
+        yield from list_tasks(asked, page, narrowed, alone=alone)
 
     def report(self, entities: Sequence[Entity], as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""

@@ -17,10 +17,12 @@ from twinstore.bulk import Key, KeyRange
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["ROWS_PER_DIGEST", "Partition", "partition"]
+__all__ = ["Partition", "partition", "rows_per_digest"]
 
-# Few enough that one row that differs costs little, many enough that the digests take little memory.
-ROWS_PER_DIGEST: Final = 2000
+# Few, because all of them are compared one by one where one differs; fewer would take longer to cut.
+ROWS_PER_DIGEST: Final = 500
+# Of one entity; so many are cut in a second or two, and take little memory.
+MOST_RANGES: Final = 4000
 # Of one side: about 30 MB. With more of them the larger ranges have to do, and then the rows one by one.
 MOST_CELLS: Final = 80_000
 
@@ -57,6 +59,11 @@ class Partition:
         return KeyRange(lower, self.bounds[last] if last < len(self.bounds) else None)
 
 
+def rows_per_digest(rows: int) -> int:
+    """Return how many rows a range for digests has, where there are so many in all."""
+    return max(ROWS_PER_DIGEST, rows // MOST_RANGES)
+
+
 def partition(ranges: Sequence[KeyRange], fine: Iterable[Key], owners: int) -> Partition | None:
     """Return how rows are divided, ``None`` where digests would take too much memory.
 
@@ -68,7 +75,8 @@ def partition(ranges: Sequence[KeyRange], fine: Iterable[Key], owners: int) -> P
     shown = {within.upper for within in ranges if within.upper is not None}
     if any(left.upper != right.lower for left, right in pairwise(ranges)):
         return None
-    for bounds in (shown | set(fine), shown):
+    keys = list(fine)
+    for bounds in (*(shown | set(keys[::step]) for step in (1, 2, 4, 8)), shown):
         if (len(bounds) + 1) * max(owners, 1) <= MOST_CELLS:
             return Partition(tuple(ranges), tuple(sorted(bounds)))
     return None

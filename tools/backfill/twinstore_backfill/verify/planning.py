@@ -17,7 +17,7 @@ from typing_extensions import override
 from twinstore.fast.native import fast_path
 from twinstore.releasing import copy_counts
 from twinstore_backfill.verify.digesting import DigestReader, is_digestible
-from twinstore_backfill.verify.partition import ROWS_PER_DIGEST, partition
+from twinstore_backfill.verify.partition import partition, rows_per_digest
 from twinstore_backfill.verify.sampling import sample_rates
 from twinstore_backfill.verify.tasks import RangeTask, RestTask
 
@@ -40,7 +40,7 @@ __all__ = ["RangePlan", "counted_rows"]
 # Rows that are read to learn how large they are, so that lists need not wait for their comparison.
 FEW: Final = 2000
 # With fewer open ranges another process would only begin when this one is done.
-WORTH_A_PROCESS: Final = 20
+WORTH_A_PROCESS: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,15 @@ class RangePlan(AbstractContextManager["RangePlan"]):
     def _both_cuts(self, entity: Entity, tenant: str | None) -> tuple[list[KeyRange], list[Key]]:
         """Return the ranges of the report, and keys that divide them further."""
         size = self._options.range_size
+        rows = rows_per_digest(sum(pair[0] for pair in self._counted[entity.name].values()))
         with ThreadPoolExecutor(1, thread_name_prefix="cut") as pool:
-            worth_it = size > ROWS_PER_DIGEST and entity.name not in self._context.slow
-            fine = pool.submit(self._bounds, entity, tenant) if worth_it else None
+            worth_it = size > rows and entity.name not in self._context.slow
+            fine = pool.submit(self._bounds, entity, tenant, rows) if worth_it else None
             ranges = list(self._cut(entity, tenant))
             return ranges, [] if fine is None else fine.result()
 
-    def _bounds(self, entity: Entity, tenant: str | None) -> list[Key]:
-        found = self._context.source.bulk.cut(entity, ROWS_PER_DIGEST, tenant_id=tenant)
+    def _bounds(self, entity: Entity, tenant: str | None, rows: int) -> list[Key]:
+        found = self._context.source.bulk.cut(entity, rows, tenant_id=tenant)
         return [within.upper for within in found if within.upper is not None]
 
     def _cut(self, entity: Entity, tenant: str | None) -> Iterator[KeyRange]:
