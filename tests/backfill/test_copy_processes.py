@@ -23,6 +23,7 @@ from twinstore_backfill.copy.helping import Advanced, Begun, Finished
 from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.processes import Helper, threads_of_processes
+from twinstore_backfill.copy.worker import copy_ranges
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.progress_record import RecordedProgress
@@ -51,7 +52,9 @@ def pair(
     monkeypatch.setattr(processes, "THREADS_PER_PROCESS", 1)
     sides: dict[str, Any] = {}
     for database in (mongo_database, postgres_database):
-        sides |= database.config["Persistence"]  # type: ignore[arg-type]  # a mapping
+        persistence = database.config["Persistence"]
+        assert isinstance(persistence, dict)
+        sides.update(persistence)
     settings: dict[str, object] = {
         "Persistence": sides,
         "Scheduler": {"Storage": {"RunRetentionDays": 0}},
@@ -66,7 +69,7 @@ def pair(
 @pytest.fixture(autouse=True)
 def slow_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process copy nothing before a helper has, or nothing would be left for that."""
-    honest, begun = engine.copy_ranges, Event()
+    honest, begun = copy_ranges, Event()
     take = Helper._take  # noqa: SLF001  # what a helper says can be seen nowhere else
 
     def taken(self: Helper, message: object) -> None:
@@ -74,12 +77,12 @@ def slow_start(monkeypatch: pytest.MonkeyPatch) -> None:
         if not isinstance(message, Begun):
             begun.set()
 
-    def copy_ranges(context: CopyContext, jobs: int) -> None:
+    def later(context: CopyContext, jobs: int) -> None:
         assert begun.wait(60)
         honest(context, jobs)
 
     monkeypatch.setattr(Helper, "_take", taken)
-    monkeypatch.setattr(engine, "copy_ranges", copy_ranges)
+    monkeypatch.setattr(engine, "copy_ranges", later)
 
 
 @pytest.fixture
@@ -194,13 +197,13 @@ def test_beyond_eight_jobs_no_process_has_more_than_eight(
 
 
 def test_each_process_keeps_to_its_part_of_the_rate() -> None:
-    seconds: list[float] = []
+    waited: list[float] = []
 
     class Waiting(StopSwitch):
-        def pause(self, seconds_: float) -> None:
-            seconds.append(seconds_)
+        def pause(self, seconds: float) -> None:
+            waited.append(seconds)
 
     limiter = RateLimiter(100.0, Waiting(), now=lambda: 0.0)
     limiter.set_share(0.25)
     limiter.take(50)
-    assert seconds == [2.0]
+    assert waited == [2.0]

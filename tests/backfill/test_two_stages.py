@@ -13,7 +13,7 @@ import pytest
 
 from tests.backfill.digests import digests_of_rows, give_digests
 from tests.backfill.test_verify import change, remove
-from tests.backfill.toolkit import AS_OF, MemoryPair, fill, long_ago, memory_pair
+from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, long_ago, memory_pair
 from twinstore.bulk import Cell, Digestible, KeyRange, RangeDigests
 from twinstore.errors import UnavailableError
 from twinstore.fast.native import SWITCH
@@ -67,7 +67,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryPair
 
 
 def compared(
-    pair: MemoryPair,
+    pair: Pair,
     progress: Progress | None = None,
     **options: Any,  # noqa: ANN401  # those of a verification
 ) -> tuple[ParityReport, bytes]:
@@ -79,7 +79,7 @@ def compared(
     return report, b"".join(lines)
 
 
-def assert_alike(pair: MemoryPair, patch: pytest.MonkeyPatch, **options: Any) -> ParityReport:  # noqa: ANN401  # the same
+def assert_alike(pair: Pair, patch: pytest.MonkeyPatch, **options: Any) -> ParityReport:  # noqa: ANN401  # the same
     """Compare with digests and without; return the report of the former, which says the same."""
     report, lines = compared(pair, **options)
     with patch.context() as without:

@@ -142,7 +142,9 @@ class Oracle:
             return {0: b"false", 1: b"true"}[int(content or 0)]
         if tag == INSTANT and isinstance(content, int):
             return b'"%b"' % jsontext.format_timestamp(EPOCH + timedelta(milliseconds=content)).encode()
-        return jsontext.dumps(jsontext.encodable(jsontext.checked_number(content)))  # type: ignore[arg-type]  # a number is left
+        if isinstance(content, (int, float)):
+            return jsontext.dumps(jsontext.encodable(jsontext.checked_number(content)))
+        raise ValueError(f"a {kind.name} holds {content!r}")
 
 
 TAGS: Final = {

@@ -17,6 +17,7 @@ from twinstore.shapes import ValueShape, shapes_of
 from twinstore_mongo.codec import codec_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from twinstore.canonical import CanonicalModel
@@ -91,41 +92,45 @@ class Generator:
 
     def _kept(self, node: Node, model: type[CanonicalModel]) -> tuple[dict[str, object], CanonicalModel]:
         """Return random values that keep the rules of a model, and the model of them."""
+        problem, wire = "", dict[str, object]()
         for _ in range(TRIES):
-            wire = self._object(node, model)
+            wire = self._object(node, model, wire)
             try:
                 return wire, model.model_validate(wire)
             except pydantic.ValidationError as error:
-                problem = error
+                problem = str(error)
         raise AssertionError(f"no random {model.__name__} keeps the rules: {problem}")
 
-    def _object(self, node: Node, model: type[CanonicalModel]) -> dict[str, object]:
+    def _object(
+        self, node: Node, model: type[CanonicalModel], before: dict[str, object]
+    ) -> dict[str, object]:
+        """Return random values; nested ones are mostly those that were made before, since they cost most."""
         shapes = {shape.wire: shape.value for shape in shapes_of(model)}
-        fields = [field for field in node.fields if self._has(field)]
-        return {
-            field.name: self._value(self.program.nodes[field.node], shapes[field.name]) for field in fields
-        }
+        found: dict[str, object] = {}
+        for field in filter(self._has, node.fields):
+            old = before.get(field.name)
+            keeps = isinstance(old, (dict, list)) and self._random.random() < 0.9
+            found[field.name] = (
+                old if keeps else self._value(self.program.nodes[field.node], shapes[field.name])
+            )
+        return found
 
     def _has(self, field: NodeField) -> bool:
         return field.presence is Presence.REQUIRED or self._random.random() < 0.6
 
     def _value(self, node: Node, shape: ValueShape | None = None) -> object:
         random = self._random
-        match node.kind:
-            case NodeKind.TEXT:
-                return fitting_text(node, random)
-            case NodeKind.INT:
-                return self._integer(node)
-            case NodeKind.FLAG:
-                return random.random() < 0.5
-            case NodeKind.INSTANT:
-                return self._instant()
-            case NodeKind.ENUM | NodeKind.CONST:
-                return random.choice(node.texts).text
-            case NodeKind.NUMBER:
-                return random.choice((0.5, 3, 12345.678, 1e-7, -0.25, 2**40))
-            case _:
-                return self._nested(node, shape)
+        scalars: dict[NodeKind, Callable[[], object]] = {
+            NodeKind.TEXT: lambda: fitting_text(node, random),
+            NodeKind.INT: lambda: self._integer(node),
+            NodeKind.FLAG: lambda: random.random() < 0.5,
+            NodeKind.INSTANT: self._instant,
+            NodeKind.ENUM: lambda: random.choice(node.texts).text,
+            NodeKind.CONST: lambda: node.texts[0].text,
+            NodeKind.NUMBER: lambda: random.choice((0.5, 3, 12345.678, 1e-7, -0.25, 2**40)),
+        }
+        make = scalars.get(node.kind)
+        return self._nested(node, shape) if make is None else make()
 
     def _nested(self, node: Node, shape: ValueShape | None) -> object:
         if node.kind is NodeKind.OBJECT and shape is not None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import bson
 from bson import Binary, Code, DBRef, Decimal128, MaxKey, MinKey, ObjectId, Regex, Timestamp
 
-from tests.fast.texts import odd_texts
+from tests.fast.texts import odd_texts, own_texts
 from tests.fast.trees import ARRAY, TEXT, Element, Tree, encoded, parsed
-from twinstore.fast.nodes import NodeKind
+from twinstore.fast.nodes import HEX_DIGIT, NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ MILLISECONDS: Final = (
     2**63 - 1,
     -(2**63),
 )
-FOREIGN: Final = (
+FOREIGN: Final[tuple[object, ...]] = (
     None,
     True,
     False,
@@ -211,14 +211,16 @@ class Mutator:
     def mutant(self) -> bytes:
         """Return a changed document."""
         random = self._random
-        tree = random.choice(self._trees)
+        # Half of them with as much as possible in them, where more can be wrong.
+        some = random.sample(self._trees, min(random.choice((1, 4)), len(self._trees)))
+        tree = max(some, key=weight_of)
         document = encoded(self._changed(tree, self._root))
         while random.random() < AGAIN:
             document = encoded(self._changed(parsed_or(document, tree), self._root))
         return self._broken(document) if len(document) > LEAST and random.random() < BROKEN else document
 
     def _broken(self, document: bytes) -> bytes:
-        """Return a document with other bytes between its length and its end, by which readers find the next."""
+        """Return a document with other bytes; by its length and its end readers find the next one."""
         random = self._random
         changed = bytearray(document)
         for _ in range(random.choice((1, 1, 2))):
@@ -246,7 +248,7 @@ class Mutator:
         at = self._chosen(tree)
         element = tree[at]
         node = item if item >= 0 else known.get(element.name, -1)
-        if element.inner is None or random.random() < 1 / min(element.weight, 4):
+        if element.inner is None or random.random() < 1 / min(element.weight, 8):
             random.choice(self._changes)(Place(tree, parts, at, node, names))
         else:
             inner = self._changed(element.inner, *self._below(node))
@@ -260,7 +262,7 @@ class Mutator:
         random = self._random
         if random.random() < 0.5:
             return random.randrange(len(tree))
-        left = random.randrange(sum(element.weight for element in tree))
+        left = random.randrange(weight_of(tree))
         for at, element in enumerate(tree):
             left -= element.weight
             if left < 0:
@@ -298,8 +300,9 @@ class Mutator:
         if random.random() < 0.04:
             return random.choice(BAD_TEXTS)
         node = self._nodes[place.node] if place.node >= 0 else None
-        if node is not None and node.kind is NodeKind.ENUM and random.random() < 0.7:
-            return random.choice(node.texts).text
+        if node is not None and node.texts and random.random() < 0.8:
+            own = random.choice(node.texts).text if random.random() < 0.6 else random.choice(own_texts(node))
+            return own.replace(HEX_DIGIT, "b")
         if random.random() < 0.7:
             return random.choice(self._texts.get(place.node, self._any))
         old = place.element.value[4:-1].decode(errors="replace")
@@ -377,6 +380,11 @@ class Mutator:
         other = random.choice(random.choice(self._trees) if random.random() < 0.5 else place.tree)
         is_named = random.random() < 0.5 and other.name not in {one.name for one in place.tree}
         place.put(Element(other.kind, other.name if is_named else element.name, other.value))
+
+
+def weight_of(tree: Tree) -> int:
+    """Return how many elements a document is."""
+    return sum(element.weight for element in tree)
 
 
 def numbered(parts: list[bytes]) -> list[bytes]:

@@ -53,7 +53,8 @@ def _lines(entity: Entity) -> Iterator[str]:
     where = " and ".join(
         f"{program.slots[item.slot].name} in {list(item.numbers)}" for item in program.due_where
     )
-    yield f"key {key}; tenant {owner}{' or none' if program.tenant_may_lack else ''}; expires {expires} {where}"
+    or_none = " or none" if program.tenant_may_lack else ""
+    yield f"key {key}; tenant {owner}{or_none}; expires {expires} {where}".rstrip()
     for number, node in enumerate(program.nodes):
         yield f"  {number}{' root' if number == program.root else ''}: {_node(node)}"
         yield from (f"     {_field(field)}" for field in node.fields)

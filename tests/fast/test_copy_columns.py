@@ -6,7 +6,7 @@ import ctypes
 import struct
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 import pytest
@@ -68,7 +68,7 @@ def columns_of(*layouts: ColumnLayout, program: Program | None = None) -> Native
 def written(columns: NativeColumns, row: bytes) -> bytes | None:
     """Return the rows of a COPY, ``None`` where a column holds no such value."""
     out = Buffer(native_library())
-    return out.tobytes() if columns.write(Rows(row), out) else None  # type: ignore[arg-type]  # bytes to read
+    return out.tobytes() if columns.write(cast("Buffer", Rows(row)), out) else None
 
 
 def column(kind: ColumnKind, tag: int, value: object, **layout: Any) -> bytes | None:  # noqa: ANN401  # attributes
@@ -216,7 +216,7 @@ def test_a_layout_that_means_nothing_is_refused() -> None:
         ColumnLayout(-2, ColumnKind.TEXT),
         ColumnLayout(0, ColumnKind.TEXT, absent=b"\x00\x00\x00\x02a"),
         ColumnLayout(0, ColumnKind.ENUM, members=(b"",)),
-        ColumnLayout(0, 14),  # type: ignore[arg-type]  # no kind
+        ColumnLayout(0, cast("ColumnKind", 14)),
     ):
         with pytest.raises(ValueError, match="rebuild the library"):
             columns_of(layout)

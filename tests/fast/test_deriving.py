@@ -8,7 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NewType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NewType, Self
 from uuid import UUID
 
 import pytest
@@ -148,7 +148,7 @@ class Odd(StrEnum):
 
     ONE = "one"
 
-    def __new__(cls, value: str) -> Odd:
+    def __new__(cls, value: str) -> Self:
         member = str.__new__(cls, value)
         member._value_ = value * 2
         return member
@@ -278,7 +278,13 @@ def test_a_field_that_no_program_knows_is_none(arguments: dict[str, Any]) -> Non
 def test_a_field_inside_an_annotation_may_say_constraints_alone() -> None:
     program = program_for(with_field(tuple[Annotated[int, Field(strict=True, ge=3, lt=9)], ...]))
     assert [(node.low, node.high) for node in program.nodes if node.kind is NodeKind.INT] == [(3, 8)]
-    for more in ({"default": 3}, {"exclude": True}, {"alias": "x"}, {"exclude_if": is_empty}):
+    others: tuple[dict[str, Any], ...] = (
+        {"default": 3},
+        {"exclude": True},
+        {"alias": "x"},
+        {"exclude_if": is_empty},
+    )
+    for more in others:
         assert "probe" in reason_for(with_field(tuple[Annotated[int, Field(**more)], ...]))
 
 
@@ -323,7 +329,7 @@ class WithModelValidatorBefore(Plain):
 
 class WithKeeperOfItsOwn(Plain):
     @model_validator(mode="after")
-    def _keep_rules(self) -> WithKeeperOfItsOwn:
+    def _keep_rules(self) -> Self:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         return self
 
 
@@ -462,7 +468,7 @@ def test_a_property_that_is_remembered_changes_nothing() -> None:
         def twice(self) -> str:
             return self.id * 2
 
-    assert program_for(Remembering)
+    assert program_for(Remembering).slots == program_for(Plain).slots
 
 
 def test_what_is_asked_about_absent_names_alone_makes_them_needed() -> None:

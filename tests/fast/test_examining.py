@@ -158,3 +158,13 @@ def test_rows_are_left_out_by_number(due: list[int]) -> None:
         row for number, row in enumerate(rows) if number not in due
     ]
     assert len(left) == 10 - len(due)
+
+
+def test_a_batch_without_packed_rows_has_nothing_to_examine() -> None:
+    batch = batch_of(program_with(NODES, **ROLES), [])
+    found = batch.examined(NOON)
+    assert found is not None
+    assert (found.read, found.expired, list(found.due)) == (Counter(), Counter(), [])
+    left = batch_of(program_with(NODES, **ROLES), documents_of(1, 1)).without([0])
+    assert (len(left), left.rows.tobytes()) == (0, b"")
+    assert left.examined() is not None

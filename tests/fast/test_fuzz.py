@@ -1,4 +1,4 @@
-"""Everything that native code accepts the product accepts, with equal values; and it accepts what is canonical."""
+"""What native code accepts the product accepts, with equal values; and all that is canonical is accepted."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ DOCUMENTS: Final = 200_000
 LONG: Final = 10 * DOCUMENTS
 CANONICAL: Final = 60
 SEED: Final = 13
+# A whole document is much for hypothesis.
+NO_CHECKS: Final = (HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large)
 
 
 @pytest.mark.parametrize("name", programs())
@@ -71,10 +73,10 @@ class TestTheFuzzItself:
 
     def test_documents_are_repeatable(self) -> None:
         assert list(mutants(self.program(), Random(4), 50)) == list(mutants(self.program(), Random(4), 50))
-        assert isinstance(fuzz(21, 1), Outcome)
+        assert isinstance(fuzz(9, 1, names=["kit.places"]), Outcome)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[*NO_CHECKS])
 @given(st.sampled_from(sorted(programs())), st.randoms(use_true_random=False))
 def test_what_hypothesis_changes_finds_no_fault(name: str, random: Random) -> None:
     program = programs()[name]

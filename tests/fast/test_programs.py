@@ -38,7 +38,6 @@ REASONS: Final = {
     "scheduler.run_summaries": "RunSummary has the rule",
     "scheduler.graph_jobs": "functions compute what is stored beside its rows: type, uuid",
     "scheduler.graph_job_events": "functions compute what is stored beside its rows: jobUuid, status",
-    "scheduler.policy_jobs": "functions compute what is stored beside its rows: priorityRank",
     "kit.devices": "functions compute what is stored beside its rows: contentDigest, spotCount",
 }
 

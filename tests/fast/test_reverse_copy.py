@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
-from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
@@ -16,10 +16,11 @@ from tests.backfill.hostile.documents import ENTITIES
 from tests.backfill.hostile.planting import settings
 from tests.backfill.hostile.rows import drop_rules, good_lines, hostile_rows, plant_rows
 from tests.backfill.test_between_servers import opened
-from tests.backfill.toolkit import Pair, fill, open_store
+from tests.backfill.toolkit import BY_HAND, TENANTS, Pair, fill, open_store
 from twinstore.catalog import LifeInCopy
 from twinstore.config import load_settings
 from twinstore.fast.native import SWITCH
+from twinstore.scheduler.catalog import RUNS
 from twinstore_backfill.copy.reporting import report_document
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.reporting import CopyResult
 
 EACH: Final = 40
-RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
 # What differs between two runs over equal rows, or between two databases.
 OWN: Final = frozenset({"envelope", "job", "settings", "target"})
 OWN_OF_LINE: Final = frozenset({"job", "generation"})
@@ -46,24 +46,52 @@ def test_wild_rows_become_the_same_documents_reports_and_quarantine(
 ) -> None:
     with postgres_server.migrated_database() as source, both(mongo_server, source, tmp_path) as sides:
         plant(source, sides[0][1], seed)
-        for options in ({}, {}, {"on_conflict": "overwrite"}):
-            found = []
-            for switch, (target, pair) in zip(("on", "off"), sides, strict=True):
-                monkeypatch.setenv(SWITCH, switch)
-                result = pair.copy(range_size=1000, max_conflicts=EACH * len(ENTITIES), **options)
-                assert result.complete
-                assert result.fast_path is not None
-                assert bool(result.fast_path.rows) == (switch == "on")
-                found.append((told(result), lines(pair.directory), stored(target)))
-            fast, exact = found
-            for name in fast[0]:
-                assert fast[0][name] == exact[0][name], name
-            assert fast[1:] == exact[1:]
+        totals = Counter[str]()
+        for on_conflict in ("fail", "fail", "overwrite"):
+            totals += copied_alike(sides, monkeypatch, on_conflict)
             for target, _ in sides:
                 spoil(target)
-        # All kinds were among them.
+        assert all(totals[name] for name in ("written", "unchanged", "quarantined", "conflicts"))
+
+
+def test_what_the_server_refuses_among_packed_rows_is_kept_back_alone(
+    mongo_server: MongoServer,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with postgres_server.migrated_database() as source, both(mongo_server, source, tmp_path) as sides:
+        fill(sides[0][1].source.storage)
+        for target, _ in sides:
+            with MongoClient[dict[str, Any]](target.url) as client:
+                client[target.name][RUNS.collection].create_index("tenantId", unique=True, name="one")
+        totals = copied_alike(sides, monkeypatch, "fail")
+        # One run of each tenant is written.
+        assert len(stored(sides[0][0])[RUNS.collection]) == len(TENANTS)
+        assert totals["quarantined"] == (BY_HAND[RUNS] - 1) * len(TENANTS)
+        reasons = {line["reason"] for line in lines(sides[0][1].directory)}
+        assert reasons == {"a unique value of index one is taken in the target"}
+
+
+def copied_alike(
+    sides: Sequence[tuple[MongoDatabase, Pair]], monkeypatch: pytest.MonkeyPatch, on_conflict: str
+) -> Counter[str]:
+    """Copy with the fast path to the first and without it to the second, and compare; return the counts."""
+    found: list[tuple[dict[str, object], object, object]] = []
+    totals = Counter[str]()
+    for switch, (target, pair) in zip(("on", "off"), sides, strict=True):
+        monkeypatch.setenv(SWITCH, switch)
+        result = pair.copy(range_size=1000, max_conflicts=10_000, on_conflict=on_conflict)
+        assert result.complete
+        assert result.fast_path is not None
+        assert bool(result.fast_path.rows) == (switch == "on")
+        found.append((told(result), lines(pair.directory), stored(target)))
         totals = result.totals.all()
-        assert all(totals[name] for name in ("written", "unchanged", "quarantined", "conflicts")) or options
+    fast, exact = found
+    for name in fast[0]:
+        assert fast[0][name] == exact[0][name], name
+    assert fast[1:] == exact[1:]
+    return totals
 
 
 def test_what_went_there_and_back_is_stored_as_it_was(
@@ -97,7 +125,7 @@ def both(
 ) -> Iterator[Sequence[tuple[MongoDatabase, Pair]]]:
     """Open copies from one source to two targets."""
     with ExitStack() as stack:
-        targets = [stack.enter_context(mongo.database()) for _ in range(2)]
+        targets = [stack.enter_context(mongo.migrated_database()) for _ in range(2)]
         yield [
             (
                 target,
@@ -137,13 +165,10 @@ def plant(source: PostgresDatabase, pair: Pair, seed: int) -> None:
 
 def stored(target: MongoDatabase) -> dict[str, list[bytes]]:
     """Return the documents of every entity."""
-    with MongoClient[dict[str, Any]](target.url) as client:
+    with MongoClient[RawBSONDocument](target.url, document_class=RawBSONDocument) as client:
         return {
             entity.collection: sorted(
-                bytes(document.raw)
-                for document in client[target.name]
-                .get_collection(entity.collection, codec_options=RAW)
-                .find()
+                bytes(document.raw) for document in client[target.name][entity.collection].find()
             )
             for entity in ENTITIES
         }

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import bson
 import pytest
 
-from tests.backfill.hostile.documents import changed, packed, parsed
+from tests.backfill.hostile.bson_values import packed
+from tests.backfill.hostile.documents import changed, parsed
 from tests.fast.lines import altered, line_of, row_of, scan_in_memory, values_of
 from tests.fast.scanned import DIGESTED, NAMES, example_row, is_plain
 from twinstore.fast import scanning
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import ctypes
 
     from twinstore.bulk import ScanRow
+    from twinstore.fast.handles import Handle
     from twinstore.testing.examples import Example
 
 EACH: Final = 700
@@ -128,7 +130,7 @@ def test_its_digests_are_those_of_hashlib(native: ctypes.CDLL, portable: bool) -
         assert scanning.sha256(native, content, portable=portable) == hashlib.sha256(content).digest()
 
 
-def form_of_documents(native: ctypes.CDLL, example: Example) -> scanning.Handle:
+def form_of_documents(native: ctypes.CDLL, example: Example) -> Handle:
     return scanning.document_form(native, document_data(example.entity))
 
 

@@ -1,4 +1,4 @@
-"""The fuzz notices each check of a program that is removed; so what it tries is enough to find a fault there."""
+"""The fuzz notices each check of a program that is removed; so what it tries finds a fault in any of them."""
 
 from __future__ import annotations
 
@@ -76,4 +76,6 @@ def test_the_fuzz_notices_a_check_that_is_removed(name: str) -> None:
     assert len(left) > 5
     for number in range(ROUNDS):
         left = {what: other for what, other in left.items() if not is_noticed(name, other, number)}
+        if not left:
+            break
     assert not left, f"nothing that was tried tells that these are removed: {', '.join(left)}"

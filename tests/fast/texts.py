@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from twinstore.fast.nodes import Node
 
-__all__ = ["fitting_text", "odd_texts"]
+__all__ = ["fitting_text", "odd_texts", "own_texts"]
 
 WORDS: Final = (
     "a",
@@ -135,14 +135,19 @@ def _plain(node: Node, flags: TextFlag, random: Random) -> str:
 
 def odd_texts(node: Node | None) -> list[str]:
     """Return texts that come near what a node admits, on either side of it."""
-    found = list(ODD)
+    found: list[str] = [*ODD]
     if node is None:
         return found
     if node.high != NO_LIMIT:
         found += [letter * (node.high + more) for letter in "aé😀" for more in (0, 1)]
         found += [" " + "a" * node.high, "a" * node.high + " "]
+    return [*found, *own_texts(node), *[""] * 8]
+
+
+def own_texts(node: Node) -> list[str]:
+    """Return texts that come near the few that a node admits."""
+    found: list[str] = []
     for item in node.texts[:20]:
         text = item.text.replace(HEX_DIGIT, "a")
-        # They are few among the others.
-        found += 4 * [text, text.upper(), text + " ", text[:-1], text + "a", text.replace("a", "g")]
-    return found + [""] * 8
+        found += [text, text.upper(), text + " ", text[:-1], text + "a", text.replace("a", "g")]
+    return found

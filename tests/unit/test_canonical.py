@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinstore import jsontext
-from twinstore.canonical import CanonicalJsonSerializer, decode_stored, describe_failure
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, decode_stored, describe_failure
 from twinstore.errors import DocumentDecodeError, ValidationError
+from twinstore.fields import FreeObject
 from twinstore.revalidation import revalidated
 from twinstore.scheduler import ImpactSet, Run, RunStats, Schedule, Selector, selector_digest
 from twinstore.scheduler.enums import RunState
@@ -114,6 +115,27 @@ def test_numbers_have_the_spelling_of_python(given_value: float, written: str) -
 def test_small_numbers_of_a_model_have_the_spelling_of_python(value: float) -> None:
     written = CanonicalJsonSerializer.serialize(make_pack_run(None, "a", plan={"x": value})).decode()
     assert f'"plan":{{"x":{value!r}}}' in written
+
+
+class Reading(CanonicalModel):
+    """Something that holds free JSON."""
+
+    values: FreeObject
+
+
+class Readings(CanonicalModel):
+    """A list of it."""
+
+    readings: tuple[Reading, ...]
+
+
+@pytest.mark.parametrize("value", [1e-5, -2.5e-7])
+def test_small_numbers_in_a_list_of_models_have_the_spelling_of_python(value: float) -> None:
+    model = Readings(readings=(Reading(values={"x": [value]}),))
+    written = f'{{"readings":[{{"values":{{"x":[{value!r}]}}}}]}}'
+    assert CanonicalJsonSerializer.serialize(model).decode() == written
+    pretty = CanonicalJsonSerializer.serialize_pretty(model).decode()
+    assert repr(value) in pretty
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e19, 2**63, "a\x00", "\ud800", {"\x00": 1}])

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Record, Rejected
 from twinstore.errors import ConcurrencyError, ValidationError
-from twinstore.fast.packed import PackedBatch
+from twinstore.fast.packed import PackedBatch, TakesPacked
 from twinstore.forks import OwnProcess
 from twinstore.guard import GuardedAccess
 from twinstore.moving import obstacles, reason_of_obstacle
@@ -64,7 +64,7 @@ PART_BYTES: Final = 2 * 1024 * 1024
 TRANSIENT: Final = "TransientTransactionError"
 
 
-class MongoRangeWriter(RangeWriter):
+class MongoRangeWriter(TakesPacked, RangeWriter):
     """Implements :class:`~twinstore.bulk.RangeWriter`.
 
     A part is committed on its own as soon as it is heavy, because the server bounds transactions. The last

@@ -34,7 +34,8 @@ class LeanCursor(RawBatchCursor["Document"]):
     @override
     def _unpack_response(self, response: Any, *arguments: Any, **named: Any) -> Any:
         """Return an answer with its batch in bytes."""
-        return super()._unpack_response(LeanResponse(response), *arguments, **named)  # type: ignore[arg-type]  # as the client uses it
+        lean: Any = LeanResponse(response)
+        return super()._unpack_response(lean, *arguments, **named)
 
 
 class LeanResponse:

@@ -85,9 +85,10 @@ static size_t escape(const u8 *at, size_t left) {
 // The text behind a quotation mark, up to the next one.
 static int read_text(Text *text, Span *found, int plain) {
   const u8 *from = text->at;
-  while (text->at < text->end && *text->at != '"') {
-    size_t left = (size_t)(text->end - text->at), size = 1;
-    if (*text->at < 0x20) return 0;
+  for (;;) {
+    text->at += scan_plain(text->at, (size_t)(text->end - text->at));
+    size_t left = (size_t)(text->end - text->at), size = 0;
+    if (!left || *text->at == '"') break;
     if (*text->at >= 0x80) size = scan_character(text->at, left);
     if (*text->at == '\\') size = plain ? 0 : escape(text->at, left);
     if (!size) return 0;

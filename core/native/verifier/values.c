@@ -37,15 +37,12 @@ static void escaped(Buffer *out, u8 byte) {
   }
 }
 
-static int is_plain(u8 byte) { return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\'; }
-
 int scan_text(Buffer *out, const u8 *text, size_t size) {
   buffer_add_byte(out, '"');
   for (size_t at = 0; at < size;) {
-    size_t end = at;
-    while (end < size && is_plain(text[end])) end++;
-    buffer_add(out, text + at, end - at);
-    at = end;
+    size_t plain = scan_plain(text + at, size - at);
+    buffer_add(out, text + at, plain);
+    at += plain;
     if (at == size) break;
     u8 byte = text[at];
     size_t taken = 1;

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Key
     from twinstore.fast.program import Program
 
-__all__ = ["Examined", "PackedBatch", "Stored", "counted"]
+__all__ = ["Examined", "PackedBatch", "Stored", "TakesPacked", "counted"]
 
 Address = ctypes.c_void_p
 Size = ctypes.c_size_t
@@ -75,6 +75,15 @@ class Stored:
     content: bytes
     places: bytes
     record_of: Callable[[bytes], Record]
+
+
+class TakesPacked:
+    """A range writer that writes packed batches as they are.
+
+    For any other one a tool reads records at once, which costs less than making them of packed rows.
+    """
+
+    __slots__ = ()
 
 
 class PackedBatch(Sequence[Record]):

@@ -118,8 +118,10 @@ def check_entity(entity: Entity) -> None:
         raise UnrecognisedError("some of its keys are kept apart")
     if entity.derived_key is not None:
         raise UnrecognisedError("its key is computed from the content of a row")
-    if entity.derived:
-        names = ", ".join(item.name for item in entity.derived)
+    # The number of an enumeration is none of the row: a table sorts by the column that holds it anyway.
+    computed = [item.name for item in entity.derived if item.number_of is None or item.name in entity.key]
+    if computed:
+        names = ", ".join(computed)
         raise UnrecognisedError(f"functions compute what is stored beside its rows: {names}")
     if {*entity.markers} & entity.shapes.keys():
         raise UnrecognisedError("a storage marker and a field have one name")

@@ -222,12 +222,12 @@ def read_labels(data: bytes, at: int) -> tuple[list[str], int]:
     return labels, at
 
 
-def read_cells(data: bytes, labels: Sequence[str]) -> Iterator[tuple[tuple[int, str], Cell]]:
+def read_cells(data: bytes, labels: list[str]) -> Iterator[tuple[tuple[int, str], Cell]]:
     """Yield the cells."""
     for number, owner, count, expired, largest, *halves in CELL.iter_unpack(data):
         xor_low, xor_high, sum_low, sum_high = halves
         cell = Cell(count, expired, xor_high << HALF | xor_low, sum_high << HALF | sum_low, largest)
-        yield (number, labels[owner]), cell
+        yield (number, labels[int(owner)]), cell
 
 
 def shown_document(found: ctypes.CDLL, form: Handle, raw: bytes) -> bytes | None:

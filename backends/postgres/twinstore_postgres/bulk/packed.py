@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Key
     from twinstore.fast.copying import NativeColumns
     from twinstore.fast.packed import PackedBatch
+    from twinstore.tenancy import StoredOwner
     from twinstore_postgres.bulk.merging import Findings
     from twinstore_postgres.bulk.staging import Stage
     from twinstore_postgres.codec import Row
@@ -82,7 +83,7 @@ class PackedChunk(StagedRows):
 
     def conflicts(self, keys: Collection[Key], *, overwritten: bool) -> list[Conflict]:
         """Return the conflicts of some of the rows."""
-        owners = {record.key: record.owner for record, _ in self._pairs}
+        owners: dict[Key | None, StoredOwner] = {record.key: record.owner for record, _ in self._pairs}
         for batch in self._batches:
             owners |= {key: batch.owner_of(number) for key, number in batch.numbers_of(keys).items()}
         return [Conflict(key, owners[key], overwritten) for key in keys]

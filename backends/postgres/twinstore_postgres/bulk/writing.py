@@ -12,7 +12,7 @@ from twinstore.backend import UnitState
 from twinstore.bulk import RangeWriter, Rejected
 from twinstore.catalog import KeyType
 from twinstore.errors import Outcome, TwinstoreError
-from twinstore.fast.packed import PackedBatch
+from twinstore.fast.packed import PackedBatch, TakesPacked
 from twinstore.forks import OwnProcess
 from twinstore.guard import GuardedAccess
 from twinstore.scope import UNBOUND
@@ -54,7 +54,7 @@ CHUNK_BYTES: Final = 4_000_000
 SIZE_SAMPLE_EVERY: Final = 8
 
 
-class PostgresRangeWriter(RangeWriter):
+class PostgresRangeWriter(TakesPacked, RangeWriter):
     """Implements :class:`~twinstore.bulk.RangeWriter` in a transaction that is open.
 
     Records wait until they are as many as one merge takes.

@@ -24,6 +24,7 @@ from twinstore.errors import (
     UnavailableError,
     UnsupportedCapabilityError,
 )
+from twinstore.fast.packed import TakesPacked
 from twinstore.releasing import copy_writer
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reading import RangeReader
@@ -225,7 +226,9 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
         reader = RangeReader(
             entity, expired=context.expired[entity.name], lines=lines, subset=context.source.subset
         )
-        for batch in context.source.packed(view, entity, claim.within):
+        rows = context.source
+        read = rows.packed if isinstance(writer, TakesPacked) else rows.records
+        for batch in read(view, entity, claim.within):
             # Before the batch is written: a range whose stop was asked for here is rolled back and costs
             # nothing.
             context.pace(len(batch))

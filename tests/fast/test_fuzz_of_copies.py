@@ -1,0 +1,35 @@
+"""What native code writes into a table of changed documents is what the client would send."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+import pytest
+
+from tests.fast.fuzz import mutants, taken
+from tests.fast.hand_made import native_library
+from tests.fast.programs import programs
+from tests.fast.test_copy_rows import sent
+from twinstore.fast.native import Buffer
+from twinstore_mongo.packing import native_documents
+from twinstore_postgres.bulk.packing import native_columns
+
+DOCUMENTS: Final = 1_500
+LONG: Final = 40_000
+
+
+@pytest.mark.parametrize("name", programs())
+def test_rows_of_changed_documents_are_those_that_the_client_sends(name: str, long_form: bool) -> None:  # noqa: FBT001  # a fixture
+    program = programs()[name]
+    documents, columns = native_documents(program.entity), native_columns(program.entity)
+    assert documents is not None
+    assert columns is not None
+    count = LONG if long_form else DOCUMENTS
+    accepted = [item.raw for item in taken(program, list(mutants(program, Random(f"copies {name}"), count)))]
+    read = documents.read(b"".join(accepted))
+    assert read is not None
+    assert not read.declined
+    out = Buffer(native_library())
+    assert columns.write(read.rows, out)
+    assert out.tobytes() == b"".join(sent(program.entity, raw) for raw in accepted)
