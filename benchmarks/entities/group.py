@@ -80,9 +80,9 @@ def entities(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]
         cases: list[Case] = []
         for way, source, move in moves:
             first = begin[way]
-            # The first command of the process imports what all need.
+            # The first command of the process imports what all need. Nothing else belongs to runs.
             first()
-            move(entity=found[0])
+            move(entity=next(entity for entity in found if entity.name == STANDARD))
             for entity in found:
                 cases.append(_case(entity, way, move, first))
                 first = _nothing
