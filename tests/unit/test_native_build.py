@@ -176,6 +176,19 @@ def test_what_is_no_library_is_not_used() -> None:
 
 
 @needs_compiler
+def test_a_library_that_is_cut_short_is_not_loaded(sources: Path) -> None:
+    """The loader of the system would end the process at the first byte that is not there."""
+    assert hatch_build.compiled_in_place() is None
+    whole = native.LIBRARY.read_bytes()
+    for size in (100, len(whole) // 2, len(whole) - 1):
+        native.LIBRARY.write_bytes(whole[:size])
+        assert loaded() == "off (the library is cut short; run: make setup)"
+        assert not hatch_build.is_current()
+    shutil.rmtree(sources)
+    assert loaded() == "off (the library is cut short; install twinstore again)"
+
+
+@needs_compiler
 def test_builds_at_the_same_time_leave_one_whole_library(sources: Path) -> None:
     """None of those who load it meanwhile sees a part of one: at each moment it is all there."""
     assert hatch_build.compiled_in_place() is None

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from twinstore.fast.sources import source_version
+from twinstore.fast.sources import is_cut_short, source_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,6 +75,8 @@ def _loaded() -> FastPath:
     if not LIBRARY.exists():
         return FastPath(None, _why_missing())
     try:
+        if is_cut_short(LIBRARY):
+            return FastPath(None, f"the library is cut short; {_how_to_repair()}")
         found = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         return FastPath(None, f"the library cannot be loaded: {error}")
@@ -91,6 +93,10 @@ def _why_missing() -> str:
         return (
             "the library is not compiled; run: make setup" if _is_checkout() else "built without a C compiler"
         )
+
+
+def _how_to_repair() -> str:
+    return "run: make setup" if _is_checkout() else "install twinstore again"
 
 
 def _is_checkout() -> bool:
