@@ -12,7 +12,7 @@ from pathlib import Path
 __all__ = ["is_cut_short", "source_version"]
 
 LENGTH = 16
-# The head of an ELF file of 64 bits, little-endian: where its table of sections is, and their size and number.
+# The head of an ELF file of 64 bits, little-endian: where its table of sections is, their size and number.
 ELF = b"\x7fELF\x02\x01"
 HEAD = struct.Struct("<40xQ10xHH")
 
@@ -30,8 +30,8 @@ def source_version(folder: Path) -> str:
 def is_cut_short(library: Path) -> bool:
     """Return whether the end of a library is missing, as where a disk was full when it was copied.
 
-    The loader of the system does not ask, and the process dies at the first byte that is not there. At the end
-    of the file is the table of its sections. A file of another format is left to the loader.
+    The loader of the system does not ask, and the process dies at the first byte that is not there. At the
+    end of the file is the table of its sections. A file of another format is left to the loader.
 
     Raises:
         OSError: the file cannot be read.
