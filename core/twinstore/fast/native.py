@@ -80,12 +80,19 @@ def _loaded() -> FastPath:
         found = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         return FastPath(None, f"the library cannot be loaded: {error}")
-    if not _is_current(found):
-        return FastPath(None, "the library is of another version; run: make setup")
-    return FastPath(declared(found, FUNCTIONS))
+    try:
+        return FastPath(declared(found, FUNCTIONS)) if _is_current(found) else _of_another_version()
+    except AttributeError:
+        return _of_another_version()
+
+
+def _of_another_version() -> FastPath:
+    return FastPath(None, f"the library is of another version; {_how_to_repair()}")
 
 
 def _why_missing() -> str:
+    if not LIBRARY.parent.is_dir():
+        return f"no library can be loaded from an archive, as {LIBRARY.parents[2]} is"
     try:
         # The build writes it where it found no compiler, or one that failed.
         return REASON.read_text(encoding="utf-8").strip()
@@ -107,10 +114,7 @@ def _is_current(found: ctypes.CDLL) -> bool:
     """Tell whether the library is of the C files of this checkout; a wheel has none, and its own library."""
     if not _is_checkout():
         return True
-    try:
-        declared(found, {"ts_version": (ctypes.c_char_p,)})
-    except AttributeError:
-        return False
+    declared(found, {"ts_version": (ctypes.c_char_p,)})
     return bool(found.ts_version() == source_version(SOURCES).encode())
 
 
