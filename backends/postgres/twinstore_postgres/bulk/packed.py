@@ -50,6 +50,7 @@ class PackedChunk(StagedRows):
         self._pairs: list[Pair] = []
         self._copied: Buffer | None = None
         self._count = 0
+        self._last: Key | None = None
         self.bytes = 0
 
     def add(self, batch: PackedBatch, pairs: Sequence[Pair]) -> None:
@@ -58,6 +59,16 @@ class PackedChunk(StagedRows):
         self._pairs += pairs
         self._count += batch.packed + len(pairs)
         self.bytes += len(batch.rows)
+        self._last = batch.key(-1) if len(batch) else self._last
+
+    def precedes(self, batch: PackedBatch) -> bool:
+        """Whether no row of a batch can have the key of one that is here.
+
+        Of several tenants the rows come one tenant after the other, and a source may know a key twice: the
+        second row has to be compared with what became of the first.
+        """
+        first = batch.key(0) if len(batch) else None
+        return not len(batch) or self._last is None or (first is not None and first > self._last)
 
     @override
     def __len__(self) -> int:

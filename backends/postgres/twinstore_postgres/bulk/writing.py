@@ -76,6 +76,7 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
         self._columns = native_columns(entity)
         self._chunk: PackedChunk | None = None
         self._pairs: list[Pair] = []
+        self._keys: set[Key | None] = set()
         self._bytes = 0
         self._highest = 0
 
@@ -161,14 +162,14 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
         return columns if fits else None
 
     def _take_packed(self, batch: PackedBatch, columns: NativeColumns) -> None:
-        if self._chunk is None:
-            self._merge_pairs()
-        elif self._chunk.bytes + len(batch.rows) > CHUNK_BYTES:
-            self._merge_packed()
         pairs = {position: self._encoded(record) for position, record in batch.exact}
         taken = [pair for pair in pairs.values() if pair is not None]
         # What is rejected already is not met again where the rows have to be merged one by one.
         batch = batch.without((), [position for position, pair in pairs.items() if pair is None])
+        if self._chunk is None:
+            self._merge_pairs()
+        elif self._chunk.bytes + len(batch.rows) > CHUNK_BYTES or not self._chunk.precedes(batch):
+            self._merge_packed()
         self._chunk = chunk = self._chunk or PackedChunk(self._table, columns)
         chunk.add(batch, taken)
         if len(chunk) >= PACKED_ROWS or chunk.bytes > CHUNK_BYTES:
@@ -178,6 +179,11 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
         pair = self._encoded(record)
         if pair is None:
             return
+        # Of several tenants the rows come one tenant after the other, and a source may know a key twice: the
+        # second row has to be compared with what became of the first.
+        if record.key in self._keys:
+            self._merge_pairs()
+        self._keys.add(record.key)
         if len(self._pairs) % SIZE_SAMPLE_EVERY == 0:
             self._bytes += SIZE_SAMPLE_EVERY * approximate_size(pair[1])
         self._pairs.append(pair)
@@ -222,6 +228,7 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
         if self._pairs:
             self._merger.merge(self._pairs)
             self._pairs.clear()
+            self._keys.clear()
             self._bytes = 0
 
 
