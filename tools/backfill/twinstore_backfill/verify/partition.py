@@ -17,7 +17,7 @@ from twinstore.bulk import Key, KeyRange
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Partition", "partition", "rows_per_digest"]
+__all__ = ["Partition", "partition", "readers_of", "rows_per_digest"]
 
 # Few, because all of them are compared one by one where one differs; fewer would take longer to cut.
 ROWS_PER_DIGEST: Final = 500
