@@ -189,13 +189,20 @@ def first_complaint(text: str) -> str:
 
 def source_version() -> str:
     """Return the digest of the C files, by the function that the package compares it with."""
-    found: str = runpy.run_path(str(IN_PLACE / "sources.py"))["source_version"](SOURCES)
+    found: str = of_package("source_version")(SOURCES)
     return found
+
+
+def of_package(name: str) -> Any:  # noqa: ANN401  # a function
+    """Return a function of the package, which need not be installed."""
+    return runpy.run_path(str(IN_PLACE / "sources.py"))[name]
 
 
 def is_current() -> bool:
     """Tell whether the library in place is of these sources."""
     try:
+        if of_package("is_cut_short")(IN_PLACE / LIBRARY):
+            return False
         function = ctypes.CDLL(str(IN_PLACE / LIBRARY)).ts_version
     except (OSError, AttributeError):
         return False

@@ -6,6 +6,8 @@ Each declined value stands beside a node that takes it, so that the check alone 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from random import Random
+from time import thread_time
 from typing import TYPE_CHECKING, Final, cast
 
 import bson
@@ -366,3 +368,18 @@ def test_what_is_nested_too_deeply_is_left_to_the_models() -> None:
         lists = [lists]
     assert taken(endless, lists) is not None
     assert taken(endless, [lists]) is None
+
+
+def test_numbers_of_many_digits_take_no_longer_than_a_few_of_one_digit() -> None:
+    """A document of 16 MB holds a million of them; each length of the text tried would take many seconds."""
+    rows = node_program(Node(kind=NodeKind.LIST, item=3), NUMBER)
+    rng = Random(1)  # not for secrets
+    long = [bson.encode({"_id": "k", "v": [rng.uniform(0, 1e6) for _ in range(10_000)]})]
+    short = [bson.encode({"_id": "k", "v": [0.5] * 10_000})]
+
+    def seconds(raws: list[bytes]) -> float:
+        begin = thread_time()
+        assert rows.read(*raws) != [None]
+        return thread_time() - begin
+
+    assert min(seconds(long) for _ in range(3)) < 8 * min(seconds(short) for _ in range(3))

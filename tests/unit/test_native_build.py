@@ -169,10 +169,42 @@ def test_a_library_of_other_sources_is_not_used(sources: Path) -> None:
     assert loaded() == "native"
 
 
+@needs_compiler
+def test_a_library_without_a_function_is_not_used(sources: Path) -> None:
+    """As where only the Python files of an installation were replaced."""
+    (sources / "buffer.c").unlink()
+    assert hatch_build.compiled_in_place() is None
+    assert loaded() == "off (the library is of another version; run: make setup)"
+    shutil.rmtree(sources)
+    assert loaded() == "off (the library is of another version; install twinstore again)"
+
+
+def test_nothing_is_loaded_from_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "packages.zip"
+    archive.touch()
+    folder = archive / "twinstore" / "fast"
+    monkeypatch.setattr(native, "LIBRARY", folder / hatch_build.LIBRARY)
+    monkeypatch.setattr(native, "REASON", folder / hatch_build.REASON)
+    assert loaded() == f"off (no library can be loaded from an archive, as {archive} is)"
+
+
 @pytest.mark.usefixtures("sources")
 def test_what_is_no_library_is_not_used() -> None:
     native.LIBRARY.write_text("no library")
     assert loaded().startswith("off (the library cannot be loaded:")
+
+
+@needs_compiler
+def test_a_library_that_is_cut_short_is_not_loaded(sources: Path) -> None:
+    """The loader of the system would end the process at the first byte that is not there."""
+    assert hatch_build.compiled_in_place() is None
+    whole = native.LIBRARY.read_bytes()
+    for size in (100, len(whole) // 2, len(whole) - 1):
+        native.LIBRARY.write_bytes(whole[:size])
+        assert loaded() == "off (the library is cut short; run: make setup)"
+        assert not hatch_build.is_current()
+    shutil.rmtree(sources)
+    assert loaded() == "off (the library is cut short; install twinstore again)"
 
 
 @needs_compiler

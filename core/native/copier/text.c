@@ -203,15 +203,25 @@ void json_instant(Buffer *out, i64 milliseconds) {
   }
 }
 
+// Texts of so few digits are all of different numbers: of a number with a shorter one it is that one and zeros.
+#define SURE_DIGITS 15
+#define MOST_DIGITS 17
+
+// The digits in front of the zeros at the end, of a text with as many digits.
+static int without_zeros(const char *text, int digits) {
+  while (digits > 1 && text[digits] == '0') digits--;
+  return digits;
+}
+
 // The fewest digits that give the number back, as d.ddde-xx; 0 where other digits, as few of them, might do so too.
 static int shortest(double value, char *text, size_t size) {
   int exponent;
   int is_power = fabs(frexp(value, &exponent)) == 0.5;
-  for (int digits = 1; digits <= 17; digits++) {
+  for (int digits = SURE_DIGITS; digits <= MOST_DIGITS; digits++) {
     // The next numbers on both sides of a power of two are not equally far, so that the nearest need not be it.
-    if (is_power && digits > 15) return 0;
+    if (is_power && digits > SURE_DIGITS) return 0;
     if (snprintf(text, size, "%.*e", digits - 1, value) >= (int)size) return 0;
-    if (strtod(text, NULL) == value) return digits;
+    if (strtod(text, NULL) == value) return without_zeros(text, digits);
   }
   return 0;
 }

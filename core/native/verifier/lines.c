@@ -322,5 +322,5 @@ i64 ts_show_line(const TableForm *form, const u8 *raw, size_t size, Buffer *cont
   if (!begin(&work, form, content, INT64_MIN)) return TS_NO_MEMORY;
   int shown = split(&work, (Span){raw, size}) && show_line(&work, &row);
   end(&work);
-  return content->failed ? TS_NO_MEMORY : shown;
+  return content->failed || work.texts.failed ? TS_NO_MEMORY : shown;
 }

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from twinstore.fast.sources import source_version
+from twinstore.fast.sources import is_cut_short, source_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,15 +75,24 @@ def _loaded() -> FastPath:
     if not LIBRARY.exists():
         return FastPath(None, _why_missing())
     try:
+        if is_cut_short(LIBRARY):
+            return FastPath(None, f"the library is cut short; {_how_to_repair()}")
         found = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         return FastPath(None, f"the library cannot be loaded: {error}")
-    if not _is_current(found):
-        return FastPath(None, "the library is of another version; run: make setup")
-    return FastPath(declared(found, FUNCTIONS))
+    try:
+        return FastPath(declared(found, FUNCTIONS)) if _is_current(found) else _of_another_version()
+    except AttributeError:
+        return _of_another_version()
+
+
+def _of_another_version() -> FastPath:
+    return FastPath(None, f"the library is of another version; {_how_to_repair()}")
 
 
 def _why_missing() -> str:
+    if not LIBRARY.parent.is_dir():
+        return f"no library can be loaded from an archive, as {LIBRARY.parents[2]} is"
     try:
         # The build writes it where it found no compiler, or one that failed.
         return REASON.read_text(encoding="utf-8").strip()
@@ -91,6 +100,10 @@ def _why_missing() -> str:
         return (
             "the library is not compiled; run: make setup" if _is_checkout() else "built without a C compiler"
         )
+
+
+def _how_to_repair() -> str:
+    return "run: make setup" if _is_checkout() else "install twinstore again"
 
 
 def _is_checkout() -> bool:
@@ -101,10 +114,7 @@ def _is_current(found: ctypes.CDLL) -> bool:
     """Tell whether the library is of the C files of this checkout; a wheel has none, and its own library."""
     if not _is_checkout():
         return True
-    try:
-        declared(found, {"ts_version": (ctypes.c_char_p,)})
-    except AttributeError:
-        return False
+    declared(found, {"ts_version": (ctypes.c_char_p,)})
     return bool(found.ts_version() == source_version(SOURCES).encode())
 
 
