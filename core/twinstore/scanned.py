@@ -104,6 +104,8 @@ class RangeDigests:
         judged: the models would accept each row that a cell of a proved range counts.
         unique: the store holds no two rows of one key, or says of each that it cannot be placed.
         rows: how many were read.
+        file: what the store divides into parts, where it does: a row moves into another file, and may then be
+            in a part that was read before. Parts of several files leave every row without a place.
     """
 
     cells: dict[tuple[int, str], Cell] = field(default_factory=dict[tuple[int, str], Cell])
@@ -112,6 +114,7 @@ class RangeDigests:
     judged: bool = True
     unique: bool = True
     rows: int = 0
+    file: str | None = None
 
     def merge(self, other: RangeDigests) -> None:
         """Add another part of the same store."""
@@ -119,6 +122,9 @@ class RangeDigests:
             self.cells.setdefault(place, Cell()).merge(cell)
         self.unproven |= other.unproven
         self.unplaced += other.unplaced
+        if other.file != self.file and other.file is not None:
+            self.unplaced += self.file is not None
+            self.file = other.file
         self.judged = self.judged and other.judged
         self.unique = self.unique and other.unique
         self.rows += other.rows

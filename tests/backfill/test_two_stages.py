@@ -30,7 +30,7 @@ from twinstore_backfill.stopping import StopRequestedError, StopSwitch
 from twinstore_backfill.verify import partition as dividing
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
-from twinstore_backfill.verify.partition import Partition, partition
+from twinstore_backfill.verify.partition import Partition, partition, readers_of
 from twinstore_backfill.verify.proving import Proof
 from twinstore_backfill.verify.tasks import ListTask
 from twinstore_memory.bulk import MemoryBulk, MemoryView
@@ -340,6 +340,21 @@ def test_of_very_many_owners_larger_ranges_have_to_do_or_none(monkeypatch: pytes
     assert partition(ranges, [("b",)], 4) == Partition(tuple(ranges), (("b",), ("d",)))
     assert partition(ranges, [("b",)], 5) == Partition(tuple(ranges), (("d",),))
     assert partition(ranges, [("b",)], 7) is None
+
+
+def test_what_takes_much_memory_is_read_by_fewer(pair: MemoryPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (readers_of(500, 20, 8), readers_of(500, 150, 8), readers_of(10**9, 0, 8)) == (8, 4, 1)
+    parts: list[int] = []
+
+    def counted(view: MemoryView, entity: Entity, bounds: Sequence[Key], **given: Any) -> RangeDigests:  # noqa: ANN401  # as it is called
+        parts.append(given["parts"])
+        return digests_of_rows(view, entity, bounds, **given)
+
+    monkeypatch.setattr(MemoryView, "digests", counted)
+    monkeypatch.setattr(dividing, "MOST_CELLS_READ", 200)
+    # Of three owners, and of 27 ranges.
+    assert shares(compared(pair, entities=("runs",), jobs=8)[0]).row_by_row == 0
+    assert set(parts) == {2}
 
 
 def test_the_json_report_says_how_much_digests_proved(pair: MemoryPair) -> None:

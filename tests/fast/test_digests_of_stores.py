@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import psycopg
 import pytest
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidBSON
@@ -27,6 +28,7 @@ from tests.fast.scanned import (
 )
 from twinstore.bulk import KeyRange, RangeDigests
 from twinstore.config import load_settings
+from twinstore.errors import UnavailableError
 from twinstore.keys import can_bound
 from twinstore.testing.instants import at
 from twinstore_backfill.verify.expected import Expecting
@@ -116,6 +118,55 @@ def test_a_client_with_one_connection_does_other_things_while_it_reads(mongo_ser
         with open_store(entity.module, "mongo", settings) as store, store.bulk.view() as view:
             view.digests(entity, [], tell=tell)
     assert counted == [6000]
+
+
+def test_parts_of_a_table_that_was_written_anew_meanwhile_prove_nothing(
+    postgres_server: PostgresServer,
+) -> None:
+    """A row may have moved from a part that was not read yet into one that was."""
+    example = example_of("audit")
+    with postgres_server.empty_database() as database:
+        settings = for_every_module(database.config, "Postgres")
+        migrate(settings)
+        with open_store(example.entity.module, "postgres", load_settings(settings, environ={})) as store:
+            plant_hostile_rows(database.superuser_url, store.bulk, example, EACH, 1)
+            for statement, unplaced in (("ANALYZE", 0), ("VACUUM FULL", 1)):
+                found = RangeDigests()
+                for part in range(3):
+                    with store.bulk.view() as view:
+                        of_part = view.digests(example.entity, [], part=part, parts=3)
+                    assert of_part is not None
+                    found.merge(of_part)
+                    if not part:
+                        with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+                            connection.execute(f"{statement} scheduler.audit".encode())
+                assert found.unplaced - before_of(store.bulk, example.entity) == unplaced
+
+
+def test_a_server_that_goes_away_before_the_rows_are_read_is_an_unreachable_one(
+    postgres: PostgresDatabase,
+) -> None:
+    entity, settings = example_of("runs").entity, for_every_module(postgres.config, "Postgres")
+    end = (
+        b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        b" WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    opened = open_store(entity.module, "postgres", load_settings(settings, environ={}))
+    with opened as store, store.bulk.view() as view:
+        # What there is to read is known from here on.
+        assert list(view.rows_of(entity, [("nobody",)])) == []
+        with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
+            connection.execute(end)
+        with pytest.raises(UnavailableError):
+            view.digests(entity, [])
+
+
+def before_of(port: BulkPort, entity: Entity) -> int:
+    """Return how many rows have no place."""
+    with port.view() as view:
+        found = view.digests(entity, [])
+    assert found is not None
+    return found.unplaced
 
 
 def test_digests_of_one_tenant_are_of_its_rows(mongo: MongoDatabase) -> None:

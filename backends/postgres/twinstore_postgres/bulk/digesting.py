@@ -6,7 +6,7 @@ with what copies makes of them what the scan would show.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 from psycopg import sql
 from psycopg.errors import error_from_result
@@ -14,9 +14,11 @@ from psycopg.pq import ExecStatus
 from psycopg.waiting import Wait
 
 from twinstore.bulk import Digestible
+from twinstore.errors import Outcome
 from twinstore.fast.native import library
 from twinstore.fast.scanning import Scanner, table_form
 from twinstore_postgres.bulk.digest_form import digest_form, why_no_digests, why_not
+from twinstore_postgres.errors import Subject, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -36,9 +38,11 @@ __all__ = ["DigestScan", "digestible"]
 # Of lines that are worked on at a time; a longer one comes alone.
 PIECE_BYTES: Final = 250_000
 UTF8: Final = "utf-8"
-# Which rows are on which page only a table tells. Where others inherit from it, a key may stand in several.
+# Which rows are on which page only a table tells, and one from which no other inherits: those have pages of
+# their own, and a key may stand in several of them.
 TABLE: Final = """
-SELECT c.relkind IN ('r', 'm'), pg_relation_size(c.oid) / current_setting('block_size')::int8,
+SELECT c.relkind IN ('r', 'm') AND NOT c.relhassubclass,
+       pg_relation_size(c.oid) / current_setting('block_size')::int8,
        c.relkind = 'r' AND NOT c.relhassubclass AND EXISTS (
          SELECT FROM pg_index i
           WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
@@ -50,6 +54,8 @@ SELECT c.relkind IN ('r', 'm'), pg_relation_size(c.oid) / current_setting('block
   FROM pg_class c
  WHERE c.oid = %s::regclass
 """
+# Asked behind the rows: until the transaction ends nobody gives the table that they came from another one.
+FILE: Final = "SELECT pg_relation_filenode(%s::regclass)"
 
 
 def digestible(entity: Entity) -> Digestible:
@@ -65,8 +71,9 @@ class DigestScan:
         self._snapshot, self._scan = snapshot, scan
         entity = scan.entity
         columns = {part.name: part.column for part in scan.parts}
-        values = [[columns[name] for name in entity.key], f'"{entity.module}"."{entity.name}"']
-        found = snapshot.connection.execute(TABLE, values).fetchone()
+        self._table = f'"{entity.module}"."{entity.name}"'
+        values = [[columns[name] for name in entity.key], self._table]
+        found = self._told(TABLE, values)
         self._has_pages, self._pages, self._unique = found or (False, 0, False)
 
     def digests(
@@ -90,7 +97,21 @@ class DigestScan:
             del piece
             if tell is not None:
                 tell(number)
-        return scanner.result(unique=bool(self._unique))
+        digests = scanner.result(unique=bool(self._unique))
+        digests.file = self._file()
+        return digests
+
+    def _file(self) -> str | None:
+        """Return what the pages are of, and by how many of them they were divided."""
+        if not self._has_pages:
+            return None
+        row = self._told(FILE, [self._table])
+        return f"{row and row[0]} of {self._pages} pages"
+
+    def _told(self, statement: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
+        """Return the one row that the server tells of the table."""
+        with translated(Subject(self._scan.entity), outcome=Outcome.NOT_APPLIED):
+            return self._snapshot.connection.execute(statement, values).fetchone()
 
     def lines(self, tenant_id: str | None, part: int, parts: int) -> Generator[bytes]:
         """Yield the lines of one of several parts, some at a time."""

@@ -23,6 +23,7 @@ from twinstore.bulk import Digestible, Key, KeyRange, RangeDigests
 from twinstore.catalog import Entity
 from twinstore_backfill.ignoring import of_entity
 from twinstore_backfill.verify.expected import Expecting
+from twinstore_backfill.verify.partition import readers_of
 from twinstore_backfill.verify.proving import Proof
 
 if TYPE_CHECKING:
@@ -152,19 +153,18 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         self._readings: list[Reading] = []
         self.largest = LargestRow()
 
-    def begin(self, entity: Entity, tenant: str | None, bounds: Sequence[Key]) -> Reading:
+    def begin(self, entity: Entity, tenant: str | None, bounds: Sequence[Key], owners: int = 1) -> Reading:
         """Begin to read the digests of an entity, or of the rows of one tenant."""
+        parts = readers_of(len(bounds) + 1, owners, self._parts)
         reading = Reading(self._stop, self._tell)
         self._readings.append(reading)
         source, target = self._context.source.bulk, self._context.target.bulk
         judge = Expecting(entity, of_entity(self._context.ignored, entity)).accepts
         # Once is enough, and best by the side that hardly has to ask.
         of_target = Digestible.JUDGED is target.digestible(entity) is not source.digestible(entity)
-        ask = partial(
-            Question, entity, tuple(bounds), tenant, self._context.cutoff(entity), parts=self._parts
-        )
-        self.largest.expect(self._parts)
-        for part in range(self._parts):
+        ask = partial(Question, entity, tuple(bounds), tenant, self._context.cutoff(entity), parts=parts)
+        self.largest.expect(parts)
+        for part in range(parts):
             of_source = ask(
                 part=part, of_source=True, accepts=None if of_target else judge, tell=reading.count
             )

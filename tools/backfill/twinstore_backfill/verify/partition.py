@@ -17,14 +17,16 @@ from twinstore.bulk import Key, KeyRange
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Partition", "partition", "rows_per_digest"]
+__all__ = ["Partition", "partition", "readers_of", "rows_per_digest"]
 
 # Few, because all of them are compared one by one where one differs; fewer would take longer to cut.
 ROWS_PER_DIGEST: Final = 500
 # Of one entity; so many are cut in a second or two, and take little memory.
 MOST_RANGES: Final = 4000
-# Of one side: about 30 MB. With more of them the larger ranges have to do, and then the rows one by one.
+# Of one reader: about 20 MB. With more of them the larger ranges have to do, and then the rows one by one.
 MOST_CELLS: Final = 80_000
+# Of all readers of one side: rows that stand in no order leave cells of every range to each of them.
+MOST_CELLS_READ: Final = 4 * MOST_CELLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +82,8 @@ def partition(ranges: Sequence[KeyRange], fine: Iterable[Key], owners: int) -> P
         if (len(bounds) + 1) * max(owners, 1) <= MOST_CELLS:
             return Partition(tuple(ranges), tuple(sorted(bounds)))
     return None
+
+
+def readers_of(ranges: int, owners: int, most: int) -> int:
+    """Return how many may read the digests of one side at the same time without taking too much memory."""
+    return max(1, min(most, MOST_CELLS_READ // (ranges * max(owners, 1))))

@@ -103,7 +103,8 @@ class RangePlan(AbstractContextManager["RangePlan"]):
             owners = len(counts) if tenant is None else 1
             found = partition(*self._both_cuts(entity, tenant), owners)
             if found is not None:
-                return Planned(entity, tenant, found, self._reader.begin(entity, tenant, found.bounds))
+                reading = self._reader.begin(entity, tenant, found.bounds, owners)
+                return Planned(entity, tenant, found, reading)
         if sum(pair[0] for pair in counts.values()) <= FEW:
             self._reader.weigh(entity, tenant)
         else:
