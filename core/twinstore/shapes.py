@@ -25,6 +25,7 @@ __all__ = [
     "FieldShape",
     "Kind",
     "has_floats",
+    "holds_floats",
     "instant_paths",
     "is_whole",
     "left_out_values",
@@ -194,12 +195,16 @@ def _plain(default: object) -> object:
 @cache
 def has_floats(model: type[BaseModel]) -> bool:
     """Whether a model may hold floating-point numbers, in fields of its own, nested ones or free JSON."""
-    for shape in shapes_of(model):
-        value = _innermost(shape.value)
-        is_free = value.kind is Kind.MAP and value.item is None
-        if is_free or value.kind is Kind.NUMBER or (value.kind is Kind.OBJECT and has_floats(value.model)):
-            return True
-    return False
+    return any(holds_floats(shape.value) for shape in shapes_of(model))
+
+
+def holds_floats(value: ValueShape) -> bool:
+    """Whether a value may hold floating-point numbers, itself or below."""
+    if value.item is not None:
+        return holds_floats(value.item)
+    if value.kind is Kind.OBJECT:
+        return has_floats(value.model)
+    return value.kind in {Kind.MAP, Kind.NUMBER}
 
 
 def _field(name: str, info: FieldInfo) -> FieldShape:

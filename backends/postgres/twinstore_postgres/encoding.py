@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from twinstore import jsontext
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
-from twinstore.shapes import Kind
+from twinstore.shapes import Kind, holds_floats
 from twinstore_postgres.codec import Json, json_by, json_of
 from twinstore_postgres.columns import TEXTS, Origin
 
@@ -142,4 +142,5 @@ def _json(model: type[CanonicalModel], shape: FieldShape, item: ValueShape | Non
     if shape.value.kind is Kind.MAP and (None if item is None else item.kind) in JSON_SCALARS:
         return lambda value: Json(jsontext.dumps(value))
     adapter: TypeAdapter[object] = TypeAdapter(model.model_fields[shape.name].rebuild_annotation())
-    return json_by(adapter, b"[]" if shape.value.kind is Kind.LIST else b"{}")
+    empty = b"[]" if shape.value.kind is Kind.LIST else b"{}"
+    return json_by(adapter, empty, floats=holds_floats(shape.value))

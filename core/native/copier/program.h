@@ -43,6 +43,8 @@ enum {
 #define HEX_DIGIT 1
 // Of free JSON.
 enum { LOWER_KEYS = 1 };
+// Of a map.
+enum { KEPT_ORDER = 2 };
 enum { FIELD_OPTIONAL, FIELD_REQUIRED, FIELD_DEFAULT };
 enum { LIST_NONE, LIST_SET, LIST_ORDERED, LIST_RISING, LIST_DISTINCT };
 

@@ -200,6 +200,11 @@ static u8 read_date(Transcoder *t, size_t start) {
   return BSON_INSTANT;
 }
 
+// A map whose order the model keeps stays as it is, and the checker declines it where its names do not rise.
+static int is_sorted_by_model(const Node *node) {
+  return !node || (node->kind != NODE_OBJECT && !(node->kind == NODE_MAP && (node->flags & KEPT_ORDER)));
+}
+
 static u8 read_object(Transcoder *t, const Node *node) {
   size_t start = t->out->size, first = t->members->size;
   u32 hint = 0;
@@ -215,7 +220,7 @@ static u8 read_object(Transcoder *t, const Node *node) {
   Place *places = (Place *)(void *)(t->members->bytes + first);
   u32 count = (u32)((t->members->size - first) / sizeof(Place));
   t->members->size = first;
-  if ((!node || node->kind != NODE_OBJECT) && !sort_members(t->out, places, count)) return 0;
+  if (is_sorted_by_model(node) && !sort_members(t->out, places, count)) return 0;
   bson_end(t->out, start);
   if (t->out->failed) return 0;
   return !node && count == 1 ? read_date(t, start) : BSON_OBJECT;

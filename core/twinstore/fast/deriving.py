@@ -27,6 +27,7 @@ from twinstore.fast.constraints import UnrecognisedError, flagged
 from twinstore.fast.defaults import absence_of
 from twinstore.fast.nodes import (
     ABSENT_NODE,
+    KEPT_ORDER,
     LOWER_KEYS,
     NO_LIMIT,
     ListRule,
@@ -235,7 +236,8 @@ class Deriver:
                 raise UnrecognisedError(f"is a map with {told(metadata)}, which no program knows")
             of_names, of_values = MAPS[function]
             key, item = flagged(key, of_names), flagged(item, of_values)
-        return self.add(Node(kind=NodeKind.MAP, low=self.add(key), item=self.add(item)))
+        order = 0 if metadata else KEPT_ORDER
+        return self.add(Node(kind=NodeKind.MAP, flags=order, low=self.add(key), item=self.add(item)))
 
     def _list(self, plain: object, metadata: Metadata) -> int:
         item, *more = get_args(plain)

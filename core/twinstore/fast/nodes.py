@@ -12,6 +12,7 @@ from typing import Final
 __all__ = [
     "ABSENT_NODE",
     "HEX_DIGIT",
+    "KEPT_ORDER",
     "LOWER_KEYS",
     "NO_LIMIT",
     "DueWhere",
@@ -78,6 +79,8 @@ HEX_DIGIT: Final = "\x01"
 """Stands in a template for a lower-case hexadecimal digit."""
 LOWER_KEYS: Final = 1
 """The flag of free JSON whose names of the first level are ASCII without upper-case letters."""
+KEPT_ORDER: Final = 2
+"""The flag of a map of which the model leaves the names in the order in which they are stored."""
 
 
 class Presence(IntEnum):
@@ -200,7 +203,8 @@ class Node:
 
     Attributes:
         kind: what it is.
-        flags: of a text :class:`TextFlag`; of free JSON :data:`LOWER_KEYS`.
+        flags: of a text :class:`TextFlag`; of free JSON :data:`LOWER_KEYS`; of a map
+            :data:`KEPT_ORDER`.
         low: of an integer the least one; of a map the node of its names, which is a text.
         high: of an integer the greatest one; of a text the most code points, -1 for any number.
         texts: of an enumeration all, of a constant the one, of a text a template or a list.

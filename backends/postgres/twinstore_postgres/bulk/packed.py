@@ -6,7 +6,8 @@ import ctypes
 from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
+from uuid import UUID
 
 import psycopg
 from typing_extensions import override
@@ -70,23 +71,31 @@ class PackedChunk(StagedRows):
                 found += examined.read
         return found
 
-    def ends(self) -> tuple[Key, Key]:
-        """Return the first key and the last."""
+    def ends(self) -> tuple[Row, Row]:
+        """Return the first key and the last, as the connection tells keys."""
         packed = (map(batch.key_of, {0, batch.packed - 1}) for batch in self._batches if batch.packed)
         keys = chain((record.key for record, _ in self._pairs), *packed)
         found = [key for key in keys if key is not None]
-        return min(found), max(found)
+        return self._shown(min(found)), self._shown(max(found))
 
     def records(self) -> Iterator[Record]:
         """Yield the records in the order of their batches, each made when it is asked for."""
         return chain.from_iterable(self._batches)
 
-    def conflicts(self, keys: Collection[Key], *, overwritten: bool) -> list[Conflict]:
-        """Return the conflicts of some of the rows."""
+    def conflicts(self, keys: Collection[Row], *, overwritten: bool) -> list[Conflict]:
+        """Return the conflicts of some of the rows, of which the connection told the keys."""
+        named = [
+            cast("Key", tuple(str(part) if isinstance(part, UUID) else part for part in key)) for key in keys
+        ]
         owners: dict[Key | None, StoredOwner] = {record.key: record.owner for record, _ in self._pairs}
         for batch in self._batches:
-            owners |= {key: batch.owner_of(number) for key, number in batch.numbers_of(keys).items()}
-        return [Conflict(key, owners[key], overwritten) for key in keys]
+            owners |= {key: batch.owner_of(number) for key, number in batch.numbers_of(named).items()}
+        return [Conflict(key, owners[key], overwritten) for key in named]
+
+    def _shown(self, key: Key) -> Row:
+        """Return a key as the connection tells it: not with the text of a UUID, but with its own class."""
+        parts = zip(self._table.key, key, strict=True)
+        return tuple(UUID(str(part)) if column.sql_type == "uuid" else part for column, part in parts)
 
     def prepare(self) -> bool:
         """Make rows of a binary COPY; return whether the columns hold every value of the packed ones."""

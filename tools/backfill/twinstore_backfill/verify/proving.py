@@ -30,7 +30,9 @@ class Proof:
         self._open = source.unproven | target.unproven
         # Whether a copy takes a row is known of those of the source that the target has, too. An expired one
         # need not be there, and one that no copy takes is in quarantine however old it is.
-        self._expired_are_known = source.judged
+        self._expired_are_known = source.judged and source.unique
+        # Of two rows of one key only the first counts, and an expired one may have the key of another.
+        self._expired_are_apart = target.unique
         self._holds = (
             not source.unplaced
             and not target.unplaced
@@ -53,6 +55,8 @@ class Proof:
             if (source.count, source.xor, source.sum) != (target.count, target.xor, target.sum):
                 return False
             if source.expired and not self._expired_are_known:
+                return False
+            if target.expired and not self._expired_are_apart:
                 return False
         return True
 
