@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DIGESTED",
     "NAMES",
+    "TENANTS",
     "Exact",
     "bounds_of",
     "exact_of",

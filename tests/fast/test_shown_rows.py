@@ -12,7 +12,7 @@ import pytest
 from tests.backfill.hostile.bson_values import packed
 from tests.backfill.hostile.documents import changed, parsed
 from tests.fast.lines import altered, line_of, row_of, scan_in_memory, values_of
-from tests.fast.scanned import DIGESTED, NAMES, example_row, is_plain
+from tests.fast.scanned import DIGESTED, NAMES, TENANTS, example_row, is_plain
 from twinstore.fast import scanning
 from twinstore.fast.native import library
 from twinstore_mongo.bulk_scan import CollectionScan
@@ -128,6 +128,34 @@ def test_its_digests_are_those_of_hashlib(native: ctypes.CDLL, portable: bool) -
     for size in (*range(300), 1000, 4096, 70_000):
         content = rng.randbytes(size)
         assert scanning.sha256(native, content, portable=portable) == hashlib.sha256(content).digest()
+
+
+def test_owners_for_whom_no_cell_is_left_are_not_kept(
+    native: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner for each row would otherwise take as much memory as the rows."""
+    kept, read_labels = list[str](), scanning.read_labels
+
+    def noted(data: bytes, at: int) -> tuple[list[str], int]:
+        found = read_labels(data, at)
+        kept.extend(found[0])
+        return found
+
+    monkeypatch.setattr(scanning, "MOST_CELLS", 2)
+    monkeypatch.setattr(scanning, "read_labels", noted)
+    example = next(each for each in DIGESTED if each.entity.name == "schedules")
+    scan = scan_in_memory(example.entity)
+    (raw, *_) = base_documents(example, Random(1))  # not for secrets
+    row = scanned(CollectionScan.of(example.entity), raw)
+    assert row is not None
+    values, form = values_of(scan, row), scanning.table_form(native, table_data(scan))
+    owners = ("t1", "t2", "t3", "t1", "t4")
+    lines = [line_of([owner if value in TENANTS else value for value in values]) for owner in owners]
+    scanner = scanning.Scanner(native, form, example.entity, [])
+    assert scanner.add_lines(b"".join(line + b"\n" for line in lines)) == len(lines)
+    result = scanner.result(unique=True)
+    assert {label: cell.count for (_, label), cell in result.cells.items()} == {"t1": 2, "t2": 1}
+    assert (kept, result.unproven, result.rows) == (["t1", "t2"], {0}, len(lines))
 
 
 def form_of_documents(native: ctypes.CDLL, example: Example) -> Handle:

@@ -179,6 +179,17 @@ def test_a_library_without_a_function_is_not_used(sources: Path) -> None:
     assert loaded() == "off (the library is of another version; install twinstore again)"
 
 
+@needs_compiler
+@pytest.mark.usefixtures("sources")
+def test_a_library_for_another_processor_is_not_used() -> None:
+    assert hatch_build.compiled_in_place() is None
+    library = bytearray(native.LIBRARY.read_bytes())
+    library[18] ^= 0xFF  # of the number of the processor in the head of the file
+    native.LIBRARY.write_bytes(library)
+    assert loaded() == "off (the library is for another kind of processor; run: make setup)"
+    assert not hatch_build.is_current()
+
+
 def test_nothing_is_loaded_from_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "packages.zip"
     archive.touch()

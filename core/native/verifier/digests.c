@@ -183,15 +183,15 @@ static u32 new_owner(Digests *digests, Span label, u64 hash) {
   return digests->by_label.used++;
 }
 
-// The number of an owner, NONE where there is no memory.
-static u32 owner_of(Digests *digests, Span label) {
+// The number of an owner; NONE where there is no memory, and of a new one where no cell is left for it.
+static u32 owner_of(Digests *digests, Span label, int is_full) {
   if (digests->last_owner != NONE && is_same(label, label_of(digests, digests->last_owner))) return digests->last_owner;
   if (!widened(&digests->by_label, digests, hash_of_owner)) return NONE;
   u64 hash = hash_of_text(label);
   const Table *table = &digests->by_label;
   for (u32 place = (u32)hash & (table->room - 1); table->places[place] != NONE; place = (place + 1) & (table->room - 1))
     if (is_same(label, label_of(digests, table->places[place]))) return digests->last_owner = table->places[place];
-  return digests->last_owner = new_owner(digests, label, hash);
+  return is_full ? NONE : (digests->last_owner = new_owner(digests, label, hash));
 }
 
 static Cell *new_cell(Digests *digests, u32 range, u32 owner) {
@@ -238,11 +238,12 @@ static void add_content(Digests *digests, Cell *cell, Span content) {
 
 int digests_add(Digests *digests, u32 range, const Row *row, Span content) {
   digests->rows++;
-  u32 owner = owner_of(digests, row->owner);
-  if (owner == NONE) return 0;
-  Cell *cell = known_cell(digests, range, owner);
+  int is_full = digests->by_place.used >= digests->most_cells;
+  u32 owner = owner_of(digests, row->owner, is_full);
+  if (owner == NONE && !is_full) return 0;
+  Cell *cell = owner == NONE ? NULL : known_cell(digests, range, owner);
   // What has an owner for each row would take as much memory as the rows.
-  if (!cell && digests->by_place.used >= digests->most_cells) {
+  if (!cell && is_full) {
     digests->unproven[range] = 1;
     return 1;
   }

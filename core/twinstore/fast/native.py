@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from twinstore.fast.sources import is_cut_short, source_version
+from twinstore.fast.sources import is_cut_short, machine_of, source_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,7 +81,7 @@ def _loaded() -> FastPath:
             return FastPath(None, f"the library is cut short; {_how_to_repair()}")
         found = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
-        return FastPath(None, f"the library cannot be loaded: {error}")
+        return FastPath(None, _why_not_loaded(error))
     try:
         return FastPath(declared(found, FUNCTIONS)) if _is_current(found) else _of_another_version()
     except AttributeError:
@@ -88,6 +90,15 @@ def _loaded() -> FastPath:
 
 def _of_another_version() -> FastPath:
     return FastPath(None, f"the library is of another version; {_how_to_repair()}")
+
+
+def _why_not_loaded(error: OSError) -> str:
+    with suppress(OSError):
+        # Of such a one the loader of some systems says that there is no file.
+        own, other = machine_of(Path(sys.executable)), machine_of(LIBRARY)
+        if own is not None and other is not None and own != other:
+            return f"the library is for another kind of processor; {_how_to_repair()}"
+    return f"the library cannot be loaded: {error}"
 
 
 def _why_missing() -> str:

@@ -9,12 +9,13 @@ import struct
 from hashlib import sha256
 from pathlib import Path
 
-__all__ = ["is_cut_short", "source_version"]
+__all__ = ["is_cut_short", "machine_of", "source_version"]
 
 LENGTH = 16
 # The head of an ELF file of 64 bits, little-endian: where its table of sections is, their size and number.
 ELF = b"\x7fELF\x02\x01"
 HEAD = struct.Struct("<40xQ10xHH")
+MACHINE = struct.Struct("<18xH")
 
 
 def source_version(folder: Path) -> str:
@@ -42,3 +43,14 @@ def is_cut_short(library: Path) -> bool:
         return False
     table, each, sections = HEAD.unpack(head)
     return library.stat().st_size < int(table) + int(each) * int(sections)
+
+
+def machine_of(program: Path) -> int | None:
+    """Return the number of the kind of processor that a library or program is for, ``None`` for no such file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with program.open("rb") as file:
+        head = file.read(MACHINE.size)
+    return int(MACHINE.unpack(head)[0]) if len(head) == MACHINE.size and head.startswith(ELF) else None
