@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import bson
 import pytest
+from bson.codec_options import CodecOptions, DatetimeConversion
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +16,7 @@ from tests.fast.exact_way import Oracle
 from tests.fast.fuzz import Outcome, fuzz, mutants, taken
 from tests.fast.generating import Generator
 from tests.fast.programs import programs
+from twinstore.jsontext import SMALLEST_PLAIN_FLOAT
 
 if TYPE_CHECKING:
     from twinstore.fast.program import Program
@@ -21,6 +25,9 @@ DOCUMENTS: Final = 200_000
 LONG: Final = 10 * DOCUMENTS
 CANONICAL: Final = 60
 SEED: Final = 13
+TOLERANT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_MS
+)
 # A whole document is much for hypothesis.
 NO_CHECKS: Final = (HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large)
 
@@ -40,11 +47,23 @@ def test_two_hundred_thousand_changed_documents_find_no_fault(name: str, long_fo
 def test_every_canonical_document_is_accepted_and_comes_out_as_it_went_in(name: str) -> None:
     program = programs()[name]
     generator = Generator(program, Random(f"canonical {name}"))
-    documents = [generator.document() for _ in range(CANONICAL)]
+    made = (generator.document() for _ in range(2 * CANONICAL))
+    plain = (raw for raw in made if not holds_small_number(bson.decode(raw, TOLERANT)))
+    documents = list(islice(plain, CANONICAL))
+    assert len(documents) == CANONICAL
     accepted = taken(program, documents)
     assert [item.raw for item in accepted] == documents
     oracle = Oracle(program)
     assert [oracle.wrong(item.raw, item.row) for item in accepted] == [""] * CANONICAL
+
+
+def holds_small_number(value: object) -> bool:
+    """Whether a value has a number that is written with an exponent, which is left to the exact way."""
+    if isinstance(value, dict):
+        return any(map(holds_small_number, value.values()))
+    if isinstance(value, list):
+        return any(map(holds_small_number, value))
+    return isinstance(value, float) and 0 < abs(value) < SMALLEST_PLAIN_FLOAT
 
 
 class TestTheFuzzItself:
