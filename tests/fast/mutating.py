@@ -249,7 +249,9 @@ class Mutator:
         element = tree[at]
         node = item if item >= 0 else known.get(element.name, -1)
         if element.inner is None or random.random() < 1 / min(element.weight, 8):
-            random.choice(self._changes)(Place(tree, parts, at, node, names))
+            # The names of a map are values, and have but this one change.
+            change = self._rename if names >= 0 and random.random() < 0.3 else random.choice(self._changes)
+            change(Place(tree, parts, at, node, names))
         else:
             inner = self._changed(element.inner, *self._below(node))
             if element.kind == ARRAY and random.random() < 0.9:
@@ -355,7 +357,8 @@ class Mutator:
         own = element.name
         others = [*NAMES, random.choice(place.tree).name, own.upper(), own + b"x", b"_" + own, b"$" + own]
         if place.names >= 0 and random.random() < 0.8:
-            text = random.choice((*self._texts[place.names], f" {own.decode(errors='replace')}"))
+            near = own.decode(errors="replace")
+            text = random.choice((*self._texts[place.names], f" {near}", near.upper(), near.title()))
             others = [text.replace("\x00", "").encode()]
         place.put(Element(element.kind, random.choice(others), element.value))
 
