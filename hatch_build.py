@@ -33,7 +33,7 @@ HERE: Final = Path(__file__).resolve().parent
 SOURCES: Final = HERE / "core" / "native"
 PACKAGE: Final = Path("twinstore", "fast")
 IN_PLACE: Final = HERE / "core" / PACKAGE
-LIBRARY: Final = "libtwinstore.so"
+LIBRARY: Final = "libtwinstore.so.1"
 REASON: Final = "libtwinstore.txt"
 # The platform of a wheel for others, as its tag names it. Its library must be in it, or there is no wheel.
 PLATFORM: Final = "TWINSTORE_WHEEL_PLATFORM"

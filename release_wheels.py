@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE: Final = Path(__file__).resolve().parent
-LIBRARY: Final = "twinstore/fast/libtwinstore.so"
+LIBRARY: Final = "twinstore/fast/libtwinstore.so.1"
 GLIBC: Final = (2, 28)
 # What every system of a manylinux tag has, as far as a library in C asks for it.
 SYSTEM: Final = {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}

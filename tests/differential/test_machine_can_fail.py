@@ -46,7 +46,7 @@ A = TypeVar("A", bound=CanonicalModel)
 
 # No shrinking: whether the mistake is found is the question, not how short its report is.
 SEARCH = hypothesis.settings(
-    max_examples=200,
+    max_examples=1000,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,

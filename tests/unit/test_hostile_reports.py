@@ -49,7 +49,7 @@ HOSTILE: Final = {
 }
 # What programs read; no text of a stored row gets there.
 FIXED: Final = frozenset(
-    {"format", "verdict", "mode", "result", "xor", "sum", "generated_at", "kind", "entity"}
+    {"format", "verdict", "mode", "result", "xor", "sum", "generated_at", "kind", "entity", "state"}
 )
 LONGEST_SHOWN: Final = 10_000
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["BROKEN", "SWITCH", "Buffer", "FastPath", "checked", "declared", "fast_path", "library"]
 
 SWITCH: Final = "TWINSTORE_FAST_PATH"
-LIBRARY: Final = Path(__file__).with_name("libtwinstore.so")
-REASON: Final = LIBRARY.with_suffix(".txt")
+LIBRARY: Final = Path(__file__).with_name("libtwinstore.so.1")
+REASON: Final = LIBRARY.with_name("libtwinstore.txt")
 SOURCES: Final = Path(__file__).parents[2] / "native"
 Address = ctypes.c_void_p
 # Answers that are no numbers of rows.
