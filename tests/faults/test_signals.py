@@ -28,8 +28,8 @@ DECODING: Final = "DocumentDecodeError"
 # Of pydantic, which makes this of whatever is raised while it calls a serialiser in Python.
 WRITING: Final = "pydantic_core._pydantic_core.PydanticSerializationError"
 
-# Of MongoDB: the client may give a session whose commit was interrupted to the next caller with the number of that
-# transaction, and then the server refuses one call. Seen in one of some thousand interruptions on a busy machine.
+# Of MongoDB: the client may give a session whose commit was interrupted to the next caller with the number of
+# that transaction, and the server refuses one call. Seen on busy machines, once in some hundred interruptions.
 COMMITTED: Final = "TransactionCommitted"
 
 
@@ -70,6 +70,8 @@ def test_a_handler_that_raises_loses_no_connection_and_leaves_no_lock(
     came = {what.partition(":")[0]: number for what, number in report["came"].items()}
     if driver == "mongo" and kind == "exception":
         came.pop(DECODING, None)
+        # So late in a write that the client closes the connection: nobody knows whether it was applied.
+        came.pop("UnavailableError", None)
     came.pop(WRITING, None)
     assert set(came) == {"handler"}, report["came"]
     assert came["handler"] >= 0.9 * calls
