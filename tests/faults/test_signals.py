@@ -29,7 +29,7 @@ DECODING: Final = "DocumentDecodeError"
 WRITING: Final = "pydantic_core._pydantic_core.PydanticSerializationError"
 
 # Of MongoDB: the client may give a session whose commit was interrupted to the next caller with the number of
-# that transaction, and the server refuses one call. Seen on busy machines, once in some hundred interruptions.
+# that transaction, and the server refuses one call. Seen on busy machines, once in some hundred calls.
 COMMITTED: Final = "TransactionCommitted"
 
 
