@@ -144,10 +144,6 @@ static Span label_of(const Digests *digests, u32 number) {
   return (Span){digests->labels.bytes + owner->at, owner->size};
 }
 
-static int is_same(Span left, Span right) {
-  return left.size == right.size && !(left.size && memcmp(left.bytes, right.bytes, left.size));
-}
-
 static void put(Table *table, u64 hash, u32 number) {
   u32 place = (u32)hash & (table->room - 1);
   while (table->places[place] != NONE) place = (place + 1) & (table->room - 1);
@@ -185,12 +181,12 @@ static u32 new_owner(Digests *digests, Span label, u64 hash) {
 
 // The number of an owner; NONE where there is no memory, and of a new one where no cell is left for it.
 static u32 owner_of(Digests *digests, Span label, int is_full) {
-  if (digests->last_owner != NONE && is_same(label, label_of(digests, digests->last_owner))) return digests->last_owner;
+  if (digests->last_owner != NONE && span_same(label, label_of(digests, digests->last_owner))) return digests->last_owner;
   if (!widened(&digests->by_label, digests, hash_of_owner)) return NONE;
   u64 hash = hash_of_text(label);
   const Table *table = &digests->by_label;
   for (u32 place = (u32)hash & (table->room - 1); table->places[place] != NONE; place = (place + 1) & (table->room - 1))
-    if (is_same(label, label_of(digests, table->places[place]))) return digests->last_owner = table->places[place];
+    if (span_same(label, label_of(digests, table->places[place]))) return digests->last_owner = table->places[place];
   return is_full ? NONE : (digests->last_owner = new_owner(digests, label, hash));
 }
 

@@ -4,9 +4,6 @@
 
 #include "verifier/input.h"
 
-// A list has no more items than the bytes it stands in could hold.
-static void *items(size_t count, size_t size) { return calloc(count + 1, size); }
-
 static int is_rising(Span left, Span right) {
   size_t shorter = left.size < right.size ? left.size : right.size;
   int order = shorter ? memcmp(left.bytes, right.bytes, shorter) : 0;
@@ -16,8 +13,8 @@ static int is_rising(Span left, Span right) {
 static int read_spots(DocumentForm *form, Given *given) {
   form->spot_count = given_count(given);
   u32 members = given_count(given);
-  form->spots = items(form->spot_count, sizeof *form->spots);
-  form->members = items(members, sizeof *form->members);
+  form->spots = given_room(form->spot_count, sizeof *form->spots);
+  form->members = given_room(members, sizeof *form->members);
   if (!form->spots || !form->members) return 0;
   for (u32 number = 0; number < form->spot_count; number++) {
     Spot *spot = form->spots + number;
@@ -38,7 +35,7 @@ static int read_spots(DocumentForm *form, Given *given) {
 
 static int read_tops(DocumentForm *form, Given *given) {
   form->top_count = given_below(given, MOST_TOPS + 1);
-  form->tops = items(form->top_count, sizeof *form->tops);
+  form->tops = given_room(form->top_count, sizeof *form->tops);
   form->version = -1;
   if (!form->tops) return 0;
   for (u32 number = 0; number < form->top_count; number++) {
@@ -54,29 +51,12 @@ static int read_tops(DocumentForm *form, Given *given) {
 
 static int read_markers(DocumentForm *form, Given *given) {
   form->marker_count = given_below(given, (i64)form->top_count + 1);
-  form->markers = items(form->marker_count, sizeof *form->markers);
-  form->marker_names = items(form->marker_count, sizeof *form->marker_names);
+  form->markers = given_room(form->marker_count, sizeof *form->markers);
+  form->marker_names = given_room(form->marker_count, sizeof *form->marker_names);
   if (!form->markers || !form->marker_names) return 0;
   for (u32 number = 0; number < form->marker_count; number++) {
     form->marker_names[number] = given_text(given);
     form->markers[number] = given_below(given, form->top_count);
-  }
-  return !given->broken;
-}
-
-static int read_removals(DocumentForm *form, Given *given) {
-  form->knows_removal = (u8)given_below(given, 2);
-  form->removal_count = given_count(given);
-  u32 texts = given_count(given);
-  form->removals = items(form->removal_count, sizeof *form->removals);
-  form->removal_texts = items(texts, sizeof *form->removal_texts);
-  if (!form->removals || !form->removal_texts) return 0;
-  for (u32 number = 0; number < form->removal_count; number++) {
-    Removal *removal = form->removals + number;
-    removal->top = given_below(given, form->top_count);
-    removal->first = form->text_count;
-    removal->count = given_below(given, (i64)texts - form->text_count + 1);
-    for (u32 i = 0; i < removal->count; i++) form->removal_texts[form->text_count++] = given_text(given);
   }
   return !given->broken;
 }
@@ -99,7 +79,7 @@ static int read_form(DocumentForm *form, Given *given) {
   form->tenant_may_lack = (u8)given_below(given, 2);
   form->expires = read_top(form, given);
   if (form->identity == IDENTITY_SHOWN && form->identity_top < 0) return 0;
-  return read_removals(form, given) && form->parts && given->at == given->end;
+  return removals_read(&form->removals, given, form->top_count) && form->parts && given->at == given->end;
 }
 
 DocumentForm *ts_document_form_new(const u8 *bytes, size_t size) {
@@ -123,7 +103,6 @@ void ts_document_form_free(DocumentForm *form) {
   free(form->tops);
   free(form->markers);
   free(form->marker_names);
-  free(form->removals);
-  free(form->removal_texts);
+  removals_free(&form->removals);
   free(form);
 }

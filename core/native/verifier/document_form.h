@@ -2,7 +2,7 @@
 #ifndef TWINSTORE_VERIFIER_DOCUMENT_FORM_H
 #define TWINSTORE_VERIFIER_DOCUMENT_FORM_H
 
-#include "verifier/verifier.h"
+#include "verifier/removals.h"
 
 #define MOST_TOPS 256
 
@@ -38,11 +38,6 @@ typedef struct {
   u32 place;
 } Top;
 
-typedef struct {
-  u32 top;
-  u32 first, count; // of the texts, of which the value must be one
-} Removal;
-
 struct DocumentForm {
   u8 *memory;
   Spot *spots;
@@ -50,12 +45,11 @@ struct DocumentForm {
   Top *tops; // sorted by name
   u32 *markers; // numbers of the tops, in the order of their shown names
   Span *marker_names;
-  Removal *removals;
-  Span *removal_texts;
-  u32 spot_count, member_count, top_count, marker_count, removal_count, text_count;
+  Removals removals;
+  u32 spot_count, member_count, top_count, marker_count;
   u32 parts, key[SCAN_PARTS];
   u8 is_number[SCAN_PARTS];
-  u8 identity, tenant_may_lack, knows_removal;
+  u8 identity, tenant_may_lack;
   i32 identity_top, tenant, expires, version; // -1 where there is none
 };
 

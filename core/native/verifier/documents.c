@@ -19,8 +19,6 @@ typedef struct {
   i64 cutoff;
 } Work;
 
-static int is_same(Span left, Span right) { return !show_order(left, right); }
-
 // ---- what the top level must be like
 
 // The elements in the order of their names, with `_id` under the name of its field.
@@ -31,7 +29,7 @@ static int collect(Work *work, Span document) {
   shower->used = 0;
   // The server puts it in front, and the client writes it there whatever it read.
   if (!bson_elements(&elements, document) || bson_next(&elements, &work->identity) <= 0) return 0;
-  if (!is_same(work->identity.name, ID) || !show_collect(shower, &elements)) return 0;
+  if (!span_same(work->identity.name, ID) || !show_collect(shower, &elements)) return 0;
   if (form->identity == IDENTITY_SHOWN) {
     if (shower->used == SCAN_NAMES) return 0;
     Element shown = work->identity;
@@ -106,7 +104,7 @@ static int is_joined(const Work *work, const KeyPart *key) {
     else
       buffer_add(out, key[part].text.bytes, key[part].text.size);
   }
-  return is_same(identity, (Span){out->bytes, out->size});
+  return span_same(identity, (Span){out->bytes, out->size});
 }
 
 static int is_right_identity(const Work *work, const KeyPart *key) {
@@ -125,17 +123,14 @@ static int read_owner(const Work *work, Row *row) {
   if (!tenant || tenant->type == BSON_NULL) return form->tenant_may_lack;
   if (!bson_text(tenant, &row->owner)) return 0;
   // What is no label is counted under another one.
-  return row->owner.size && row->owner.size <= SCAN_LABEL && !is_same(row->owner, NO_TENANT);
+  return row->owner.size && row->owner.size <= SCAN_LABEL && !span_same(row->owner, NO_TENANT);
 }
 
 static int holds(const Work *work, const Removal *removal, int *known) {
-  const DocumentForm *form = work->shower.form;
-  const Element *element = work->found[removal->top];
+  const Element *element = work->found[removal->place];
   Span text;
   *known = element && bson_text(element, &text);
-  for (u32 i = 0; *known && i < removal->count; i++)
-    if (is_same(form->removal_texts[removal->first + i], text)) return 1;
-  return 0;
+  return *known && removal_admits(&work->shower.form->removals, removal, text);
 }
 
 // Whether retention removes the row; 0 where that cannot be told here.
@@ -144,9 +139,9 @@ static int read_removal(const Work *work, Row *row) {
   const Element *instant = found_at(work, form->expires);
   row->expired = instant && instant->type == BSON_DATE && bson_long(instant->value.bytes) <= work->cutoff;
   if (!row->expired) return 1;
-  if (!form->knows_removal) return 0;
-  for (u32 number = 0; number < form->removal_count; number++) {
-    int known, met = holds(work, form->removals + number, &known);
+  if (!form->removals.known) return 0;
+  for (u32 number = 0; number < form->removals.count; number++) {
+    int known, met = holds(work, form->removals.conditions + number, &known);
     if (!known) return 0;
     row->expired = row->expired && met;
   }
@@ -221,7 +216,7 @@ static int first_of(Span document, Span name, Element *first) {
   int found, count = 0;
   if (!bson_elements(&elements, document)) return -1;
   while ((found = bson_next(&elements, &element)) > 0) {
-    if (!is_same(element.name, name)) continue;
+    if (!span_same(element.name, name)) continue;
     if (!count) *first = element;
     count++;
   }

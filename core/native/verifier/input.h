@@ -2,6 +2,8 @@
 #ifndef TWINSTORE_VERIFIER_INPUT_H
 #define TWINSTORE_VERIFIER_INPUT_H
 
+#include <stdlib.h>
+
 #include "verifier/verifier.h"
 
 typedef struct {
@@ -31,6 +33,9 @@ static inline u32 given_below(Given *given, i64 limit) {
 static inline u32 given_count(Given *given) {
   return given_below(given, given->broken ? 1 : (given->end - given->at) / (i64)sizeof(i64) + 1);
 }
+
+// Room for the items of a list, of which there are no more than the bytes it stands in could hold.
+static inline void *given_room(size_t count, size_t size) { return calloc(count + 1, size); }
 
 static inline Span given_text(Given *given) {
   Span text = {given->at, 0};

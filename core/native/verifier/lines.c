@@ -19,10 +19,6 @@ typedef struct {
   i64 cutoff;
 } Work;
 
-static int is_same(Span left, Span right) {
-  return left.size == right.size && !(left.size && memcmp(left.bytes, right.bytes, left.size));
-}
-
 // ---- columns
 
 static int unescaped(u8 byte) {
@@ -159,19 +155,17 @@ static int read_owner(const Work *work, Row *row) {
   if (!tenant.bytes) return form->tenant_may_lack;
   row->owner = tenant;
   // What is no label is counted under another one.
-  return tenant.size && tenant.size <= SCAN_LABEL && !is_same(tenant, NO_TENANT);
+  return tenant.size && tenant.size <= SCAN_LABEL && !span_same(tenant, NO_TENANT);
 }
 
-static int holds(const Work *work, const Expiry *expiry, int *known) {
+static int holds(const Work *work, const Removal *removal, int *known) {
   const TableForm *form = work->form;
-  const Column *column = form->columns + expiry->column;
-  Span value = work->values[expiry->column];
+  const Column *column = form->columns + removal->place;
+  Span value = work->values[removal->place];
   const Numbered *member = value.bytes && column->kind == COLUMN_MEMBER ? member_of(form, column, value) : NULL;
   *known = value.bytes && (column->kind == COLUMN_TEXT || member);
   if (member) value = member->text;
-  for (u32 i = 0; *known && i < expiry->count; i++)
-    if (is_same(form->expiry_texts[expiry->first + i], value)) return 1;
-  return 0;
+  return *known && removal_admits(&form->removals, removal, value);
 }
 
 // Whether retention removes the row; 0 where that cannot be told here.
@@ -183,9 +177,9 @@ static int read_removal(const Work *work, Row *row) {
   if (!instant_read(work->values[form->expires], &instant)) return 0;
   row->expired = instant <= work->cutoff;
   if (!row->expired) return 1;
-  if (!form->knows_expiry) return 0;
-  for (u32 i = 0; i < form->expiry_count; i++) {
-    int known, met = holds(work, form->expiries + i, &known);
+  if (!form->removals.known) return 0;
+  for (u32 i = 0; i < form->removals.count; i++) {
+    int known, met = holds(work, form->removals.conditions + i, &known);
     if (!known) return 0;
     row->expired = row->expired && met;
   }
@@ -212,7 +206,7 @@ static int show_part(Work *work, const Part *part, int *first) {
   buffer_add_byte(out, ':');
   size_t from = out->size;
   if (!show_value(work, part->column) || out->failed) return 0;
-  if (part->left_out.size && is_same(part->left_out, (Span){out->bytes + from, out->size - from}))
+  if (part->left_out.size && span_same(part->left_out, (Span){out->bytes + from, out->size - from}))
     out->size = before;
   else
     *first = 0;

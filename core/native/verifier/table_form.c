@@ -4,14 +4,12 @@
 
 #include "verifier/input.h"
 
-static void *items(size_t count, size_t size) { return calloc(count + 1, size); }
-
 static int read_columns(TableForm *form, Given *given) {
   u32 known = 0;
   form->column_count = given_below(given, MOST_COLUMNS + 1);
   u32 numbers = given_count(given);
-  form->columns = items(form->column_count, sizeof *form->columns);
-  form->numbered = items(numbers, sizeof *form->numbered);
+  form->columns = given_room(form->column_count, sizeof *form->columns);
+  form->numbered = given_room(numbers, sizeof *form->numbered);
   if (!form->columns || !form->numbered) return 0;
   for (u32 i = 0; i < form->column_count; i++) {
     Column *column = form->columns + i;
@@ -28,30 +26,13 @@ static int read_columns(TableForm *form, Given *given) {
 
 static Part *read_parts(const TableForm *form, Given *given, u32 *count) {
   *count = given_count(given);
-  Part *parts = items(*count, sizeof *parts);
+  Part *parts = given_room(*count, sizeof *parts);
   for (u32 i = 0; parts && i < *count; i++) {
     parts[i].name = given_text(given);
     parts[i].left_out = given_text(given);
     parts[i].column = given_below(given, form->column_count);
   }
   return parts;
-}
-
-static int read_expiries(TableForm *form, Given *given) {
-  form->knows_expiry = (u8)given_below(given, 2);
-  form->expiry_count = given_count(given);
-  u32 texts = given_count(given);
-  form->expiries = items(form->expiry_count, sizeof *form->expiries);
-  form->expiry_texts = items(texts, sizeof *form->expiry_texts);
-  if (!form->expiries || !form->expiry_texts) return 0;
-  for (u32 i = 0; i < form->expiry_count; i++) {
-    Expiry *expiry = form->expiries + i;
-    expiry->column = given_below(given, form->column_count);
-    expiry->first = form->text_count;
-    expiry->count = given_below(given, (i64)texts - form->text_count + 1);
-    for (u32 text = 0; text < expiry->count; text++) form->expiry_texts[form->text_count++] = given_text(given);
-  }
-  return !given->broken;
 }
 
 // The number of a column and one, 0 for none.
@@ -73,7 +54,7 @@ static int read_form(TableForm *form, Given *given) {
   form->tenant_may_lack = (u8)given_below(given, 2);
   form->expires = read_column(form, given);
   form->version = read_column(form, given);
-  return read_expiries(form, given) && form->parts && given->at == given->end;
+  return removals_read(&form->removals, given, form->column_count) && form->parts && given->at == given->end;
 }
 
 TableForm *ts_table_form_new(const u8 *bytes, size_t size) {
@@ -96,7 +77,6 @@ void ts_table_form_free(TableForm *form) {
   free(form->numbered);
   free(form->fields);
   free(form->markers);
-  free(form->expiries);
-  free(form->expiry_texts);
+  removals_free(&form->removals);
   free(form);
 }

@@ -2,7 +2,7 @@
 #ifndef TWINSTORE_VERIFIER_TABLE_FORM_H
 #define TWINSTORE_VERIFIER_TABLE_FORM_H
 
-#include "verifier/verifier.h"
+#include "verifier/removals.h"
 
 #define MOST_COLUMNS 256
 
@@ -26,22 +26,16 @@ typedef struct {
   u32 column;
 } Part;
 
-typedef struct {
-  u32 column;
-  u32 first, count; // of the texts, of which the value must be one
-} Expiry;
-
 struct TableForm {
   u8 *memory;
   Column *columns;
   Numbered *numbered;
   Part *fields, *markers; // sorted by name
-  Expiry *expiries;
-  Span *expiry_texts;
-  u32 column_count, field_count, marker_count, expiry_count, text_count;
+  Removals removals;
+  u32 column_count, field_count, marker_count;
   u32 parts, key[SCAN_PARTS];
   u8 is_number[SCAN_PARTS];
-  u8 tenant_may_lack, knows_expiry;
+  u8 tenant_may_lack;
   i32 tenant, expires, version; // -1 where there is none
 };
 

@@ -20,6 +20,10 @@ typedef struct {
   size_t size;
 } Span;
 
+static inline int span_same(Span left, Span right) {
+  return left.size == right.size && (!left.size || !memcmp(left.bytes, right.bytes, left.size));
+}
+
 // A part of a key: a number, or a text where it has bytes.
 typedef struct {
   i64 number;
