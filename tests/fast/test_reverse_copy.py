@@ -161,6 +161,8 @@ def plant(source: PostgresDatabase, pair: Pair, seed: int) -> None:
             good = good_lines(connection, pair.source.bulk, entity, EACH)
             drop_rules(connection, entity)
             plant_rows(connection, entity, hostile_rows(entity, good, seed))
+        # Reports tell about how many rows a table has; the server may count them by itself between two copies.
+        connection.execute("ANALYZE")
 
 
 def stored(target: MongoDatabase) -> dict[str, list[bytes]]:
