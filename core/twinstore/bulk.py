@@ -208,6 +208,10 @@ class BulkPort(Protocol):
         """Return the number of rows by the label of their owner, soft-deleted ones included."""
         ...
 
+    def estimated_count(self, entity: Entity) -> int:
+        """Return about how many rows there are, for progress only. Default: they are counted."""
+        return sum(self.counts(entity).values())
+
     def now(self) -> datetime:
         """Return the present instant in UTC, in whole milliseconds, by the clock of the server if it has one.
 

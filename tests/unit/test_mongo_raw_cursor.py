@@ -21,7 +21,7 @@ def reply(**changes: Any) -> dict[str, Any]:  # noqa: ANN401  # parts of an answ
 
 
 def test_an_answer_keeps_its_batch_in_bytes() -> None:
-    found = lean_reply(bson.encode(reply()))
+    found = lean_reply(memoryview(bson.encode(reply())))
     assert found is not None
     batch = bson.encode({"0": {"_id": "a"}, "1": {"_id": "b"}})
     assert found == reply(cursor={"firstBatch": batch, "id": 7, "ns": "x.y"})
@@ -40,7 +40,7 @@ def test_an_answer_keeps_its_batch_in_bytes() -> None:
     ],
 )
 def test_any_other_answer_is_left_to_the_client(payload: bytes) -> None:
-    assert lean_reply(payload) is None
+    assert lean_reply(memoryview(payload)) is None
 
 
 def test_batches_are_those_of_the_client(

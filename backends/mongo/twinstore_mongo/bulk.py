@@ -128,6 +128,14 @@ class MongoBulk(BulkPort):
         return dict(sorted(counted.items()))
 
     @override
+    def estimated_count(self, entity: Entity) -> int:
+        note_system_scope("bulk counts")
+        store = self._connection.store
+        # What the server remembers; to count the documents it would read all of them.
+        with translating(store.where.of(entity)), store.limited():
+            return store.collection(self._connection.collection_name(entity)).estimated_document_count()
+
+    @override
     def now(self) -> datetime:
         store = self._connection.store
         with translating(store.where.reading), store.limited():

@@ -95,7 +95,7 @@ class DigestScan:
     def batches(self, rows: Chosen) -> Generator[bytes]:
         """Yield whole documents, as many at a time as the server sends."""
         with self._store.limited():
-            batch_size = fitting_batch(self._collection, AT_ONCE)
+            batch_size = fitting_batch(self._store, self._collection, AT_ONCE)
             if self._sends_unasked:
                 # What comes without being asked may come in pieces that fit into the cache of a processor.
                 batch_size = -(-batch_size // PIECES)

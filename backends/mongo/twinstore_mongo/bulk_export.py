@@ -129,7 +129,7 @@ class Exporter:
         order = order_of(self.codec.key)
         with store.limited():
             indexed = not rows.joins and has_key_index(collection, order)
-            batch_size = fitting_batch(collection, size.documents, size.batch)
+            batch_size = fitting_batch(store, collection, size.documents, size.batch)
         if indexed:
             cursor = self._along_index(collection, within, rows.condition, order, batch_size)
         else:

@@ -89,7 +89,7 @@ class CollectionScan:
         order = dict.fromkeys(self.key, 1)
         with store.limited():
             indexed = has_key_index(collection, list(order.items()))
-            batch_size = fitting_batch(collection, batch_size)
+            batch_size = fitting_batch(store, collection, batch_size)
         # Without an index, rows of one key come in the same order in each pass.
         order = order if indexed else {**order, "_id": 1}
         along: Document = {"hint": order} if indexed else {"allowDiskUse": True}

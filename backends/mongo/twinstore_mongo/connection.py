@@ -100,6 +100,7 @@ class OpenDatabase:
         waits: the calls that have begun and not ended.
         own_timeout: seconds to add to every call because the client has no ``timeoutMS`` of its own.
         losses: when its transactions lost against others.
+        sizes: by name of collection, until when it is known how many bytes its documents have on average.
     """
 
     client: Client
@@ -110,6 +111,7 @@ class OpenDatabase:
     own_timeout: float | None = None
     collections: dict[str, Collection[Document]] = field(default_factory=dict)
     losses: Losses = field(default_factory=Losses)
+    sizes: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
     _untyped: dict[str, Untyped] = field(default_factory=dict[str, "Untyped"])
 
     def limited(self) -> AbstractContextManager[object]:

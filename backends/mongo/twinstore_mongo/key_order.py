@@ -7,6 +7,7 @@ another collation cannot give it.
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from bson.int64 import Int64
@@ -51,6 +52,8 @@ VIEW: Final = 166  # CommandNotSupportedOnView
 UNFIT: Final = ("sparse", "partialFilterExpression", "hidden", "collation")
 # What a batch has on average, at most; the server itself ends one at 16 MB.
 BATCH_BYTES: Final = 2_000_000
+# How long the mean size of documents is taken to stay.
+SIZE_SECONDS: Final = 30.0
 # Keys are short, so a batch of them stays small and a large collection takes few round trips.
 KEYS_AT_ONCE: Final = 10_000
 # The server orders values by type first, so the first value of the next type is beyond all of one. Of the
@@ -84,14 +87,26 @@ def has_key_index(collection: Collection[Any], order: Order) -> bool:
         return False
 
 
-def fitting_batch(collection: Collection[Any], batch_size: int, most: int = BATCH_BYTES) -> int:
+def fitting_batch(
+    store: OpenDatabase, collection: Collection[Any], batch_size: int, most: int = BATCH_BYTES
+) -> int:
     """Return how many documents to ask for at a time: fewer where they are large, so that few wait here."""
     try:
-        stats = collection.database.command("collStats", collection.name)
+        size = average_size(store, collection)
     # A view has none, and a role that may only find may not ask.
     except OperationFailure:
         return batch_size
-    return max(1, min(batch_size, most // max(1, int(stats.get("avgObjSize", 1)))))
+    return max(1, min(batch_size, most // size))
+
+
+def average_size(store: OpenDatabase, collection: Collection[Any]) -> int:
+    """Return about how many bytes a document has; asked seldom, because the server takes long to answer."""
+    until, size = store.sizes.get(collection.name, (0.0, 1))
+    if until < monotonic():
+        stats = collection.database.command("collStats", collection.name)
+        size = max(1, int(stats.get("avgObjSize", 1)))
+        store.sizes[collection.name] = (monotonic() + SIZE_SECONDS, size)
+    return size
 
 
 def next_batch(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> bytes | None:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["PackedExporter", "packed_size"]
 
 # As many bytes as one merge of a target takes. Few large batches cost the server less than many small ones.
-BATCH_BYTES: Final = 3_500_000
-PACKED_PART_BYTES: Final = 4_000_000
+BATCH_BYTES: Final = 4_000_000
+# Some batches are larger than the average of all documents says.
+PACKED_PART_BYTES: Final = 4_500_000
 PLACE_BYTES: Final = 12
 # Of the documents of a part: if more are declined, all are decoded together, which is faster for each.
 MOST_DECLINED: Final = 0.5

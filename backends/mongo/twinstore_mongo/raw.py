@@ -26,6 +26,8 @@ BINARY: Final = 0x05
 PATTERN: Final = 0x0B
 POINTER: Final = 0x0C
 IDENTITY_BYTES: Final = 12
+# More than names have.
+NAME_BYTES: Final = 64
 
 
 def raw_batches(cursor: Iterable[Any]) -> Iterator[bytes]:
@@ -88,27 +90,38 @@ def element_of(raw: bytes, name: str) -> bytes:
     return raw[start - len(wanted) - 2 : end]
 
 
-def elements(raw: bytes) -> Iterator[tuple[int, bytes, int, int]]:
+def elements(raw: bytes | memoryview) -> Iterator[tuple[int, bytes, int, int]]:
     """Yield type, name, start and end of each element; ends early where a type is not known."""
     position = 4
     while position < len(raw) - 1:
-        kind, name_end = raw[position], raw.index(b"\x00", position + 1)
+        kind, name_end = raw[position], end_of_name(raw, position + 1)
         start = name_end + 1
         size = size_of(raw, kind, start)
         if size is None:
             return
-        yield kind, raw[position + 1 : name_end], start, start + size
+        yield kind, bytes(raw[position + 1 : name_end]), start, start + size
         position = start + size
 
 
-def size_of(raw: bytes, kind: int, start: int) -> int | None:
+def end_of_name(raw: bytes | memoryview, start: int) -> int:
+    """Return where a name ends; an answer of many megabytes is not copied for that."""
+    if isinstance(raw, bytes):
+        return raw.index(b"\x00", start)
+    while (end := bytes(raw[start : start + NAME_BYTES]).find(b"\x00")) < 0:
+        start += NAME_BYTES
+        if start >= len(raw):
+            raise ValueError("a name does not end")
+    return start + end
+
+
+def size_of(raw: bytes | memoryview, kind: int, start: int) -> int | None:
     """Return the bytes of a value, ``None`` for a type that is not known."""
     fixed = FIXED.get(kind, FIXED_ENDS.get(kind))
     if fixed is not None:
         return fixed
     if kind == PATTERN:
-        options = raw.index(b"\x00", start) + 1
-        return raw.index(b"\x00", options) + 1 - start
+        options = end_of_name(raw, start) + 1
+        return end_of_name(raw, options) + 1 - start
     length = int.from_bytes(raw[start : start + 4], "little")
     if kind in DOCUMENTS:
         return length

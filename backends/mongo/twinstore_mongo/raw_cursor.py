@@ -47,12 +47,12 @@ class LeanResponse:
 
     def raw_response(self, cursor_id: int | None = None, user_fields: Any = None) -> list[Mapping[str, Any]]:  # noqa: ANN401  # as the client has it
         """Return what the client returns, without decoding the documents of a batch."""
-        found = lean_reply(bytes(self._response.payload_document))
+        found = lean_reply(memoryview(self._response.payload_document))
         return [found] if found is not None else self._response.raw_response(cursor_id, user_fields)
 
 
-def lean_reply(payload: bytes) -> Document | None:
-    """Return an answer with its batch as the bytes of a list, ``None`` for one of another form."""
+def lean_reply(payload: memoryview) -> Document | None:
+    """Return an answer with the bytes of its batch, not copied; ``None`` for one of another form."""
     try:
         reply, cursors = parted(payload, (CURSOR,), OBJECT)
         if set(cursors) != {CURSOR}:
@@ -65,9 +65,11 @@ def lean_reply(payload: bytes) -> Document | None:
     return {**reply, "cursor": {**cursor, **{name.decode(): batch for name, batch in batches.items()}}}
 
 
-def parted(document: bytes, names: tuple[bytes, ...], kind: int) -> tuple[Document, dict[bytes, bytes]]:
+def parted(
+    document: memoryview, names: tuple[bytes, ...], kind: int
+) -> tuple[Document, dict[bytes, memoryview]]:
     """Return a document without some elements, decoded, and those elements as they are."""
-    apart: dict[bytes, bytes] = {}
+    apart: dict[bytes, memoryview] = {}
     rest = bytearray(4)
     for found, name, start, end in elements(document):
         if name in names and found == kind:

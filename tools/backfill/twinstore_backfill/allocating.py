@@ -15,9 +15,11 @@ __all__ = ["give_memory_back"]
 # From malloc.h.
 TRIM_THRESHOLD: Final = -1
 MMAP_THRESHOLD: Final = -3
-# Blocks from here on go back to the system as soon as they are free. Smaller ones come and go with every
-# batch, and to get them from the system each time would take longer.
-LARGE_BLOCK: Final = 1_000_000
+# Blocks from here on go back to the system as soon as they are free. Those of batches are smaller: they come
+# and go all the time, and to get them from the system takes as long as all else that is done with them.
+LARGE_BLOCK: Final = 9_000_000
+# What a thread keeps of the free memory of its batches; there are five blocks for each.
+KEPT: Final = 32_000_000
 
 
 def give_memory_back() -> None:
@@ -26,4 +28,4 @@ def give_memory_back() -> None:
         library = ctypes.CDLL(None)
         # Either of them also ends the learning.
         library.mallopt(MMAP_THRESHOLD, LARGE_BLOCK)
-        library.mallopt(TRIM_THRESHOLD, LARGE_BLOCK)
+        library.mallopt(TRIM_THRESHOLD, KEPT)
