@@ -107,7 +107,7 @@ def copy(  # noqa: PLR0917  # the options of a command
     as_of: AsOf = None,
     range_size: Annotated[
         int, typer.Option("--range-size", help="Rows per range, which is the unit of commit and of resuming.")
-    ] = 5000,
+    ] = 10_000,
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
     ] = None,

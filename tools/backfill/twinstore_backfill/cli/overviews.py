@@ -57,7 +57,7 @@ def plan(  # noqa: PLR0917  # the options of a command
     since: Since = None,
     until: Until = None,
     as_of: AsOf = None,
-    range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 5000,
+    range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 10_000,
     ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:

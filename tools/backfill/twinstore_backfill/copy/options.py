@@ -66,7 +66,7 @@ class CopyOptions:
     max_conflicts: int = 0
     max_quarantine: int | None = None
     as_of: datetime | None = None
-    range_size: int = 5000
+    range_size: int = 10_000
     batch_size: int = 1000
     lease: timedelta = timedelta(seconds=30)
     execute: bool = False
