@@ -71,8 +71,11 @@ EXACT = "exact"
 # Where no library is compiled there is one path.
 PATHS = ("native", EXACT) if fast_path().is_on else (EXACT,)
 
-# A database shared with the other worker may take its time, which says nothing about the code.
-hypothesis.settings.register_profile("real-servers", deadline=None)
+# A database shared with the other worker may take its time, as may a busy machine, which says nothing about
+# the code.
+hypothesis.settings.register_profile(
+    "real-servers", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("real-servers")
 
 

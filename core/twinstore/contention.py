@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -39,7 +39,19 @@ class Place:
     def __init__(self, row: Hashable) -> None:
         """Take the row."""
         self.row = row
-        self.granted = threading.Event()
+        # Not an event: where the handler of a signal raises while somebody waits for one, its lock may stay
+        # taken, and whoever grants the turn would stand still with the lock of all lines.
+        self._granted = threading.Lock()
+        self._granted.acquire()
+
+    def grant(self) -> None:
+        """Let whoever waits go on; he may have been told before."""
+        with suppress(RuntimeError):
+            self._granted.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the turn is granted; return whether it was."""
+        return self._granted.acquire(timeout=max(0.0, seconds))
 
 
 class Turns(Renewable):
@@ -87,7 +99,7 @@ class Turns(Renewable):
             line = self._lines.setdefault(row, deque())
             line.append(place)
             is_first = line[0] is place
-        return not is_first and place.granted.wait(max(0.0, min(seconds, self._longest)))
+        return not is_first and place.wait(min(seconds, self._longest))
 
     def _leave(self, place: Place) -> None:
         """Let the next one of a line go on, also where this turn was never granted."""
@@ -97,7 +109,7 @@ class Turns(Renewable):
                 return  # it was taken before a fork
             line.remove(place)
             if line:
-                line[0].granted.set()
+                line[0].grant()
             else:
                 del self._lines[place.row]
 

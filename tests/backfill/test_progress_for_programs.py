@@ -100,7 +100,7 @@ def free_port() -> int:
 
 def scraped(port: int) -> dict[tuple[str, str, str], float]:
     """Return the numbers by metric, part and outcome."""
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     samples = (item for family in text_string_to_metric_families(text) for item in family.samples)
     return {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HeldRows", "MongoRows", "PostgresRows", "eventually"]
 
-PATIENCE_SECONDS: Final = 5.0
+PATIENCE_SECONDS: Final = 30.0
 NAME: Final = "twinstore-test-calls"
 ACTIVITY: Final = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND state = ANY (%s)"
 

@@ -141,7 +141,7 @@ def with_held_locks() -> Report:
     """A lock of the parent stays the parent's, and is renewed, while children come and go."""
     children = Children()
     locks = STORAGE.locks
-    handle = locks.acquire("mine", timedelta(seconds=5), tenant_id=TENANTS[0], lease=timedelta(seconds=2))
+    handle = locks.acquire("mine", timedelta(seconds=5), tenant_id=TENANTS[0], lease=timedelta(seconds=4))
     with handle, handle.keep_alive():
         first = handle.expires_at
         for raising in (False, True):

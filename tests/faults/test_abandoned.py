@@ -42,7 +42,7 @@ with client.start_session() as session, session.start_transaction():
 
 
 # As long as anything is repeated at all, which is far below what the server waits.
-PATIENCE_SECONDS: Final = 10
+PATIENCE_SECONDS: Final = 25
 
 
 @pytest.fixture

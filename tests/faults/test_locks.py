@@ -151,7 +151,7 @@ def fences_in(folder: Path) -> list[int]:
 def test_a_killed_owner_keeps_the_lock_until_its_lease_ends(
     settings: Settings, storage: SchedulerStorage
 ) -> None:
-    with holding(settings, lease=2) as holder:
+    with holding(settings, lease=3) as holder:
         os.kill(holder.process.pid, signal.SIGKILL)
         holder.process.wait()
         assert storage.locks.try_acquire(KEY, NOW) is None
@@ -163,10 +163,10 @@ def test_a_killed_owner_keeps_the_lock_until_its_lease_ends(
 def test_a_stopped_owner_loses_the_lock_and_changes_nothing_when_it_wakes_up(
     settings: Settings, storage: SchedulerStorage
 ) -> None:
-    with holding(settings, lease=1) as holder:
+    with holding(settings, lease=2) as holder:
         assert holder("keep_alive") == "None"
         # Longer than its lease, so that it was renewed.
-        assert storage.locks.try_acquire(KEY, 1.5 * SECOND) is None
+        assert storage.locks.try_acquire(KEY, 2.5 * SECOND) is None
         os.kill(holder.process.pid, signal.SIGSTOP)
         before = lock_of(storage)
         with storage.locks.acquire(KEY, MINUTE, holder_id=HOLDER) as owner:
@@ -184,9 +184,9 @@ def test_a_stopped_owner_loses_the_lock_and_changes_nothing_when_it_wakes_up(
 
 
 def test_an_owner_that_renews_in_time_keeps_the_lock(settings: Settings, storage: SchedulerStorage) -> None:
-    with holding(settings, lease=1) as holder:
+    with holding(settings, lease=2) as holder:
         for _ in range(3):
-            assert storage.locks.try_acquire(KEY, 0.6 * SECOND) is None
+            assert storage.locks.try_acquire(KEY, 0.8 * SECOND) is None
             assert datetime.fromisoformat(holder("renew")) > holder.expires_at
         assert [holder("release"), holder("release")] == ["True", "False"]
         with storage.locks.acquire(KEY, NOW) as owner:
@@ -254,7 +254,7 @@ def test_locks_take_no_connection_of_the_pool_and_no_more_than_they_may(narrow: 
 def test_a_lost_connection_is_a_lost_lock_that_is_free_when_its_lease_ends(
     narrow: SchedulerStorage, postgres_database: PostgresDatabase
 ) -> None:
-    handle = narrow.locks.acquire(KEY, NOW, lease=SECOND)
+    handle = narrow.locks.acquire(KEY, NOW, lease=3 * SECOND)
     with psycopg.connect(postgres_database.superuser_url) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database"

@@ -190,7 +190,7 @@ def test_bulk_work_needs_no_connection_of_the_pool_and_looks_at_its_role_itself(
     table = b"tracking.sessions"
     with (
         psycopg.connect(server.superuser_url(database="twinstore"), autocommit=True) as admin,
-        twinstore.open_storage(settings_of(server, PoolMax=1, PoolTimeoutMs=500)) as opened,
+        twinstore.open_storage(settings_of(server, PoolMax=1, PoolTimeoutMs=5000)) as opened,
     ):
         opened.tracking.initializer.ensure_migrations()
         with opened.scheduler.sessions.open(TENANT) as session:

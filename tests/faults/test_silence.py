@@ -52,7 +52,7 @@ CONNECT_SECONDS: Final = 2.0
 LIMIT_SECONDS: Final = STATEMENT_MS / 1000 + MARGIN_SECONDS
 # What a machine that is busy with other tests may add.
 SLACK_SECONDS: Final = 3.0
-SOON_SECONDS: Final = 2.0
+SOON_SECONDS: Final = 5.0
 CALLERS: Final = 8
 SELECTION_MS: Final = 2000
 PROBE_MS: Final = 1000
@@ -359,7 +359,7 @@ def test_a_probe_of_a_server_that_is_gone_is_answered_too(mongo: MongoServer, *,
             line.cut()
             ended = timed(lambda: storage.check_ready(timeout_ms=PROBE_MS))
     assert outcome_of(ended) is Outcome.NOT_APPLIED
-    assert ended.seconds < PROBE_MS / 1000 + 0.5
+    assert ended.seconds < PROBE_MS / 1000 + SLACK_SECONDS
 
 
 def test_waiting_callers_open_no_connection_beside_the_pool_of_mongodb(mongo: MongoServer) -> None:
@@ -381,17 +381,17 @@ def test_a_probe_is_answered_while_the_pool_is_exhausted(postgres: PostgresServe
     with open_at(postgres, PoolMax=1) as storage, storage.sessions.open(TENANT) as session:
         session.runs.get(TENANT, "nobody")
         ended = timed(lambda: storage.check_ready(timeout_ms=PROBE_MS))
-    assert ended.seconds < PROBE_MS / 1000 + 0.5
+    assert ended.seconds < PROBE_MS / 1000 + SLACK_SECONDS
     assert isinstance(ended.error, UnavailableError)
     assert "PoolMax" in ended.error.message
 
 
 def test_a_call_waits_for_the_pool_as_long_as_the_settings_say(postgres: PostgresServer) -> None:
-    with open_at(postgres, PoolMax=1, PoolTimeoutMs=200) as storage, storage.sessions.open(TENANT):
+    with open_at(postgres, PoolMax=1, PoolTimeoutMs=1500) as storage, storage.sessions.open(TENANT):
         ended = timed(lambda: storage.runs.get(TENANT, "nobody"))
     assert isinstance(ended.error, UnavailableError)
     assert "PoolTimeoutMs" in ended.error.message
-    assert 0.2 <= ended.seconds < SOON_SECONDS
+    assert 1.5 <= ended.seconds < SOON_SECONDS
 
 
 def test_a_storage_on_a_frozen_server_is_closed_soon(postgres: PostgresServer) -> None:
@@ -411,4 +411,4 @@ def test_a_storage_is_closed_within_a_moment_although_mongodb_is_silent(mongo: M
     with frozen(mongo):
         ended = timed(opened.close)
     assert ended.error is None
-    assert ended.seconds < CLOSE_SECONDS + 1.5
+    assert ended.seconds < CLOSE_SECONDS + SLACK_SECONDS

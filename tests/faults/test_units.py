@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Step = Callable[[SchedulerSession | SchedulerStorage, str], object]
 
 # What waits for a row does so for 5 s in memory and for 30 s on a server.
-AT_ONCE: Final = 2.0
+AT_ONCE: Final = 4.0
 PAST: Final = "call past the unit would wait for it; make the call on the unit"
 NESTED: Final = "units do not nest"
 

@@ -32,13 +32,13 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def answering(urls: ServerUrls) -> set[str]:
+def answering(urls: ServerUrls, patience_ms: int = 20_000) -> set[str]:
     found = set[str]()
     with suppress(psycopg.OperationalError), psycopg.connect(urls.postgres):
         found.add("postgres")
     with (
         suppress(PyMongoError),
-        MongoClient[dict[str, object]](urls.mongo, serverSelectionTimeoutMS=500) as mongo,
+        MongoClient[dict[str, object]](urls.mongo, serverSelectionTimeoutMS=patience_ms) as mongo,
     ):
         mongo.admin.command("ping")
         found.add("mongo")
@@ -62,7 +62,7 @@ def test_servers_end_with_their_run_although_it_was_killed() -> None:
         assert answering(urls) == {"mongo", "postgres"}
         run.kill()
     wait_until_gone(directory)
-    assert answering(urls) == set()
+    assert answering(urls, patience_ms=500) == set()
 
 
 def test_a_run_that_asks_for_no_server_starts_none() -> None:

@@ -97,7 +97,7 @@ def test_a_script_that_is_stopped_stops_the_comparison_and_ends_as_it_does(tmp_p
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.terminate()
-        assert process.wait(10) == 9
+        assert process.wait(60) == 9
 
 
 class UnitFile(configparser.RawConfigParser):

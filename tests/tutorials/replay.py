@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -55,12 +55,11 @@ def running_in(folder: Path) -> list[psutil.Process]:
     """Return the processes that work in a folder or below it."""
     found = []
     for process in psutil.process_iter():
-        try:
+        # Any of them may end meanwhile.
+        with suppress(psutil.Error):
             places = [process.cwd(), *process.cmdline()]
-        except psutil.Error:
-            continue
-        if any(str(folder) in place for place in places) and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(process)
+            if any(str(folder) in place for place in places) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
     return found
 
 
@@ -104,7 +103,7 @@ class Replay:
             left = [process for process in running_in(work) if process.pid not in shells]
             # What watches a server ends a moment after it.
             _, left = psutil.wait_procs(left, timeout=30)
-            assert [process.cmdline() for process in left] == [], "the page leaves something running"
+            assert [process.pid for process in left] == [], f"the page leaves something running: {left}"
         finally:
             for terminal in terminals.values():
                 terminal.close()

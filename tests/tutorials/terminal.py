@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import subprocess
+from contextlib import suppress
 from threading import Condition, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -106,13 +107,16 @@ class Terminal:
     def interrupt(self) -> None:
         """Send what Ctrl-C sends to the command that runs."""
         for child in psutil.Process(self._shell.pid).children():
-            os.killpg(os.getpgid(child.pid), signal.SIGINT)
+            # One that has just ended needs no interruption.
+            with suppress(ProcessLookupError):
+                os.killpg(os.getpgid(child.pid), signal.SIGINT)
 
     def close(self) -> None:
         """End the shell and whatever still runs in it."""
         processes = psutil.Process(self._shell.pid).children(recursive=True)
         for process in processes:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         assert self._shell.stdin is not None
         self._shell.stdin.close()
         self._shell.kill()

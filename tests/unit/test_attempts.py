@@ -7,13 +7,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from threading import Barrier, Event
+from threading import Barrier, Event, Semaphore
 from typing import Final, cast
 
 import pytest
 
 from twinstore import aio, open_storage
-from twinstore.attempts import SharedAttempt
+from twinstore.attempts import Attempt, SharedAttempt
 from twinstore.backend import ReadyWithin
 from twinstore.errors import (
     ConfigurationError,
@@ -30,7 +30,28 @@ MEMORY: Final = {"Persistence": {"Scheduler": "Memory"}}
 asked_by: ContextVar[str] = ContextVar("asked_by", default="nobody")
 
 
-def failing_together(attempt: SharedAttempt[str], seconds: float | None) -> list[BaseException | None]:
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Semaphore:
+    """Return what is released by each caller who waits for the end of an attempt."""
+    begun, error_until = Semaphore(0), Attempt[object].error_until
+
+    def noted(attempt: Attempt[object], end: float | None) -> BaseException | None:
+        begun.release()
+        return error_until(attempt, end)
+
+    monkeypatch.setattr(Attempt, "error_until", noted)
+    return begun
+
+
+def await_all(waiting: Semaphore, number: int) -> None:
+    """Wait until so many callers wait for an attempt, which they take from then on for theirs."""
+    for _ in range(number):
+        assert waiting.acquire(timeout=PATIENCE_SECONDS)
+
+
+def failing_together(
+    attempt: SharedAttempt[str], seconds: float | None, waiting: Semaphore
+) -> list[BaseException | None]:
     """Have several callers come while one attempt is under way, which then fails; return their errors."""
     go_on, made = Event(), []
 
@@ -48,10 +69,8 @@ def failing_together(attempt: SharedAttempt[str], seconds: float | None) -> list
     with ThreadPoolExecutor(CALLERS) as pool:
         calls = [pool.submit(call) for _ in range(CALLERS)]
         together.wait(PATIENCE_SECONDS)
-        # All of them wait for one: nobody else can have begun another.
-        while not made:
-            Event().wait(0.001)
-        Event().wait(0.2)
+        # Without a limit the first one makes it in its own thread.
+        await_all(waiting, CALLERS if seconds else CALLERS - 1)
         go_on.set()
         errors = [one.exception(PATIENCE_SECONDS) for one in calls]
     assert len(made) == 1
@@ -59,16 +78,18 @@ def failing_together(attempt: SharedAttempt[str], seconds: float | None) -> list
 
 
 @pytest.mark.parametrize("seconds", [None, PATIENCE_SECONDS])
-def test_those_who_come_meanwhile_get_the_outcome_as_an_error_of_their_own(seconds: float | None) -> None:
+def test_those_who_come_meanwhile_get_the_outcome_as_an_error_of_their_own(
+    seconds: float | None, waiting: Semaphore
+) -> None:
     attempt: SharedAttempt[str] = SharedAttempt()
-    errors = failing_together(attempt, seconds)
+    errors = failing_together(attempt, seconds, waiting)
     assert {type(error) for error in errors} == {UnavailableError}
     assert {str(error) for error in errors} == {"silent"}
     assert len({id(error) for error in errors}) == CALLERS
     assert attempt.run(lambda: "good") == "good"
 
 
-def test_whoever_waits_no_longer_leaves_the_attempt_to_others() -> None:
+def test_whoever_waits_no_longer_leaves_the_attempt_to_others(waiting: Semaphore) -> None:
     attempt: SharedAttempt[str] = SharedAttempt()
     go_on = Event()
 
@@ -80,24 +101,25 @@ def test_whoever_waits_no_longer_leaves_the_attempt_to_others() -> None:
         attempt.run(action, 0.01)
     with ThreadPoolExecutor(1) as pool:
         later = pool.submit(attempt.run, lambda: "another", PATIENCE_SECONDS)
-        Event().wait(0.1)
+        await_all(waiting, 2)
         go_on.set()
         assert later.result(PATIENCE_SECONDS) == "good"
 
 
-def test_a_mistake_of_the_program_is_nobody_elses() -> None:
+def test_a_mistake_of_the_program_is_nobody_elses(waiting: Semaphore) -> None:
     attempt: SharedAttempt[str] = SharedAttempt()
-    go_on = Event()
+    begun, go_on = Event(), Event()
 
     def mistaken() -> str:
+        begun.set()
         go_on.wait(PATIENCE_SECONDS)
         raise LookupError("a mistake")
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(attempt.run, mistaken)
-        Event().wait(0.1)
+        assert begun.wait(PATIENCE_SECONDS)
         second = pool.submit(attempt.run, lambda: "good")
-        Event().wait(0.1)
+        await_all(waiting, 1)
         go_on.set()
         assert isinstance(first.exception(PATIENCE_SECONDS), LookupError)
         assert second.result(PATIENCE_SECONDS) == "good"

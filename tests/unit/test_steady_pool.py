@@ -55,3 +55,19 @@ def test_whoever_is_interrupted_lets_another_one_go_on(monkeypatch: pytest.Monke
     with condition, pytest.raises(KeyboardInterrupt):
         condition.wait(WAIT)
     assert told == [1]
+
+
+def test_whoever_is_interrupted_after_the_lock_was_given_away_has_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = SteadyPool(("127.0.0.1", 1), PoolOptions())
+    condition: Any = pool.size_cond
+
+    def interrupted(_: object) -> bool:
+        pool.lock.release()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(condition._condition, "wait", interrupted)  # noqa: SLF001
+    with pytest.raises(KeyboardInterrupt), condition:
+        condition.wait(WAIT)
+    assert not pool.lock.is_mine  # type: ignore[attr-defined]  # of a lock of ours

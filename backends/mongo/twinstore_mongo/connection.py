@@ -40,6 +40,7 @@ from twinstore_mongo.contained import contained
 from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 from twinstore_mongo.shared_database import check_collections, check_module
+from twinstore_mongo.steady_sessions import lend_once
 from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ class Connection(Renewable):
             # What the connection string says wins over the settings.
             waited = round(1000 * client.options.server_selection_timeout)
             where = replace(where, hosts=hosts_of(client, self._settings), timeout_ms=waited)
-            return probed(client, name, where, allow_standalone=self._settings.allow_standalone)
+            return self._probed(client, name, where)
         except CLIENT_ERRORS as error:
             if not isinstance(error, InvalidURI):
                 raise translate(error, where) from error
@@ -281,6 +282,13 @@ class Connection(Renewable):
         # Outside the handler: the exception may quote a part of the password, and must not be its context.
         withheld = InvalidURI("withheld, because it may quote a part of the password")
         raise translate(withheld, where) from withheld
+
+    def _probed(self, client: Client, name: str, where: Where) -> OpenDatabase:
+        found = probed(client, name, where, allow_standalone=self._settings.allow_standalone)
+        if self._settings.client is None:
+            # Not before: a client that asks the DNS for its hosts has no sessions until then.
+            lend_once(client)
+        return found
 
     def _database_name(self) -> str:
         secret = self._settings.connection_string

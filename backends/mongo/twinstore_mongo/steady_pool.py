@@ -1,18 +1,22 @@
-"""The pool of our own clients, whose lock is given back whatever the handler of a signal raises.
+"""The pool of our own clients, which stays as it should be whatever the handler of a signal raises.
 
 A condition of the standard library takes its lock by a method in Python. A handler that raises right after
 that leaves the lock taken for ever: every later call would stand still, without any limit. A lock of the
 interpreter is taken and given back without a step in between.
+
+A connection on which something was asked whose answer was not read is closed: pymongo would lend it to the
+next call, which would find the answer to another question.
 """
 
 from __future__ import annotations
 
 from _thread import LockType
-from contextlib import suppress
 from threading import Condition
 from typing import TYPE_CHECKING, Any, Final
 
-from pymongo.synchronous.pool import Pool
+from pymongo.monitoring import ConnectionClosedReason
+from pymongo.synchronous.pool import Connection, Pool
+from typing_extensions import override
 
 from twinstore.forks import ForkSafeLock
 
@@ -30,6 +34,7 @@ class SharingCondition:
 
     def __init__(self, lock: ForkSafeLock) -> None:
         """Take the lock."""
+        self._lock = lock
         self._condition = Condition(lock)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -37,9 +42,11 @@ class SharingCondition:
         try:
             return self._condition.wait(timeout)
         except BaseException:
+            # The standard library may have been interrupted after it gave the lock away for its pause.
+            if not self._lock.is_mine:
+                self._lock.acquire()
             # Perhaps it was this thread that was notified, and it will not look.
-            with suppress(RuntimeError):
-                self._condition.notify()
+            self._condition.notify()
             raise
 
     def notify(self, n: int = 1) -> None:
@@ -57,6 +64,26 @@ def condition_on(lock: ForkSafeLock) -> SharingCondition:
     own = {"__enter__": lock.__enter__, "__exit__": lock.__exit__}
     made: type[SharingCondition] = type("ConditionOnLock", (SharingCondition,), own)
     return made(lock)
+
+
+class SteadyConnection(Connection):
+    """A connection that knows whether an answer is to come on it."""
+
+    # Of the class: pymongo makes the connection, and its first messages are sent before it is one of ours.
+    is_asked = False
+
+    @override
+    def send_message(self, message: bytes, max_doc_size: int) -> None:
+        """Send a message."""
+        self.is_asked = True
+        super().send_message(message, max_doc_size)
+
+    @override
+    def receive_message(self, request_id: int | None) -> Any:
+        """Return the next answer."""
+        answer = super().receive_message(request_id)
+        self.is_asked = False
+        return answer
 
 
 class SteadyPool(Pool):
@@ -79,3 +106,18 @@ class SteadyPool(Pool):
         size: Any = condition_on(lock)
         connecting: Any = condition_on(lock)
         self.lock, self.size_cond, self._max_connecting_cond = lock, size, connecting
+
+    @override
+    def connect(self, handler: Any = None) -> Connection:
+        """Connect, and return a connection that knows what was asked on it."""
+        made = super().connect(handler)
+        if type(made) is Connection:
+            made.__class__ = SteadyConnection
+        return made
+
+    @override
+    def checkin(self, conn: Connection) -> None:
+        """Take a connection back; one whose answer nobody has read is closed."""
+        if getattr(conn, "is_asked", False):
+            conn.close_conn(ConnectionClosedReason.ERROR)
+        super().checkin(conn)

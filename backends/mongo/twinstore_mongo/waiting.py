@@ -8,6 +8,7 @@ use it: no error comes, so only the time that passes tells.
 from __future__ import annotations
 
 import time
+from _thread import start_new_thread
 from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -69,8 +70,17 @@ class Waits:
             thread = Thread(target=self._watch, name=THREAD_NAME, daemon=True)
             # A process that is about to end may start none, and can do its last calls without.
             with suppress(RuntimeError):
-                thread.start()
+                # Not from here: what the handler of a signal raises while a thread of the standard library is
+                # started comes out as another error, or leaves a thread that never begins.
+                start_new_thread(self._launch, (thread,))
                 self._watching = True
+
+    def _launch(self, thread: Thread) -> None:
+        """Start the thread from one in which no handler of a signal runs."""
+        try:
+            thread.start()
+        except RuntimeError:
+            self._watching = False
 
     def _watch(self) -> None:
         """Look while calls take long; end where there are none."""

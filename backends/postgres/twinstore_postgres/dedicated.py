@@ -6,8 +6,8 @@ Their number is bounded: requests must never miss a connection of the server bec
 
 from __future__ import annotations
 
-from threading import BoundedSemaphore
-from typing import TYPE_CHECKING
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet, finalize
 
 from psycopg.rows import tuple_row
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DedicatedConnection", "DedicatedConnections"]
 
+Places: TypeAlias = SimpleQueue[None]
+
 
 class DedicatedConnections(Renewable):
     """Opens such connections, and closes with the storage those that are still open."""
@@ -52,7 +54,7 @@ class DedicatedConnections(Renewable):
         self._most = settings.lock_connections_max
         self._closed = False
         self._open: WeakSet[DedicatedConnection] = WeakSet()
-        self._free = BoundedSemaphore(self._most)
+        self._free = places(self._most)
         renew_in_child(self)
 
     def open(self, seconds: float, **settings: object) -> DedicatedConnection:
@@ -68,18 +70,20 @@ class DedicatedConnections(Renewable):
         """
         self._refuse_closed()
         free = self._free
-        if not free.acquire(timeout=seconds):
+        try:
+            free.get(timeout=max(0.0, seconds))
+        except Empty:
             raise UnavailableError(
                 f"All {self._most} connections for locks (LockConnectionsMax) stayed in use for "
                 f"{seconds:g} s; raise LockConnectionsMax, or hold fewer locks at a time.",
                 outcome=Outcome.NOT_APPLIED,
                 driver=DRIVER,
-            )
+            ) from None
         try:
             target = self._target().with_settings(**{"app.tenant_id": SYSTEM_TENANT, **settings})
             connection = self._checked(target)
         except BaseException:
-            free.release()
+            free.put(None)
             raise
         opened = DedicatedConnection(connection, free)
         self._open.add(opened)
@@ -92,7 +96,7 @@ class DedicatedConnections(Renewable):
     def renew(self) -> None:
         """Start without a connection in a forked child; those that are open are the parent's."""
         self._open = WeakSet()
-        self._free = BoundedSemaphore(self._most)
+        self._free = places(self._most)
 
     def close(self) -> None:
         """Close all of them, and open no others."""
@@ -123,7 +127,7 @@ class DedicatedConnections(Renewable):
 class DedicatedConnection:
     """One connection with one owner; closed also when its owner forgets it."""
 
-    def __init__(self, connection: Connection, free: BoundedSemaphore) -> None:
+    def __init__(self, connection: Connection, free: Places) -> None:
         """Take the connection, and what counts how many may still be opened."""
         self._connection = connection
         # Once, whoever is first: the owner, the storage, the collector, or the end of the process.
@@ -152,7 +156,19 @@ class DedicatedConnection:
         self._end()
 
 
-def give_up(connection: Connection, free: BoundedSemaphore) -> None:
+def give_up(connection: Connection, free: Places) -> None:
     """Close a connection and let another one be opened; in a forked child neither reaches the parent."""
     connection.close()
-    free.release()
+    free.put(None)
+
+
+def places(number: int) -> Places:
+    """Return what counts how many connections may still be opened.
+
+    Not a semaphore: the handler of a signal could leave its lock taken for ever, and the collector, which
+    gives connections up, could come in the middle of it.
+    """
+    free: Places = SimpleQueue()
+    for _ in range(number):
+        free.put(None)
+    return free

@@ -10,16 +10,11 @@ from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import PoolClosed, PoolTimeout
 from typing_extensions import override
 
 from twinstore.attempts import SharedAttempt
-from twinstore.errors import (
-    ConfigurationError,
-    Outcome,
-    TwinstoreError,
-    UnavailableError,
-)
+from twinstore.errors import ConfigurationError, Outcome, TwinstoreError, UnavailableError
 from twinstore.forks import ForkSafeLock, Renewable, keep, renew_in_child
 from twinstore.servicelog import note_back, note_connected
 from twinstore_postgres.connecting import (
@@ -48,6 +43,7 @@ from twinstore_postgres.pooling import (
 )
 from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.settings import DRIVER
+from twinstore_postgres.steady_pool import SteadyPool
 from twinstore_postgres.targets import target_of
 from twinstore_postgres.transports import transport_of
 
@@ -248,7 +244,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def _new_pool(self, most: int) -> Pool:
         keep_messages()
         name = f"{POOL_NAME}-{next(self._loans.numbers)}"
-        pool: Pool = ConnectionPool(
+        pool = SteadyPool(
             self.target.conninfo.get_secret_value(),
             connection_class=self._unprepared_kind if self.pooled else self._kind,
             kwargs={

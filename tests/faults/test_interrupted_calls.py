@@ -1,0 +1,129 @@
+"""Calls of MongoDB that the handler of a signal interrupts at the worst instant; see ``test_signals``."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread, get_ident
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.synchronous.pool import Connection
+from pymongo.synchronous.topology import Topology
+
+import twinstore
+from tests.faults.signalling import Deadline
+from twinstore.testing.scheduler.builders import make_run
+from twinstore_mongo.waiting import THREAD_NAME, Waits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.databases import MongoDatabase
+    from twinstore.scheduler.storage import SchedulerStorage
+
+
+@pytest.fixture
+def storage(mongo_database: MongoDatabase, tenant: str) -> Iterator[SchedulerStorage]:
+    """Open a storage that has one run."""
+    with twinstore.add_scheduler_storage(mongo_database.config) as opened:
+        opened.runs.create(make_run(tenant, "stored"))
+        yield opened
+
+
+def test_a_connection_whose_answer_nobody_has_read_is_not_lent_again(
+    storage: SchedulerStorage, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise Deadline
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "receive_message", interrupted)
+        with pytest.raises(Deadline):
+            storage.runs.get(tenant, "stored")
+    assert storage.runs.get(tenant, "stored") is not None
+
+
+def test_a_session_that_was_given_back_twice_is_lent_to_one_call_at_a_time(
+    storage: SchedulerStorage, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_back = MongoClient._return_server_session  # noqa: SLF001  # whose callers are interrupted
+    given = list[Any]()
+
+    def interrupted(client: Any, session: Any) -> None:  # noqa: ANN401
+        give_back(client, session)
+        given.append(session)
+        if len(given) == 1:
+            raise Deadline
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MongoClient, "_return_server_session", interrupted)
+        with pytest.raises(Deadline):
+            storage.runs.get(tenant, "stored")
+    # The cursor is collected, which gives its session back once more.
+    gc.collect()
+    lent: list[Any] = []
+    lend = Topology.get_server_session
+
+    def noted(topology: Any, minutes: Any) -> Any:  # noqa: ANN401
+        lent.append(lend(topology, minutes))
+        return lent[-1]
+
+    monkeypatch.setattr(Topology, "get_server_session", noted)
+    with storage.sessions.open(tenant) as one, storage.sessions.open(tenant) as other:
+        assert [opened.runs.get(tenant, "stored") is not None for opened in (one, other)] == [True, True]
+        assert len({session.session_id["id"] for session in lent}) == len(lent) == 2
+
+
+def another_unit(storage: SchedulerStorage, tenant: str) -> None:
+    with storage.transaction(tenant) as unit:
+        unit.runs.create(make_run(tenant, "of another unit"))
+
+
+def test_a_session_that_comes_back_late_is_not_taken_from_who_has_it(
+    storage: SchedulerStorage, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned: list[tuple[Any, Any]] = []
+    give_back = Topology.return_server_session
+
+    def noted(topology: Any, session: Any) -> None:  # noqa: ANN401
+        returned.append((topology, session))
+        give_back(topology, session)
+
+    monkeypatch.setattr(Topology, "return_server_session", noted)
+    storage.runs.get(tenant, "stored")
+    with storage.transaction(tenant) as unit:
+        unit.runs.create(make_run(tenant, "first"))
+        for topology, session in [*returned]:
+            give_back(topology, session)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(another_unit, storage, tenant).result()
+        unit.runs.create(make_run(tenant, "second"))
+    assert {run.id for run in storage.runs.list(tenant).items} == {
+        "stored",
+        "first",
+        "of another unit",
+        "second",
+    }
+
+
+def test_the_thread_that_watches_calls_is_not_started_where_handlers_of_signals_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[int] = []
+    start = Thread.start
+
+    def noted(thread: Thread) -> None:
+        if thread.name == THREAD_NAME:
+            started.append(get_ident())
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", noted)
+    ended = Thread()  # only for its lock
+    waits = Waits(lambda: None, pause=lambda _: None)
+    waits.begin(ended)
+    while not started:
+        pass
+    waits.end(ended)
+    assert get_ident() not in started
