@@ -129,3 +129,12 @@ def test_a_purge_that_fails_after_its_first_batch_does_not_say_that_nothing_was_
         outcomes.append(caught.value.outcome)
     assert outcomes == [Outcome.NOT_APPLIED, Outcome.UNKNOWN, Outcome.NOT_APPLIED]
     assert len(storage.impact_snapshots.list(TENANT)) == 2
+
+
+@pytest.mark.parametrize("failure", [{"errorCode": 262}, {"closeConnection": True}])
+def test_a_read_of_one_row_is_repeated_while_there_is_time(
+    failure: dict[str, object], server: twinstore_embedded.MongoServer, storage: SchedulerStorage
+) -> None:
+    storage.impact_snapshots.upsert(TENANT, make_impact_set(snapshot_id="read"))
+    with failing(server, {"times": 2}, {"failCommands": ["find"], **failure}):
+        assert storage.impact_snapshots.get_required(TENANT, "read").snapshot_id == "read"

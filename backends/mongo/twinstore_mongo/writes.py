@@ -42,7 +42,7 @@ def insert(context: RepositoryContext, entity: Entity[M], row: Row[M]) -> None:
     document = codec.encode(row)
     key = entity.key_of(row.model, row.storage)
     with context.writing(entity, key):
-        collection = context.collection(entity)
+        collection = context.untyped(entity)
         try:
             collection.insert_one(document, session=context.session)
         except DuplicateKeyError as error:
@@ -60,7 +60,7 @@ def insert_several(context: RepositoryContext, entity: Entity[M], rows: Sequence
         return
     codec = codec_of(entity)
     with context.writing(entity):
-        collection = context.collection(entity)
+        collection = context.untyped(entity)
         try:
             collection.insert_many(map(codec.encode, rows), session=context.session)
         except BulkWriteError as error:
@@ -90,7 +90,7 @@ def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: D
         names = (name for name in codec.names.values() if name not in condition)
         condition |= {name: {"$eq": found.get(name)} for name in names}
     with context.writing(entity, key):
-        collection = context.collection(entity)
+        collection = context.untyped(entity)
         try:
             result = collection.replace_one(condition, document, session=context.session)
         except DuplicateKeyError as error:
@@ -106,7 +106,7 @@ def take_away(context: RepositoryContext, entity: Entity, found: Document) -> No
         ConcurrencyError: it is there no longer.
     """
     with context.writing(entity):
-        collection = context.collection(entity)
+        collection = context.untyped(entity)
         if not collection.delete_one({ID: found[ID]}, session=context.session).deleted_count:
             raise lost_race(entity, str(found[ID]), DRIVER)
 
@@ -123,7 +123,7 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
     condition = merged((filter_of(codec, key), owned_by(codec, scope)))
     document = codec.encode(row)
     with context.writing(entity, key):
-        collection = context.collection(entity)
+        collection = context.untyped(entity)
         try:
             # A plain replacement would set the version back, and change the _id that another service gave.
             if entity.versioned or entity.document_id is None:
