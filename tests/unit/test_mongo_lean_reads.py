@@ -83,7 +83,7 @@ def test_one_document_is_read_without_a_cursor(
     assert find_first(collection, {"_id": "a"}, session=None) == READ
 
 
-def retryable_read(self: object, func: object, read_pref: object, session: object, label: object) -> None:
+def retryable_read(self: object, read_pref: object, func: object, own: object, label: object) -> None:
     """Stand for a method of another release."""
 
 

@@ -8,7 +8,7 @@ one known here, it does all of it by itself.
 
 from __future__ import annotations
 
-from inspect import signature
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import bson
@@ -21,6 +21,7 @@ from pymongo.synchronous.pool import Connection
 from typing_extensions import override
 
 from twinstore_mongo.connection import DECODING
+from twinstore_mongo.derive import ID
 from twinstore_mongo.key_order import SIMPLE
 
 if TYPE_CHECKING:
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["find", "find_first"]
 
 FIND: Final = "find"
-RETRIED: Final = ("self", "func", "read_pref", "session", "operation")
-COMMAND: Final = ("self", "dbname", "spec", "read_preference", "codec_options")
-NAMED: Final = {"session", "client", "read_concern", "collation"}
+RETRIED: Final = ("func", "read_pref")
+COMMAND: Final = ("dbname", "spec", "read_preference", "codec_options")
 
 
 class WholeAnswer(CodecOptions["Document"]):
@@ -68,15 +68,22 @@ def is_known() -> bool:
     """Whether the client has the shape that is relied on here."""
     client: Any = MongoClient
     try:
-        retried = tuple(signature(client._retryable_read).parameters)  # noqa: SLF001  # as all of it here
-        command = tuple(signature(Connection.command).parameters)
+        retried = signature(client._retryable_read)  # noqa: SLF001  # as all of it here
+        command = signature(Connection.command)
+        # What is given below.
+        retried.bind(None, None, None, None, FIND)
+        command.bind(None, "", {}, None, ANSWER, read_concern=None, collation=None, session=None, client=None)
         # As the client reads an answer: a code is no text to us, and without our types it would be one.
-        reply: Any = message._OpMsg(0, bson.encode({"code": Code("")}))  # noqa: SLF001
+        reply: Any = message._OpMsg(0, bson.encode({ID: Code("")}))  # noqa: SLF001
         (answer,) = reply.unpack_response(0, ANSWER)
     except (AttributeError, TypeError, ValueError):
         return False
-    known = retried[: len(RETRIED)] == RETRIED and command[: len(COMMAND)] == COMMAND
-    return known and set(command) >= NAMED and isinstance(answer["code"], dict)
+    return begins(retried, RETRIED) and begins(command, COMMAND) and isinstance(answer[ID], dict)
+
+
+def begins(found: Signature, names: tuple[str, ...]) -> bool:
+    """Whether the parameters of a method begin with these."""
+    return tuple(found.parameters)[1 : len(names) + 1] == names
 
 
 KNOWN: Final = is_known()
