@@ -93,7 +93,11 @@ class ImpactSet(CanonicalModel):
 
 def derived_snapshot_id(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> str:
     """Return the id of a snapshot that has none of its own; it depends on nothing but its arguments."""
-    content = CanonicalJsonSerializer.serialize(snapshot)
+    return _derived_id(tenant_id, snapshot.wire(), run_id)
+
+
+def _derived_id(tenant_id: str, wire: Mapping[str, object], run_id: str | None) -> str:
+    content = CanonicalJsonSerializer.serialize_wire(ImpactSet, wire)
     return derived_snapshot_key({"tenantId": tenant_id, "runId": run_id}, content)
 
 
@@ -113,9 +117,10 @@ def identify(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> tuple[s
     if snapshot.snapshot_id is None:
         return derived_snapshot_id(tenant_id, snapshot, run_id), snapshot
     # The derived id is that of the content without an id, or it would depend on itself.
-    anonymous = snapshot.evolve(snapshot_id=None)
-    if snapshot.snapshot_id == derived_snapshot_id(tenant_id, anonymous, run_id):
-        return snapshot.snapshot_id, anonymous
+    wire = snapshot.wire()
+    del wire["snapshotId"]
+    if snapshot.snapshot_id == _derived_id(tenant_id, wire, run_id):
+        return snapshot.snapshot_id, snapshot.evolve(snapshot_id=None)
     return snapshot.snapshot_id, snapshot
 
 
