@@ -135,11 +135,11 @@ class CanonicalJsonSerializer:
         return CanonicalJsonSerializer.serialize_wire(type(model), model.wire())
 
     @staticmethod
-    def serialize_wire(cls: type[CanonicalModel], wire: Mapping[str, object]) -> bytes:
-        """Return the same bytes of properties that a model of the class has given, or of some of them."""
+    def serialize_wire(model: type[CanonicalModel], wire: Mapping[str, object]) -> bytes:
+        """Return the same bytes of properties that a model of this class gave, or of some of them."""
         text = jsontext.dumps(wire)
         # Rarely more than this: the walk through all values costs more than the JSON.
-        return jsontext.dumps(_encodable(wire)) if jsontext.may_need_repr(text) and _may_hold(cls) else text
+        return jsontext.dumps(_encodable(wire)) if jsontext.may_need_repr(text) and _may_hold(model) else text
 
     @staticmethod
     def serialize_pretty(model: CanonicalModel) -> bytes:

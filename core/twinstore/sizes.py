@@ -125,7 +125,7 @@ def may_be_large(rows: Sequence[Row]) -> bool:
 
 
 def most_by_json(row: Row) -> int:
-    """Return how many bytes a row has at most, as its JSON tells; more than any may have where it has none."""
+    """Return how many bytes a row has at most, as its JSON tells; too many where it has none."""
     model, markers = row.model, row.storage.values()
     try:
         text = model.__pydantic_serializer__.to_json(model, by_alias=True, exclude_none=True, warnings=False)

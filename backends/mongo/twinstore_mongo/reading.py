@@ -13,7 +13,7 @@ from twinstore.fields import parse_timestamp
 from twinstore.query import label_of_value
 from twinstore.shapes import Kind
 from twinstore_mongo.codec import codec_of
-from twinstore_mongo.compile import any_of, compiled, filter_of, merged, owned_by
+from twinstore_mongo.compile import any_of, compiled, merged, owned_by, place_of
 from twinstore_mongo.index_order_scan import along_index
 from twinstore_mongo.key_order import SIMPLE, plain_part
 from twinstore_mongo.lean_reads import find, find_first
@@ -39,7 +39,7 @@ def one(
 ) -> Document | None:
     """Return the document of a key."""
     codec = codec_of(entity)
-    condition = merged((filter_of(codec, key), owned_by(codec, scope)))
+    condition = place_of(codec, scope, key)
     with context.reading(entity, key):
         found = find_first(context.collection(entity), condition, session=context.session)
     return None if found is None or not without_orphans(context, entity, scope, [found]) else found

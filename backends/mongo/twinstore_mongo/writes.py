@@ -11,7 +11,7 @@ from twinstore.access import UniqueKey
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate, lost_race
 from twinstore_mongo.codec import codec_of, next_version
-from twinstore_mongo.compile import filter_of, merged, owned_by
+from twinstore_mongo.compile import filter_of, owned_by, place_of
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.errors import DRIVER, ID_INDEX, first_write_error, violated_index
 from twinstore_mongo.reading import one
@@ -120,7 +120,7 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
     """
     codec = codec_of(entity)
     key = entity.key_of(row.model, row.storage)
-    condition = merged((filter_of(codec, key), owned_by(codec, scope)))
+    condition = place_of(codec, scope, key)
     document = codec.encode(row)
     with context.writing(entity, key):
         collection = context.untyped(entity)

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 IMPACT_SET_VERSION: Final = "scheduler.impact-set@1"
+DERIVED: Final = "snap_"
 
 
 class ImpactImage(CanonicalModel):
@@ -93,11 +94,7 @@ class ImpactSet(CanonicalModel):
 
 def derived_snapshot_id(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> str:
     """Return the id of a snapshot that has none of its own; it depends on nothing but its arguments."""
-    return _derived_id(tenant_id, snapshot.wire(), run_id)
-
-
-def _derived_id(tenant_id: str, wire: Mapping[str, object], run_id: str | None) -> str:
-    content = CanonicalJsonSerializer.serialize_wire(ImpactSet, wire)
+    content = CanonicalJsonSerializer.serialize(snapshot)
     return derived_snapshot_key({"tenantId": tenant_id, "runId": run_id}, content)
 
 
@@ -105,7 +102,7 @@ def derived_snapshot_key(storage: Mapping[str, object], content: bytes) -> str:
     """Return the same id from the storage markers and the canonical JSON of a snapshot without its id."""
     head = f"{storage.get('tenantId')}\n{storage.get('runId') or ''}\n".encode()
     # 128 bits of the digest; released, so it never changes.
-    return f"snap_{sha256(head + content).hexdigest()[:32]}"
+    return f"{DERIVED}{sha256(head + content).hexdigest()[:32]}"
 
 
 def identify(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> tuple[str, ImpactSet]:
@@ -116,11 +113,13 @@ def identify(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> tuple[s
     """
     if snapshot.snapshot_id is None:
         return derived_snapshot_id(tenant_id, snapshot, run_id), snapshot
+    # Nearly every own id leaves here, before anything is derived.
+    if not snapshot.snapshot_id.startswith(DERIVED):
+        return snapshot.snapshot_id, snapshot
     # The derived id is that of the content without an id, or it would depend on itself.
-    wire = snapshot.wire()
-    del wire["snapshotId"]
-    if snapshot.snapshot_id == _derived_id(tenant_id, wire, run_id):
-        return snapshot.snapshot_id, snapshot.evolve(snapshot_id=None)
+    anonymous = snapshot.evolve(snapshot_id=None)
+    if snapshot.snapshot_id == derived_snapshot_id(tenant_id, anonymous, run_id):
+        return snapshot.snapshot_id, anonymous
     return snapshot.snapshot_id, snapshot
 
 
