@@ -134,4 +134,9 @@ def find_first(
 
 def is_lean(collection: Collection[Document]) -> bool:
     """Whether a collection is one of a client of that shape, and no stand-in for one."""
-    return KNOWN and type(collection) is Collection
+    return KNOWN and not is_stand_in(collection)
+
+
+def is_stand_in(collection: Collection[Document]) -> bool:
+    """Whether a collection is of another class, as those of mongomock are."""
+    return type(collection) is not Collection

@@ -14,6 +14,7 @@ from twinstore_mongo.codec import codec_of, next_version
 from twinstore_mongo.compile import filter_of, owned_by, place_of
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.errors import DRIVER, ID_INDEX, first_write_error, violated_index
+from twinstore_mongo.lean_writes import insert_first, write_first
 from twinstore_mongo.reading import one
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def insert(context: RepositoryContext, entity: Entity[M], row: Row[M]) -> None:
     with context.writing(entity, key):
         collection = context.untyped(entity)
         try:
-            collection.insert_one(document, session=context.session)
+            insert_first(collection, document, session=context.session)
         except DuplicateKeyError as error:
             raise duplicate_of(codec, row, violated_index(error)) from error
 
@@ -92,10 +93,10 @@ def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: D
     with context.writing(entity, key):
         collection = context.untyped(entity)
         try:
-            result = collection.replace_one(condition, document, session=context.session)
+            swapped = write_first(collection, condition, document, session=context.session)
         except DuplicateKeyError as error:
             raise duplicate_of(codec, row, violated_index(error)) from error
-    if not result.matched_count:
+    if not swapped:
         raise lost_race(entity, entity.key_text(key), DRIVER)
 
 
@@ -127,10 +128,10 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
         try:
             # A plain replacement would set the version back, and change the _id that another service gave.
             if entity.versioned or entity.document_id is None:
-                change = replacement(document, versioned=entity.versioned)
-                collection.update_one(condition, change, upsert=True, session=context.session)
+                change: Document | list[Document] = replacement(document, versioned=entity.versioned)
             else:
-                collection.replace_one(condition, document, upsert=True, session=context.session)
+                change = document
+            write_first(collection, condition, change, upsert=True, session=context.session)
         except DuplicateKeyError as error:
             index = codec.uniques.get(violated_index(error) or "")
             refusal = duplicate_of(codec, row, violated_index(error))
