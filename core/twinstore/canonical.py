@@ -132,7 +132,11 @@ class CanonicalJsonSerializer:
     @staticmethod
     def serialize(model: CanonicalModel) -> bytes:
         """Return the compact canonical bytes of a model."""
-        wire = model.wire()
+        return CanonicalJsonSerializer.serialize_wire(type(model), model.wire())
+
+    @staticmethod
+    def serialize_wire(model: type[CanonicalModel], wire: Mapping[str, object]) -> bytes:
+        """Return the same bytes of properties that a model of this class gave, or of some of them."""
         text = jsontext.dumps(wire)
         # Rarely more than this: the walk through all values costs more than the JSON.
         return jsontext.dumps(_encodable(wire)) if jsontext.may_need_repr(text) and _may_hold(model) else text
@@ -141,7 +145,7 @@ class CanonicalJsonSerializer:
     def serialize_pretty(model: CanonicalModel) -> bytes:
         """Return the canonical JSON with two blanks of indent and one final line feed."""
         wire = model.wire()
-        return jsontext.dumps_pretty(_encodable(wire) if _may_hold(model) else wire)
+        return jsontext.dumps_pretty(_encodable(wire) if _may_hold(type(model)) else wire)
 
     @staticmethod
     def deserialize(model: type[M], data: bytes | str) -> M:
@@ -185,11 +189,12 @@ def _remembered(cls: type[CanonicalModel]) -> frozenset[str]:
     return frozenset(name for items in members for name, value in items if isinstance(value, cached_property))
 
 
-def _may_hold(model: CanonicalModel) -> bool:
-    """Whether a model may hold floating-point numbers."""
+@cache
+def _may_hold(cls: type[CanonicalModel]) -> bool:
+    """Whether the models of a class may hold floating-point numbers."""
     from twinstore.shapes import has_floats  # noqa: PLC0415  # it needs this module
 
-    return has_floats(type(model))
+    return has_floats(cls)
 
 
 def _encodable(wire: Mapping[str, object]) -> object:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -18,7 +18,8 @@ from typing_extensions import override
 from twinstore.forks import Renewable, renew_in_child
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Hashable
+    from collections.abc import Callable, Hashable
+    from types import TracebackType
 
 __all__ = ["TURNS", "Turns"]
 
@@ -54,6 +55,31 @@ class Place:
         return self._granted.acquire(timeout=max(0.0, seconds))
 
 
+class Repetition:
+    """The block of one repetition; a class, because every write passes here."""
+
+    __slots__ = ("_leave", "_own")
+
+    def __init__(self, own: Own, leave: Callable[[Place], None]) -> None:
+        """Take what the thread has, and what gives up a place in a line."""
+        self._own = own
+        self._leave = leave
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._own.depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End; the outermost one gives up the turn."""
+        own = self._own
+        own.depth -= 1
+        if not own.depth and own.place is not None:
+            place, own.place = own.place, None
+            self._leave(place)
+
+
 class Turns(Renewable):
     """The lines of this process."""
 
@@ -70,21 +96,12 @@ class Turns(Renewable):
         """Forget the threads of the parent in a forked child."""
         self._own, self._lock, self._lines = Own(), threading.Lock(), {}
 
-    @contextmanager
-    def repetition(self) -> Generator[None]:
+    def repetition(self) -> Repetition:
         """Keep the turn that is taken inside until the outermost block of this thread ends.
 
         A step of a step keeps it for the whole: what lost once begins again at the outer one.
         """
-        own = self._own
-        own.depth += 1
-        try:
-            yield
-        finally:
-            own.depth -= 1
-            if not own.depth and own.place is not None:
-                place, own.place = own.place, None
-                self._leave(place)
+        return Repetition(self._own, self._leave)
 
     def wait(self, row: Hashable, seconds: float) -> bool:
         """Wait for a turn, at most so many seconds; return whether somebody else was first.

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import pydantic
@@ -76,6 +77,7 @@ OBJECT_ADAPTER: Final = TypeAdapter["JsonObject"](FreeObject)
 
 # A purpose is free text. What is counted by it must not grow with the data of a host that puts some in.
 MAX_PURPOSES: Final = 100
+KNOWN_TENANTS: Final = 1000
 MAX_PURPOSE_LENGTH: Final = 100
 OTHER_PURPOSE: Final = "other"
 
@@ -225,10 +227,19 @@ def tenant_argument(value: str) -> str:
         TenantScopeError: the reserved tenant.
         ValidationError: blank, too long, or with a colon or control character.
     """
+    # Every call names one, and mostly one of a few. What is equal to a text may be of another class.
+    return known_tenant(value) if type(value) is str else checked_tenant(value)
+
+
+def checked_tenant(value: object) -> str:
+    """Return the same, whatever is given."""
     tenant = _argument(TENANT_TEXT_ADAPTER, value, "tenant_id")
     if tenant == SYSTEM_TENANT:
         raise TenantScopeError("Tenant 'system' is reserved; use the id of a real tenant.")
     return tenant
+
+
+known_tenant: Final = lru_cache(maxsize=KNOWN_TENANTS)(checked_tenant)
 
 
 def id_argument(value: str, name: str) -> str:

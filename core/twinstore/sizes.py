@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from twinstore.errors import DocumentDecodeError, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from twinstore.access import Access, Row
     from twinstore.catalog import Entity
@@ -35,6 +35,9 @@ GROWTH: Final = 64 * 1024
 # What a field, an item of a list or a member of a map has beside its texts, at most.
 PART: Final = 64
 WIDEST: Final = 4
+# So many times its JSON a document has at most. What gains most is a list of digits: two bytes each, and in
+# BSON a type, the place in up to seven digits, its end, and 64 bits.
+OF_JSON: Final = 10
 # What a value is to a measurement.
 OTHER, TEXT, MODEL, LIST, MAP = range(5)
 FORMS: Final[dict[object, int]] = {}
@@ -54,7 +57,7 @@ def check_size(entity: Entity, row: Row, stored: Row | None = None) -> None:
     Raises:
         ValidationError: it is; names the size and the limit.
     """
-    if most_of(row) > MOST_BYTES and (size := exact_size(row)) > limit_of((stored,)):
+    if may_be_large((row,)) and (size := exact_size(row)) > limit_of((stored,)):
         key = shortened(entity.key_text(entity.key_of(row.model, row.storage)))
         raise ValidationError(
             f"The {entity.singular} {key!r} has {megabytes(size)}, and a row may have "
@@ -72,7 +75,7 @@ def check_replacement(access: Access, entity: Entity, scope: Tenants, row: Row) 
     Raises:
         ValidationError: it is; names the size and the limit.
     """
-    if most_of(row) > MOST_BYTES and exact_size(row) > MOST_BYTES:
+    if may_be_large((row,)) and exact_size(row) > MOST_BYTES:
         stored = None
         with suppress(DocumentDecodeError):
             (stored,) = access.find(entity, scope, [entity.key_of(row.model, row.storage)])
@@ -92,7 +95,7 @@ def check_batch(entity: Entity, rows: Iterable[Row], stored: Iterable[Row | None
     """
     rows = tuple(rows)
     # Nearly always, and then each of them fits alone too.
-    if sum(map(most_of, rows)) <= MOST_BYTES:
+    if not may_be_large(rows):
         return
     before = tuple(stored)
     if len(rows) > 1:
@@ -115,8 +118,25 @@ def limit_of(stored: Iterable[Row | None]) -> int:
     return size + GROWTH if size > MOST_BYTES else MOST_BYTES
 
 
+def may_be_large(rows: Sequence[Row]) -> bool:
+    """Whether rows may be above the limit together."""
+    # Nearly all are so far below it that their JSON tells, which takes a third of the time.
+    return sum(map(most_by_json, rows)) > MOST_BYTES and sum(map(most_of, rows)) > MOST_BYTES
+
+
+def most_by_json(row: Row) -> int:
+    """Return how many bytes a row has at most, as its JSON tells; too many where it has none."""
+    model, markers = row.model, row.storage.values()
+    try:
+        text = model.__pydantic_serializer__.to_json(model, by_alias=True, exclude_none=True, warnings=False)
+    except ValueError:
+        return MOST_BYTES + 1
+    stored = PART * len(markers) + WIDEST * sum(len(value) for value in markers if isinstance(value, str))
+    return OF_JSON * len(text) + stored
+
+
 def most_of(row: Row) -> int:
-    """Return how many bytes a row has at most; nearly every row is far below the limit by this alone."""
+    """Return how many bytes a row has at most; of those that are left nearly every one is below the limit."""
     total = PART * len(row.storage)
     waiting: list[object] = [row.model, *row.storage.values()]
     # By type and not by isinstance, because every row that is written passes here.

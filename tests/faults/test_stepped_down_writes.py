@@ -18,8 +18,9 @@ from tests.servers import mongo_config
 from tests.stores import kept
 from twinstore.errors import Outcome, TimeoutExceededError
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS
+from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import START
-from twinstore.testing.scheduler.builders import make_impact_set
+from twinstore.testing.scheduler.builders import make_impact_set, make_run, moved
 from twinstore.testing.scheduler.policy_builders import make_policy_job
 
 if TYPE_CHECKING:
@@ -129,3 +130,50 @@ def test_a_purge_that_fails_after_its_first_batch_does_not_say_that_nothing_was_
         outcomes.append(caught.value.outcome)
     assert outcomes == [Outcome.NOT_APPLIED, Outcome.UNKNOWN, Outcome.NOT_APPLIED]
     assert len(storage.impact_snapshots.list(TENANT)) == 2
+
+
+def create_a_run(storage: SchedulerStorage) -> object:
+    return storage.runs.create(make_run(TENANT, "created")).id
+
+
+def replace_a_run(storage: SchedulerStorage) -> object:
+    storage.runs.create(make_run(TENANT, "replaced"))
+    return storage.runs.update(moved(make_run(TENANT, "replaced"), RunState.QUEUED))
+
+
+def put_a_snapshot(storage: SchedulerStorage) -> object:
+    return storage.impact_snapshots.upsert(TENANT, make_impact_set(snapshot_id="put"))
+
+
+@pytest.mark.parametrize(
+    ("call", "command", "answer"),
+    [
+        (create_a_run, "insert", "created"),
+        (replace_a_run, "update", True),
+        (put_a_snapshot, "update", "put"),
+    ],
+)
+@pytest.mark.parametrize("failure", [STEPPED_DOWN, {"closeConnection": True}])
+def test_a_write_of_one_row_is_repeated_and_applied_once(
+    call: Callable[[SchedulerStorage], object],
+    command: str,
+    answer: object,
+    failure: dict[str, object],
+    server: twinstore_embedded.MongoServer,
+) -> None:
+    with twinstore.open_storage(kept(mongo_config(server.url, "once"))) as opened:
+        opened.scheduler.initializer.ensure_migrations()
+        with failing(server, {"times": 1}, {**failure, "failCommands": [command]}):
+            # Applied twice, the second one would find the key taken, or another version.
+            assert call(opened.scheduler) == answer
+    with MongoClient[dict[str, object]](server.url) as client:
+        client.drop_database("once")
+
+
+@pytest.mark.parametrize("failure", [{"errorCode": 262}, {"closeConnection": True}])
+def test_a_read_of_one_row_is_repeated_while_there_is_time(
+    failure: dict[str, object], server: twinstore_embedded.MongoServer, storage: SchedulerStorage
+) -> None:
+    storage.impact_snapshots.upsert(TENANT, make_impact_set(snapshot_id="read"))
+    with failing(server, {"times": 2}, {"failCommands": ["find"], **failure}):
+        assert storage.impact_snapshots.get_required(TENANT, "read").snapshot_id == "read"

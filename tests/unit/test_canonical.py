@@ -19,6 +19,8 @@ from twinstore.fields import FreeObject
 from twinstore.revalidation import revalidated
 from twinstore.scheduler import ImpactSet, Run, RunStats, Schedule, Selector, selector_digest
 from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.selectors import digest_for
+from twinstore.tenancy import Tenant
 from twinstore.testing.taskrunner.builders import make_pack_run
 
 CREATED = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
@@ -274,6 +276,9 @@ def test_a_selector_digest_ignores_order_duplicates_and_an_explicit_owner() -> N
     two = Selector.model_validate({"scope": "by-namespace", "namespaces": ["a", "b"], "tenantId": "t"})
     assert selector_digest(one, "t") == selector_digest(two, "t")
     assert selector_digest(one, "t") != selector_digest(one, "u")
+    for selector in (one, two):
+        for tenant in ("t", "u"):
+            assert digest_for(selector, Tenant(tenant)) == selector_digest(selector, tenant)
 
 
 def test_a_stored_document_that_forms_no_model_names_entity_and_key() -> None:

@@ -14,6 +14,18 @@ def test_a_tenant_is_trimmed_and_keeps_its_case() -> None:
     assert UNBOUND.admit(" Acme ") == "Acme"
 
 
+class Tainted(str):
+    """A text of another class, equal to the plain one."""
+
+    __slots__ = ()
+
+
+def test_what_equals_an_admitted_tenant_is_admitted_as_a_plain_text() -> None:
+    assert UNBOUND.admit("acme") == "acme"
+    assert type(UNBOUND.admit(Tainted("acme"))) is str
+    assert type(UNBOUND.admit("acme")) is str
+
+
 @pytest.mark.parametrize("tenant", ["", " ", "a:b", "a\x00", "a\nb", "x" * 129, None, 7])
 def test_a_bad_tenant_is_refused(tenant: str) -> None:
     with pytest.raises(ValidationError, match="tenant_id"):

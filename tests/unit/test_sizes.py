@@ -20,7 +20,16 @@ from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.scheduler.rules.run_summaries import projected
 from twinstore.scheduler.run_summaries import ERROR_LENGTH, RunSnapshot, RunSummary
-from twinstore.sizes import MOST_BYTES, check_batch, check_size, exact_size, most_of, places_size, size_of
+from twinstore.sizes import (
+    MOST_BYTES,
+    check_batch,
+    check_size,
+    exact_size,
+    most_by_json,
+    most_of,
+    places_size,
+    size_of,
+)
 from twinstore.testing.instants import START
 from twinstore.testing.scheduler.builders import make_run, make_schedule, moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
@@ -126,13 +135,26 @@ def test_small_values_are_counted_with_their_places() -> None:
 def test_the_quick_bound_is_never_too_small(data: dict[str, Any]) -> None:
     row = Row(entry("text").model.evolve(data=data))
     assert most_of(row) >= exact_size(row)
+    assert most_by_json(row) >= exact_size(row)
+
+
+def test_the_bound_by_json_is_never_too_small_for_what_gains_most() -> None:
+    row = Row(entry("").model.evolve(data={"list": [0] * 1_200_000}))
+    assert most_by_json(row) >= exact_size(row)
+
+
+def test_a_row_without_json_is_counted() -> None:
+    broken = entry("").model.model_copy(update={"message": "\ud800"})
+    assert most_by_json(Row(broken)) > MOST_BYTES
+    check_size(EXECUTION_LOGS, Row(broken))
 
 
 @pytest.mark.parametrize("module", [SCHEDULER_EXAMPLES, TASKRUNNER_EXAMPLES, TRACKING_EXAMPLES])
 def test_the_quick_bound_holds_for_every_entity(module: ModuleExamples) -> None:
     for item in module.examples:
         for model in (item.small(TENANT, "a"), item.rich(TENANT, "a")):
-            assert most_of(item.row(TENANT, model)) >= exact_size(item.row(TENANT, model)), item.name
+            row = item.row(TENANT, model)
+            assert min(most_of(row), most_by_json(row)) >= exact_size(row), item.name
 
 
 def test_rows_that_an_older_version_has_stored_above_the_limit_go_on_living(

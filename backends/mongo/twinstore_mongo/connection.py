@@ -118,16 +118,16 @@ class OpenDatabase:
     def limited(self) -> AbstractContextManager[object]:
         """Bound everything inside by the time limit of one call; raises when there is no server."""
         self.await_primary()
-        return self._watched(UNLIMITED if self.own_timeout is None else pymongo.timeout(self.own_timeout))
+        return self._watched(None if self.own_timeout is None else pymongo.timeout(self.own_timeout))
 
     def with_index_timeout(self) -> AbstractContextManager[object]:
         """Bound everything inside by a limit that building an index keeps."""
         self.await_primary()
         return self._watched(pymongo.timeout(INDEX_SECONDS))
 
-    def _watched(self, limit: AbstractContextManager[object]) -> AbstractContextManager[object]:
+    def _watched(self, limit: AbstractContextManager[object] | None) -> AbstractContextManager[object]:
         # Without transactions nothing can be left behind by one.
-        return Watched(self.waits, limit) if self.capabilities.transactions else limit
+        return Watched(self.waits, limit) if self.capabilities.transactions else limit or UNLIMITED
 
     def await_primary(self) -> None:
         """Wait for a primary as long as the settings say.

@@ -14,7 +14,7 @@ from twinstore.tenancy import ALL_TENANTS
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import merged, owned_by
 from twinstore_mongo.errors import DRIVER
-from twinstore_mongo.key_order import SIMPLE
+from twinstore_mongo.lean_reads import find
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -84,13 +84,7 @@ def seen_parents(
     condition = merged(({name: {"$in": list(values)}}, owned_by(codec, scope)))
     fields = [name] if parent.parent is None else [name, codec.names[parent.parent.field]]
     with context.reading(parent):
-        cursor = context.collection(parent).find(
-            condition,
-            dict.fromkeys(fields, 1),
-            session=context.session,
-            collation=SIMPLE,
-        )
-        found = list(cursor)
+        found = list(find(context.collection(parent), condition, fields, session=context.session))
     return {document[name] for document in without_orphans(context, parent, scope, found)}
 
 

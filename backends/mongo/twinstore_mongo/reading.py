@@ -13,9 +13,10 @@ from twinstore.fields import parse_timestamp
 from twinstore.query import label_of_value
 from twinstore.shapes import Kind
 from twinstore_mongo.codec import codec_of
-from twinstore_mongo.compile import any_of, compiled, filter_of, merged, owned_by
+from twinstore_mongo.compile import any_of, compiled, merged, owned_by, place_of
 from twinstore_mongo.index_order_scan import along_index
 from twinstore_mongo.key_order import SIMPLE, plain_part
+from twinstore_mongo.lean_reads import find, find_first
 from twinstore_mongo.parents import is_hidden, without_orphans
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def one(
 ) -> Document | None:
     """Return the document of a key."""
     codec = codec_of(entity)
-    condition = merged((filter_of(codec, key), owned_by(codec, scope)))
+    condition = place_of(codec, scope, key)
     with context.reading(entity, key):
-        found = context.collection(entity).find_one(condition, session=context.session, collation=SIMPLE)
+        found = find_first(context.collection(entity), condition, session=context.session)
     return None if found is None or not without_orphans(context, entity, scope, [found]) else found
 
 
@@ -62,8 +63,7 @@ def several(
     codec = codec_of(entity)
     condition = merged((any_of(codec, keys), owned_by(codec, scope)))
     with context.reading(entity):
-        cursor = context.collection(entity).find(condition, session=context.session, collation=SIMPLE)
-        found = list(cursor)
+        found = list(find(context.collection(entity), condition, session=context.session))
     index = keys[0].index.names if isinstance(keys[0], UniqueKey) else entity.key
     names = [codec.names[name] for name in index]
     by_key = {
@@ -98,12 +98,12 @@ def rows(
     codec = codec_of(entity)
     condition, reading = compiled(codec, query), codec.readings.of(query)
     with context.reading(entity):
-        find = partial(context.collection(entity).find, session=context.session, collation=SIMPLE)
         if fields is not None:
-            find = partial(find, projection=dict.fromkeys((*fields, *(name for name, _ in reading.order)), 1))
+            fields = (*fields, *(name for name, _ in reading.order))
+        asked = partial(find, context.collection(entity), fields=fields, session=context.session)
         if reading.along is not None:
-            return along_index(find, condition, reading, wanted)
-        cursor = find(condition)
+            return along_index(asked, condition, reading, wanted)
+        cursor = asked(condition)
         return list((cursor.sort(reading.order) if reading.order else cursor).limit(wanted))
 
 

@@ -120,10 +120,10 @@ def still(found: Sequence[Document], condition: Document) -> Document:
 def delete_one(context: RepositoryContext, entity: Entity, condition: Document) -> int:
     """Remove the one row of a key; unlike a removal of many it is retried by the client after a failover."""
     with context.writing(entity):
-        return context.collection(entity).delete_one(condition, session=context.session).deleted_count
+        return context.untyped(entity).delete_one(condition, session=context.session).deleted_count
 
 
 def delete(context: RepositoryContext, entity: Entity, condition: Document) -> int:
     """Remove what satisfies a condition; return how many documents that were."""
     with context.writing(entity):
-        return context.collection(entity).delete_many(condition, session=context.session).deleted_count
+        return context.untyped(entity).delete_many(condition, session=context.session).deleted_count

@@ -110,14 +110,15 @@ class Watched:
 
     __slots__ = ("_limit", "_waits")
 
-    def __init__(self, waits: Waits, limit: AbstractContextManager[object]) -> None:
-        """Take where it is noted, and what bounds its time."""
+    def __init__(self, waits: Waits, limit: AbstractContextManager[object] | None) -> None:
+        """Take where it is noted, and what bounds its time; ``None`` where the client does by itself."""
         self._waits = waits
         self._limit = limit
 
     def __enter__(self) -> None:
         """Begin."""
-        self._limit.__enter__()
+        if self._limit is not None:
+            self._limit.__enter__()
         self._waits.begin(self)
 
     def __exit__(
@@ -125,4 +126,5 @@ class Watched:
     ) -> None:
         """End; what was raised goes on."""
         self._waits.end(self)
-        self._limit.__exit__(kind, error, trace)
+        if self._limit is not None:
+            self._limit.__exit__(kind, error, trace)

@@ -11,9 +11,10 @@ from twinstore.access import UniqueKey
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate, lost_race
 from twinstore_mongo.codec import codec_of, next_version
-from twinstore_mongo.compile import filter_of, merged, owned_by
+from twinstore_mongo.compile import filter_of, owned_by, place_of
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.errors import DRIVER, ID_INDEX, first_write_error, violated_index
+from twinstore_mongo.lean_writes import insert_first, write_first
 from twinstore_mongo.reading import one
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ def insert(context: RepositoryContext, entity: Entity[M], row: Row[M]) -> None:
     document = codec.encode(row)
     key = entity.key_of(row.model, row.storage)
     with context.writing(entity, key):
-        collection = context.collection(entity)
+        collection = context.untyped(entity)
         try:
-            collection.insert_one(document, session=context.session)
+            insert_first(collection, document, session=context.session)
         except DuplicateKeyError as error:
             raise duplicate_of(codec, row, violated_index(error)) from error
 
@@ -60,7 +61,7 @@ def insert_several(context: RepositoryContext, entity: Entity[M], rows: Sequence
         return
     codec = codec_of(entity)
     with context.writing(entity):
-        collection = context.collection(entity)
+        collection = context.untyped(entity)
         try:
             collection.insert_many(map(codec.encode, rows), session=context.session)
         except BulkWriteError as error:
@@ -90,12 +91,12 @@ def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: D
         names = (name for name in codec.names.values() if name not in condition)
         condition |= {name: {"$eq": found.get(name)} for name in names}
     with context.writing(entity, key):
-        collection = context.collection(entity)
+        collection = context.untyped(entity)
         try:
-            result = collection.replace_one(condition, document, session=context.session)
+            swapped = write_first(collection, condition, document, session=context.session)
         except DuplicateKeyError as error:
             raise duplicate_of(codec, row, violated_index(error)) from error
-    if not result.matched_count:
+    if not swapped:
         raise lost_race(entity, entity.key_text(key), DRIVER)
 
 
@@ -106,7 +107,7 @@ def take_away(context: RepositoryContext, entity: Entity, found: Document) -> No
         ConcurrencyError: it is there no longer.
     """
     with context.writing(entity):
-        collection = context.collection(entity)
+        collection = context.untyped(entity)
         if not collection.delete_one({ID: found[ID]}, session=context.session).deleted_count:
             raise lost_race(entity, str(found[ID]), DRIVER)
 
@@ -120,17 +121,17 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
     """
     codec = codec_of(entity)
     key = entity.key_of(row.model, row.storage)
-    condition = merged((filter_of(codec, key), owned_by(codec, scope)))
+    condition = place_of(codec, scope, key)
     document = codec.encode(row)
     with context.writing(entity, key):
-        collection = context.collection(entity)
+        collection = context.untyped(entity)
         try:
             # A plain replacement would set the version back, and change the _id that another service gave.
             if entity.versioned or entity.document_id is None:
-                change = replacement(document, versioned=entity.versioned)
-                collection.update_one(condition, change, upsert=True, session=context.session)
+                change: Document | list[Document] = replacement(document, versioned=entity.versioned)
             else:
-                collection.replace_one(condition, document, upsert=True, session=context.session)
+                change = document
+            write_first(collection, condition, change, upsert=True, session=context.session)
         except DuplicateKeyError as error:
             index = codec.uniques.get(violated_index(error) or "")
             refusal = duplicate_of(codec, row, violated_index(error))

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 IMPACT_SET_VERSION: Final = "scheduler.impact-set@1"
+DERIVED: Final = "snap_"
 
 
 class ImpactImage(CanonicalModel):
@@ -101,7 +102,7 @@ def derived_snapshot_key(storage: Mapping[str, object], content: bytes) -> str:
     """Return the same id from the storage markers and the canonical JSON of a snapshot without its id."""
     head = f"{storage.get('tenantId')}\n{storage.get('runId') or ''}\n".encode()
     # 128 bits of the digest; released, so it never changes.
-    return f"snap_{sha256(head + content).hexdigest()[:32]}"
+    return f"{DERIVED}{sha256(head + content).hexdigest()[:32]}"
 
 
 def identify(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> tuple[str, ImpactSet]:
@@ -112,6 +113,9 @@ def identify(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> tuple[s
     """
     if snapshot.snapshot_id is None:
         return derived_snapshot_id(tenant_id, snapshot, run_id), snapshot
+    # Nearly every own id leaves here, before anything is derived.
+    if not snapshot.snapshot_id.startswith(DERIVED):
+        return snapshot.snapshot_id, snapshot
     # The derived id is that of the content without an id, or it would depend on itself.
     anonymous = snapshot.evolve(snapshot_id=None)
     if snapshot.snapshot_id == derived_snapshot_id(tenant_id, anonymous, run_id):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Final, Self, Unpack
 
 from pydantic import StringConstraints
 from typing_extensions import override
 
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, content_digest
 from twinstore.fields import NO_NUL, DigestSet, Flag, StringSet, TenantId
 from twinstore.modelrules import RequiresEntry
 from twinstore.ordering import Ordered, Unique
@@ -15,8 +15,12 @@ from twinstore.scheduler.enums import SelectorScope
 
 if TYPE_CHECKING:
     from twinstore.scheduler.changes.selectors import LabelFilterChanges, SelectorChanges
+    from twinstore.tenancy import Tenant
 
-__all__ = ["LabelFilter", "Selector", "selector_digest"]
+__all__ = ["LabelFilter", "Selector", "digest_for", "selector_digest"]
+
+SCOPE: Final = "scope"
+TENANT: Final = "tenantId"
 
 LabelKey = Annotated[
     str, StringConstraints(strict=True, strip_whitespace=True, to_lower=True, min_length=1, pattern=NO_NUL)
@@ -85,3 +89,11 @@ def selector_digest(selector: Selector, tenant_id: str) -> str:
     """Return the digest of the selector as its owner sees it; input order and duplicates do not matter."""
     owned = selector if selector.tenant_id == tenant_id else selector.evolve(tenant_id=tenant_id)
     return CanonicalJsonSerializer.digest(owned)
+
+
+def digest_for(selector: Selector, tenant: Tenant) -> str:
+    """Return the same digest for a tenant that is admitted, without a model made anew for it."""
+    wire = {**selector.wire(), TENANT: tenant.id}
+    # In the order of the fields, where the tenant comes second.
+    ordered = {SCOPE: wire[SCOPE], TENANT: tenant.id, **wire}
+    return content_digest(CanonicalJsonSerializer.serialize_wire(Selector, ordered))

@@ -13,6 +13,7 @@ from twinstore.scheduler.repositories.graph_jobs import REPLACE
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import filter_of, merged, owned_by
 from twinstore_mongo.derive import ID, VERSION
+from twinstore_mongo.lean_writes import write_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,9 +37,8 @@ def replace_job(access: MongoAccess, scope: Tenant, job: GraphJob, expected: Gra
     document = CODEC.encode(Row(job, {"updatedAt": job.created_at}))
     condition = merged((filter_of(CODEC, key), owned_by(CODEC, scope), found_as(job, document, expected)))
     with context.writing(GRAPH_JOBS, key):
-        collection = context.collection(GRAPH_JOBS)
-        result = collection.update_one(condition, replaced_by(document), session=context.session)
-    return result.matched_count > 0
+        collection, change = context.untyped(GRAPH_JOBS), replaced_by(document)
+        return write_first(collection, condition, change, session=context.session)
 
 
 def found_as(job: GraphJob, document: Document, expected: GraphJobStatus) -> Document:

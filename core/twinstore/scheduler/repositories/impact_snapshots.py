@@ -14,7 +14,7 @@ from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS
 from twinstore.scheduler.impact_snapshots import ImpactSet, ImpactSnapshotRepository, identify
 from twinstore.scheduler.rules.impact_snapshots import check_owner
-from twinstore.scheduler.selectors import Selector, selector_digest
+from twinstore.scheduler.selectors import Selector, digest_for
 from twinstore.scope import id_argument, optional_reference_argument
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ImpactSnapshots(Repository, ImpactSnapshotRepository):
     @override
     def get_latest_by_selector(self, tenant_id: str, selector: Selector) -> ImpactSet | None:
         tenant = self._admit(tenant_id)
-        digest = selector_digest(self._model(selector, Selector, "selector"), tenant.id)
+        digest = digest_for(self._model(selector, Selector, "selector"), tenant)
         page = self._page(IMPACT_SNAPSHOTS, queries.latest_snapshot(tenant, digest))
         return page[0] if page else None
 
@@ -84,6 +84,6 @@ def row_of(tenant: Tenant, key: str, snapshot: ImpactSet, run_id: str | None) ->
         "snapshotId": key,
         "tenantId": tenant.id,
         "runId": run_id,
-        "selectorDigest": selector_digest(snapshot.selector, tenant.id),
+        "selectorDigest": digest_for(snapshot.selector, tenant),
     }
     return Row(snapshot, {name: value for name, value in markers.items() if value is not None})
