@@ -20,6 +20,7 @@ from twinstore_mongo.derive import ID
 from twinstore_mongo.digest_form import digest_form, why_not
 from twinstore_mongo.key_order import SIMPLE, VIEW, fitting_batch
 from twinstore_mongo.packing import native_documents
+from twinstore_mongo.raw_cursor import LeanCursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -127,7 +128,9 @@ class DigestScan:
             return self._collection.aggregate_raw_batches(
                 rows.stages, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True
             )
-        return self._collection.find_raw_batches(
+        # What this and the export share is how an answer is taken apart, not what its documents are.
+        return LeanCursor(
+            self._collection,
             rows.condition,
             batch_size=batch_size,
             collation=SIMPLE,

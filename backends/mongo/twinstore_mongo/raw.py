@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-__all__ = ["PART_BYTES", "documents_of", "element_of", "elements", "first_of", "parts_of", "raw_batches"]
+__all__ = [
+    "LENGTH_BYTES",
+    "PART_BYTES",
+    "documents_of",
+    "element_of",
+    "elements",
+    "first_of",
+    "parts_of",
+    "raw_batches",
+]
 
 # Bytes of the values of fixed size, by the type of the element.
 FIXED: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
@@ -88,10 +97,16 @@ def element_of(raw: bytes, name: str) -> bytes:
     return raw[start - len(wanted) - 2 : end]
 
 
-def elements(raw: bytes) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield type, name, start and end of each element; ends early where a type is not known."""
-    position = 4
-    while position < len(raw) - 1:
+def elements(raw: bytes, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes, int, int]]:
+    """Yield type, name, start and end of each element; ends early where a type is not known.
+
+    Args:
+        raw: a document, or one that has it inside.
+        begin: where the document begins.
+        end: where it ends, ``None`` for the end of ``raw``.
+    """
+    position, last = begin + LENGTH_BYTES, (len(raw) if end is None else end) - 1
+    while position < last:
         kind, name_end = raw[position], raw.index(b"\x00", position + 1)
         start = name_end + 1
         size = size_of(raw, kind, start)

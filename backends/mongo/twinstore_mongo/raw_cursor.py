@@ -7,13 +7,13 @@ client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bson import InvalidBSON, decode
 from pymongo.cursor import RawBatchCursor
 from typing_extensions import override
 
-from twinstore_mongo.raw import elements
+from twinstore_mongo.raw import LENGTH_BYTES, elements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +26,8 @@ OBJECT: Final = 0x03
 LIST: Final = 0x04
 CURSOR: Final = b"cursor"
 BATCHES: Final = (b"firstBatch", b"nextBatch")
+# Where something begins and ends.
+Place: TypeAlias = tuple[int, int]
 
 
 class LeanCursor(RawBatchCursor["Document"]):
@@ -54,26 +56,33 @@ class LeanResponse:
 def lean_reply(payload: bytes) -> Document | None:
     """Return an answer with its batch as the bytes of a list, ``None`` for one of another form."""
     try:
-        reply, cursors = parted(payload, (CURSOR,), OBJECT)
+        reply, cursors = parted(payload, (0, len(payload)), (CURSOR,), OBJECT)
         if set(cursors) != {CURSOR}:
             return None
-        cursor, batches = parted(cursors[CURSOR], BATCHES, LIST)
+        cursor, batches = parted(payload, cursors[CURSOR], BATCHES, LIST)
     except (ValueError, IndexError, InvalidBSON):
         return None
     if len(batches) != 1:
         return None
-    return {**reply, "cursor": {**cursor, **{name.decode(): batch for name, batch in batches.items()}}}
+    # Most of the answer, so no copy of it is made here.
+    whole = memoryview(payload)
+    return {
+        **reply,
+        "cursor": {**cursor, **{name.decode(): whole[begin:end] for name, (begin, end) in batches.items()}},
+    }
 
 
-def parted(document: bytes, names: tuple[bytes, ...], kind: int) -> tuple[Document, dict[bytes, bytes]]:
-    """Return a document without some elements, decoded, and those elements as they are."""
-    apart: dict[bytes, bytes] = {}
-    rest = bytearray(4)
-    for found, name, start, end in elements(document):
+def parted(
+    payload: bytes, document: Place, names: tuple[bytes, ...], kind: int
+) -> tuple[Document, dict[bytes, Place]]:
+    """Return a document without some elements, decoded, and where the values of those elements stand."""
+    apart: dict[bytes, Place] = {}
+    rest = bytearray(LENGTH_BYTES)
+    for found, name, begin, end in elements(payload, *document):
         if name in names and found == kind:
-            apart[name] = document[start:end]
+            apart[name] = begin, end
         else:
-            rest += document[start - len(name) - 2 : end]
+            rest += payload[begin - len(name) - 2 : end]
     rest += b"\x00"
-    rest[:4] = len(rest).to_bytes(4, "little")
+    rest[:LENGTH_BYTES] = len(rest).to_bytes(LENGTH_BYTES, "little")
     return decode(bytes(rest)), apart
