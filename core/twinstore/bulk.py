@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.catalog import Key
 from twinstore.keys import KeyRange
-from twinstore.scanned import NOTHING_BESIDE, Cell, Digestible, RangeDigests, ScanRow
+from twinstore.scanned import NOTHING_BESIDE, Cell, Counted, Digestible, RangeDigests, ScanRow
 from twinstore.tenancy import StoredOwner, label_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ __all__ = [
     "Cell",
     "CommitCheck",
     "Conflict",
+    "Counted",
     "Digestible",
     "ImportOutcome",
     "Key",
@@ -207,6 +208,10 @@ class BulkPort(Protocol):
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by the label of their owner, soft-deleted ones included."""
         ...
+
+    def counted(self, entity: Entity, *, tenant_id: str | None = None) -> Counted:
+        """Return :meth:`counts`, and where it costs little more how large rows are. Default: no size."""
+        return Counted(self.counts(entity, tenant_id=tenant_id))
 
     def now(self) -> datetime:
         """Return the present instant in UTC, in whole milliseconds, by the clock of the server if it has one.

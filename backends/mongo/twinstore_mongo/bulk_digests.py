@@ -40,7 +40,6 @@ __all__ = ["DigestScan", "digestible"]
 
 # Documents of one batch, where they are small.
 AT_ONCE: Final = 5000
-PIECES: Final = 8
 BALANCED: Final = "LoadBalanced"
 # A cursor that sends without being asked keeps its connection; with fewer than these others would miss it.
 MANY_CONNECTIONS: Final = 20
@@ -97,9 +96,6 @@ class DigestScan:
         """Yield whole documents, as many at a time as the server sends."""
         with self._store.limited():
             batch_size = fitting_batch(self._collection, AT_ONCE)
-            if self._sends_unasked:
-                # What comes without being asked may come in pieces that fit into the cache of a processor.
-                batch_size = -(-batch_size // PIECES)
         # The limit that the first command names is one of the whole reading.
         with self._store.with_index_timeout():
             cursor = self._cursor(rows, batch_size)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
+from twinstore.bulk import Counted
 from twinstore.fast.native import fast_path
-from twinstore.releasing import copy_counts
+from twinstore.releasing import copy_counts, without_kept_apart
 from twinstore_backfill.verify.digesting import DigestReader, is_digestible
 from twinstore_backfill.verify.partition import partition, rows_per_digest
 from twinstore_backfill.verify.sampling import sample_rates
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.removals import Pair
     from twinstore_backfill.verify.tasks import VerifyContext
 
-__all__ = ["RangePlan", "counted_rows"]
+__all__ = ["CountedSides", "RangePlan", "counted_sides"]
 
 # Rows that are read to learn how large they are, so that lists need not wait for their comparison.
 FEW: Final = 2000
@@ -145,13 +146,21 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         if planned.partition is None or reading is None:
             yield from self._row_by_row(entity, tenant, self._cut(entity, tenant))
             return
+        try:
+            yield from self._read_tasks(entity, tenant, planned.partition, reading)
+        finally:
+            reading.done()
+
+    def _read_tasks(
+        self, entity: Entity, tenant: str | None, found: Partition, reading: Reading
+    ) -> Iterator[RangeTask | RestTask]:
         proof = reading.proof()
         # Their results tell of all the others once more.
         self._tell((0 if proof is None else proof.rows()) - reading.told)
         if proof is None:
-            yield from self._row_by_row(entity, tenant, planned.partition.ranges)
+            yield from self._row_by_row(entity, tenant, found.ranges)
         else:
-            yield from rest(entity, tenant, planned.partition, proof)
+            yield from rest(entity, tenant, found, proof)
 
     def _row_by_row(
         self, entity: Entity, tenant: str | None, ranges: Iterable[KeyRange]
@@ -184,23 +193,42 @@ def rest(entity: Entity, tenant: str | None, found: Partition, proof: Proof) -> 
         )
 
 
-def counted_rows(
-    context: VerifyContext, tenants: Iterable[str], entities: Sequence[Entity]
-) -> dict[str, dict[str, Pair]]:
-    """Return the rows that each side counts, by entity and tenant; with ``tenants`` only theirs."""
+@dataclass(frozen=True, slots=True)
+class CountedSides:
+    """What both sides count.
+
+    Attributes:
+        rows: by entity and tenant the rows of both.
+        largest: the bytes of the largest row of the source as it is stored, ``None`` where it does not tell.
+    """
+
+    rows: dict[str, dict[str, Pair]]
+    largest: int | None
+
+
+def counted_sides(context: VerifyContext, tenants: Iterable[str], entities: Sequence[Entity]) -> CountedSides:
+    """Return the rows that each side counts; with ``tenants`` only theirs."""
     wanted = frozenset(tenants)
     # Counted before the scans: a number that differs from what is read then tells of a writer.
     with ThreadPoolExecutor(1, thread_name_prefix="counts") as pool:
         right = pool.submit(_counts, context.target, entities)
-        left = _counts(context.source, entities)
-        return {
+        left = [_counted(context.source, entity) for entity in entities]
+        rows = {
             entity.name: {
-                tenant: (source.get(tenant, 0), target.get(tenant, 0))
-                for tenant in sorted(source.keys() | target.keys())
+                tenant: (source.rows.get(tenant, 0), target.get(tenant, 0))
+                for tenant in sorted(source.rows.keys() | target.keys())
                 if not wanted or tenant in wanted
             }
             for entity, source, target in zip(entities, left, right.result(), strict=True)
         }
+    sizes = [source.largest for source in left]
+    known = [size for size in sizes if size is not None]
+    return CountedSides(rows, max(known, default=0) if len(known) == len(sizes) else None)
+
+
+def _counted(side: Store, entity: Entity) -> Counted:
+    found = side.bulk.counted(entity)
+    return Counted(without_kept_apart(side.bulk, entity, found.rows), found.largest)
 
 
 def _counts(side: Store, entities: Sequence[Entity]) -> list[dict[str, int]]:
