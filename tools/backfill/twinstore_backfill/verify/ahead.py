@@ -36,10 +36,13 @@ class Ahead:
     def admit(self, reading: object) -> None:
         """Wait until a reading is the oldest, or it and those before it have few enough cells."""
         with self._changed:
-            self._changed.wait_for(lambda: self._open or self._fits(reading))
+            self._changed.wait_for(lambda: self.fits(reading))
 
-    def _fits(self, reading: object) -> bool:
+    def fits(self, reading: object) -> bool:
+        """Whether a reading may begin."""
         before = 0
+        if self._open:
+            return True
         for other, cells in self._waiting.items():
             if other is reading:
                 return not before or before + cells <= self._most
