@@ -7,6 +7,8 @@ nothing with what copies. Only whether the models would accept a document is ask
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo import CursorType
@@ -36,8 +38,10 @@ if TYPE_CHECKING:
     from twinstore_mongo.bulk_scan import CollectionScan
     from twinstore_mongo.connection import Document, OpenDatabase
 
-__all__ = ["DigestScan", "digestible"]
+__all__ = ["MOST_THREADS", "DigestScan", "digestible"]
 
+# What one cursor sends keeps hardly more of them busy.
+MOST_THREADS: Final = 3
 # Documents of one batch, where they are small.
 AT_ONCE: Final = 5000
 BALANCED: Final = "LoadBalanced"
@@ -70,27 +74,26 @@ class DigestScan:
         of_source: bool,
         accepts: Callable[[bytes], bool] | None,
         tell: Callable[[int], None] | None,
+        threads: int = 1,
     ) -> RangeDigests | None:
         """Return the digests of documents, ``None`` where native code shows none of them."""
         found, entity = library(), self._scan.entity
         if found is None or why_not(entity) is not None:
             return None
-        scanner = Scanner(
-            found,
-            document_form(found, digest_form(entity, of_source=of_source)),
-            entity,
-            bounds,
-            cutoff=cutoff,
-            accepts=accepts,
-            judge=judge_of(found, entity),
-        )
+        form, judge = document_form(found, digest_form(entity, of_source=of_source)), judge_of(found, entity)
+        scanners = [
+            Scanner(found, form, entity, bounds, cutoff=cutoff, accepts=accepts, judge=judge)
+            for _ in range(threads)
+        ]
         unique = self._is_unique()
-        for batch in batches:
-            number = scanner.add_documents(batch)
-            del batch
-            if tell is not None:
-                tell(number)
-        return scanner.result(unique=unique)
+        with closing(numbers_of(scanners, batches)) as numbers:
+            for number in numbers:
+                if tell is not None:
+                    tell(number)
+        whole, *others = (scanner.result(unique=unique) for scanner in scanners)
+        for part in others:
+            whole.merge(part)
+        return whole
 
     def batches(self, rows: Chosen) -> Generator[bytes]:
         """Yield whole documents, as many at a time as the server sends."""
@@ -157,6 +160,28 @@ class DigestScan:
             and not any(index.get(option) for option in LOOSE)
             for index in indexes
         )
+
+
+def numbers_of(scanners: Sequence[Scanner], batches: Iterator[bytes]) -> Generator[int]:
+    """Add batches to whichever scanner is idle, the first one in this thread; yield numbers of rows."""
+    first, *others = scanners
+    if not others:
+        yield from map(first.add_documents, batches)
+        return
+    with ThreadPoolExecutor(len(others), thread_name_prefix="digests") as pool:
+        working: dict[Scanner, Future[int]] = {}
+        for batch in batches:
+            idle = next((other for other in others if other not in working or working[other].done()), None)
+            if idle is None:
+                yield first.add_documents(batch)
+            else:
+                before = working.pop(idle, None)
+                working[idle] = pool.submit(idle.add_documents, batch)
+                if before is not None:
+                    yield before.result()
+            del batch
+        for left in working.values():
+            yield left.result()
 
 
 def judge_of(found: ctypes.CDLL, entity: Entity) -> Judge | None:

@@ -191,23 +191,25 @@ class Verification:
     def compare(self, entities: Sequence[Entity]) -> None:
         """Compare the documents and the lists."""
         options, part = self._options, bool(self._options.subset)
-        sides = counted_sides(self._context, options.tenants, entities)
-        counted = sides.rows
-        chosen = tenants_for_lists(rows_of_tenants(counted.values()), options.seed)
-        # What a store counts is all of its rows, and so no number to compare those of a part with.
-        findings = {
-            entity.name: EntityFindings(entity, None if part else counted[entity.name]) for entity in entities
-        }
-        # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
-        asked = chosen.tenants if options.tenants else (*chosen.tenants, None)
-        rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
-        self._progress.start(DOCUMENTS, rows)
         tell = partial(self._progress.advance, DOCUMENTS)
         with (
             quick_turns(),
             ListsBeside(self._context, options.jobs, self._progress, self._stop) as beside,
             RangePlan(self._context, options, self._stop, tell) as plan,
         ):
+            plan.prepare(entities)
+            sides = counted_sides(self._context, options.tenants, entities)
+            counted = sides.rows
+            chosen = tenants_for_lists(rows_of_tenants(counted.values()), options.seed)
+            # What a store counts is all of its rows, and so no number to compare those of a part with.
+            findings = {
+                entity.name: EntityFindings(entity, None if part else counted[entity.name])
+                for entity in entities
+            }
+            # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
+            asked = chosen.tenants if options.tenants else (*chosen.tenants, None)
+            rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
+            self._progress.start(DOCUMENTS, rows)
             plan.begin(entities, counted)
             if plan.largest is not None and not part:
                 beside.begin(plan.largest, sides.largest, asked, tuple(options.entities))

@@ -17,6 +17,7 @@ from typing_extensions import override
 from twinstore.bulk import Counted
 from twinstore.fast.native import fast_path
 from twinstore.releasing import copy_counts, without_kept_apart
+from twinstore_backfill.verify.cutting import EarlyCuts
 from twinstore_backfill.verify.digesting import DigestReader, is_digestible
 from twinstore_backfill.verify.partition import partition, rows_per_digest
 from twinstore_backfill.verify.sampling import sample_rates
@@ -66,24 +67,41 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         self._reader: DigestReader | None = None
         self._planned = deque[Planned]()
         self._counted: Mapping[str, Mapping[str, Pair]] = {}
+        self._digested = set[str]()
+        self._cuts: EarlyCuts | None = None
 
     @property
     def largest(self) -> LargestRow | None:
         """What learns how large rows are while digests are read; ``None`` where none are."""
         return None if self._reader is None else self._reader.largest
 
+    @property
+    def _tenants(self) -> Sequence[str | None]:
+        return sorted(set(self._options.tenants)) or (None,)
+
+    def prepare(self, entities: Sequence[Entity]) -> None:
+        """Find out of which entities both sides have digests, and begin to cut those while others count."""
+        self._digested = self._digestible(entities)
+        if not self._digested:
+            return
+        self._cuts = self._open.enter_context(EarlyCuts(self._context.source.bulk))
+        rows = rows_per_digest(0)
+        for entity in entities:
+            if entity.name in self._digested and self._is_cut_further(entity, rows):
+                for tenant in self._tenants:
+                    self._cuts.begin(entity, tenant, rows)
+
     def begin(self, entities: Sequence[Entity], counted: Mapping[str, Mapping[str, Pair]]) -> None:
         """Begin to read digests, where both sides have them."""
         self._counted = counted
-        digestible = self._digestible(entities)
-        if digestible:
+        if self._digested:
             reader = DigestReader(self._context, self._options.jobs, self._stop, self._tell)
             self._reader = self._open.enter_context(reader)
-        tenants = sorted(set(self._options.tenants)) or (None,)
         for entity in entities:
-            for tenant in tenants:
+            for tenant in self._tenants:
                 self._stop.check()
-                self._planned.append(self._plan(entity, tenant, digested=entity.name in digestible))
+                digested = entity.name in self._digested
+                self._planned.append(self._plan(entity, tenant, digested=digested))
         if self._reader is not None:
             self._reader.largest.add(0)
 
@@ -115,17 +133,14 @@ class RangePlan(AbstractContextManager["RangePlan"]):
 
     def _both_cuts(self, entity: Entity, tenant: str | None) -> tuple[list[KeyRange], list[Key]]:
         """Return the ranges of the report, and keys that divide them further."""
-        size = self._options.range_size
         rows = rows_per_digest(sum(pair[0] for pair in self._counted[entity.name].values()))
-        with ThreadPoolExecutor(1, thread_name_prefix="cut") as pool:
-            worth_it = size > rows and entity.name not in self._context.slow
-            fine = pool.submit(self._bounds, entity, tenant, rows) if worth_it else None
-            ranges = list(self._cut(entity, tenant))
-            return ranges, [] if fine is None else fine.result()
+        if self._cuts is None or not self._is_cut_further(entity, rows):
+            return list(self._cut(entity, tenant)), []
+        self._cuts.begin(entity, tenant, rows)
+        return list(self._cut(entity, tenant)), self._cuts.take(entity, tenant)
 
-    def _bounds(self, entity: Entity, tenant: str | None, rows: int) -> list[Key]:
-        found = self._context.source.bulk.cut(entity, rows, tenant_id=tenant)
-        return [within.upper for within in found if within.upper is not None]
+    def _is_cut_further(self, entity: Entity, rows: int) -> bool:
+        return self._options.range_size > rows and entity.name not in self._context.slow
 
     def _cut(self, entity: Entity, tenant: str | None) -> Iterator[KeyRange]:
         """Cut the source; its last range ends where the question does: rows of the target are seen."""
