@@ -10,6 +10,7 @@ from datetime import timedelta
 from itertools import groupby
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 import pytest
 
@@ -31,6 +32,7 @@ from twinstore_backfill.report.writing import ReportFormat, render
 from twinstore_backfill.stopping import StopRequestedError, StopSwitch
 from twinstore_backfill.verify import partition as dividing
 from twinstore_backfill.verify.ahead import Ahead
+from twinstore_backfill.verify.cutting import EarlyCuts
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_backfill.verify.partition import Partition, partition, readers_of
@@ -342,6 +344,51 @@ def test_digests_are_not_read_far_ahead_of_the_rows_that_are_compared(
     for name in names:
         first, *_ = kinds = [kind for kind, of in order if of == name]
         assert (first, kinds.count("digested")) == ("digested", 2)
+
+
+@pytest.mark.parametrize("most", [4000, 5])
+def test_the_source_is_cut_while_both_sides_count(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """And once more where there turn out to be so many rows that ranges for digests are larger."""
+    monkeypatch.setattr(dividing, "MOST_RANGES", most)
+    cutting, cuts = Event(), list[int]()
+    cut, counts = MemoryBulk.cut, MemoryBulk.counts
+
+    def cut_noted(port: MemoryBulk, entity: Entity, rows: int, **given: Any) -> Iterator[KeyRange]:  # noqa: ANN401  # as it is called
+        cuts.append(rows)
+        cutting.set()
+        return cut(port, entity, rows, **given)
+
+    def counts_behind(port: MemoryBulk, entity: Entity, **given: Any) -> dict[str, int]:  # noqa: ANN401  # as it is called
+        assert cutting.wait(30), "nothing is cut before the rows are counted"
+        return counts(port, entity, **given)
+
+    monkeypatch.setattr(MemoryBulk, "cut", cut_noted)
+    monkeypatch.setattr(MemoryBulk, "counts", counts_behind)
+    report, _ = compared(pair, entities=("runs",), range_size=30)
+    assert cuts[0] == 3
+    assert sorted(cuts[1:]) == ([30] if most == 4000 else [16, 30])
+    assert report.documents_equal == 81
+    assert shares(report).row_by_row == 0
+
+
+def test_a_cut_that_nobody_waits_for_ends(pair: MemoryPair) -> None:
+    with EarlyCuts(pair.source.bulk) as cuts:
+        cuts.begin(RUNS, None, 3)
+        cuts.begin(RUNS, None, 3)
+        assert len(cuts.take(RUNS, None)) == 26
+        begun, going = Event(), Event()
+
+        def endless(_rows: object, **_: object) -> Iterator[KeyRange]:
+            begun.set()
+            while not going.is_set():
+                yield KeyRange(None, ("x",))
+
+        with patch.object(MemoryBulk, "cut", lambda _port, _entity, rows, **given: endless(rows, **given)):
+            cuts.begin(RUNS, None, 3)
+            assert begun.wait(30)
+    assert not going.is_set()
 
 
 def test_readings_begin_in_their_order_while_they_have_few_cells_together() -> None:
