@@ -38,7 +38,7 @@ REASON: Final = "libtwinstore.txt"
 # The platform of a wheel for others, as its tag names it. Its library must be in it, or there is no wheel.
 PLATFORM: Final = "TWINSTORE_WHEEL_PLATFORM"
 COMPILERS: Final = ("cc", "gcc", "clang")
-FLAGS: Final = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
+FLAGS: Final = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
 # It reads the bytes of a database: a fault should end the process rather than be of use to somebody.
 HARDENING: Final = ("-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2")
 LONGEST_COMPILATION: Final = 600

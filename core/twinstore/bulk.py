@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.catalog import Key
 from twinstore.keys import KeyRange
-from twinstore.scanned import NOTHING_BESIDE, Cell, Digestible, RangeDigests, ScanRow
+from twinstore.scanned import NOTHING_BESIDE, Cell, Counted, Digestible, RangeDigests, ScanRow
 from twinstore.tenancy import StoredOwner, label_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ __all__ = [
     "Cell",
     "CommitCheck",
     "Conflict",
+    "Counted",
     "Digestible",
     "ImportOutcome",
     "Key",
@@ -212,11 +213,12 @@ class BulkPort(Protocol):
         """Return about how many rows there are, for progress only. Default: they are counted."""
         return sum(self.counts(entity).values())
 
-    def now(self) -> datetime:
-        """Return the present instant in UTC, in whole milliseconds, by the clock of the server if it has one.
+    def counted(self, entity: Entity, *, tenant_id: str | None = None) -> Counted:
+        """Return :meth:`counts`, and where it costs little more how large rows are. Default: no size."""
+        return Counted(self.counts(entity, tenant_id=tenant_id))
 
-        Retention is judged by it, because the clock of a client may be ahead.
-        """
+    def now(self) -> datetime:
+        """Return the instant, in UTC and whole milliseconds, that retention is judged by: the server's."""
         ...
 
     def position(self) -> Position | None:

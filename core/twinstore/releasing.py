@@ -21,14 +21,23 @@ from twinstore.query import query_of_key
 from twinstore.tenancy import ALL_TENANTS
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from twinstore.access import Access, Moment, Rows
     from twinstore.bulk import BulkPort, CommitCheck, OnConflict, Record
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity, Key
 
-__all__ = ["ReleasingWriter", "copied", "copy_counts", "copy_writer", "fence_in", "is_apart", "released"]
+__all__ = [
+    "ReleasingWriter",
+    "copied",
+    "copy_counts",
+    "copy_writer",
+    "fence_in",
+    "is_apart",
+    "released",
+    "without_kept_apart",
+]
 
 
 class Keyed(Protocol):
@@ -55,7 +64,12 @@ def copied(entity: Entity, rows: Iterable[T]) -> list[T]:
 
 def copy_counts(port: BulkPort, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
     """Return the number of rows by the label of their owner, without those that a store keeps to itself."""
-    counts = Counter(port.counts(entity, tenant_id=tenant_id))
+    return without_kept_apart(port, entity, port.counts(entity, tenant_id=tenant_id))
+
+
+def without_kept_apart(port: BulkPort, entity: Entity, counted: Mapping[str, int]) -> dict[str, int]:
+    """Return numbers of rows by the label of their owner without those that a store keeps to itself."""
+    counts = Counter(counted)
     if entity.kept_apart and counts:
         with port.view() as view:
             found = Counter(row.label for row in view.rows_of(entity, entity.kept_apart))

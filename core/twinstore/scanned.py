@@ -12,7 +12,7 @@ from twinstore.tenancy import UNKNOWN_TENANT, StoredOwner, label_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["NOTHING_BESIDE", "Cell", "Digestible", "RangeDigests", "ScanRow"]
+__all__ = ["NOTHING_BESIDE", "Cell", "Counted", "Digestible", "RangeDigests", "ScanRow"]
 
 # What most entities have beside their content.
 NOTHING_BESIDE: Final = b"{}"
@@ -53,6 +53,19 @@ class ScanRow:
     def size(self) -> int:
         """About how many bytes the row has."""
         return max(len(self.content), self.stored_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The rows of an entity.
+
+    Attributes:
+        rows: their number by the label of their owner.
+        largest: the bytes of the largest row as it is stored, ``None`` where the store does not tell them.
+    """
+
+    rows: dict[str, int]
+    largest: int | None = None
 
 
 class Digestible(Enum):

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 import twinstore
 from twinstore.access import Row
-from twinstore.bulk import BulkPort, Conflict, ImportOutcome, KeyRange, Record, ScanRow
+from twinstore.bulk import BulkPort, Conflict, Counted, ImportOutcome, KeyRange, Record, ScanRow
 from twinstore.catalog import LifeInCopy
 from twinstore.errors import (
     ConcurrencyError,
@@ -62,6 +62,7 @@ from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES, make_log_en
 from twinstore.testing.scheduler.graph_jobs import graph_job_event
 from twinstore_mongo import bulk_writer
 from twinstore_mongo.bulk_writer import PART_BYTES
+from twinstore_mongo.raw import documents_of
 
 if TYPE_CHECKING:
     from pymongo.database import Database
@@ -285,6 +286,17 @@ def test_one_tenant_can_be_read_alone(workspace: BulkWorkspace) -> None:
 def test_rows_without_a_tenant_are_counted_under_the_empty_text(workspace: BulkWorkspace) -> None:
     workspace.force("runs", {"_id": "x"}, {"_id": "y", "tenantId": 5}, {"_id": "z", "tenantId": T})
     assert workspace.bulk.counts(RUNS) == {"": 2, T: 1}
+
+
+def test_a_count_tells_the_bytes_of_the_largest_document(workspace: BulkWorkspace) -> None:
+    assert workspace.bulk.counted(RUNS) == Counted({}, 0)
+    fill(workspace)
+    workspace.storage.runs.create(make_run("other", "r-0a"))
+    found = list(cast("Any", workspace.database["runs"].find_raw_batches()))
+    sizes = [len(document) for batch in found for document in documents_of(batch)]
+    assert workspace.bulk.counted(RUNS) == Counted(workspace.bulk.counts(RUNS), max(sizes))
+    assert workspace.bulk.counted(RUNS, tenant_id="other").rows == {"other": 1}
+    assert max(sizes) > min(sizes) > 100
 
 
 @each_copied

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
+from itertools import groupby
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 import pytest
 
 from tests.backfill.digests import digests_of_rows, give_digests
 from tests.backfill.test_verify import change, remove
 from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, long_ago, memory_pair
-from twinstore.bulk import Cell, Digestible, KeyRange, RangeDigests
+from twinstore.bulk import Cell, Counted, Digestible, KeyRange, RangeDigests
 from twinstore.errors import UnavailableError
 from twinstore.fast.native import SWITCH
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
@@ -28,11 +31,13 @@ from twinstore_backfill.report.texts import proved_text
 from twinstore_backfill.report.writing import ReportFormat, render
 from twinstore_backfill.stopping import StopRequestedError, StopSwitch
 from twinstore_backfill.verify import partition as dividing
+from twinstore_backfill.verify.ahead import Ahead
+from twinstore_backfill.verify.cutting import EarlyCuts
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_backfill.verify.partition import Partition, partition, readers_of
 from twinstore_backfill.verify.proving import Proof
-from twinstore_backfill.verify.tasks import ListTask
+from twinstore_backfill.verify.tasks import ListTask, RestTask
 from twinstore_memory.bulk import MemoryBulk, MemoryView
 from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows
 
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore_backfill.progress import Progress
     from twinstore_backfill.report.model import ParityReport
+    from twinstore_backfill.verify.results import RangeResult
     from twinstore_backfill.verify.tasks import ListResult, VerifyContext
 
 ENVELOPE: Final = Envelope(generated_at="", host="", as_of="", seconds=0)
@@ -262,6 +268,154 @@ def test_lists_are_compared_beside_the_ranges_and_again_where_a_row_of_the_targe
     compared(pair)
     assert asked == [50] * (len(TENANTS) + 1) + [24] * (len(TENANTS) + 1)
     assert_alike(pair, monkeypatch)
+
+
+def in_turn(pair: MemoryPair, patch: pytest.MonkeyPatch, told: int | None, *, early: bool) -> None:
+    """Compare stores of which digests end only behind a list, or the other way round.
+
+    Args:
+        pair: the stores.
+        patch: changes how they are read.
+        told: the bytes of the largest row as a count tells them.
+        early: whether a list is to come first.
+    """
+    listed, digested = Event(), Event()
+    honest = ListTask.run
+
+    def run(self: ListTask, context: VerifyContext) -> ListResult:
+        assert early or digested.is_set()
+        listed.set()
+        return honest(self, context)
+
+    def digests(view: MemoryView, entity: Entity, bounds: Sequence[Key], **given: Any) -> RangeDigests:  # noqa: ANN401  # as it is called
+        assert not early or listed.wait(30), "no list is compared before digests have ended"
+        found = digests_of_rows(view, entity, bounds, **given)
+        digested.set()
+        return found
+
+    patch.setattr(ListTask, "run", run)
+    patch.setattr(MemoryView, "digests", digests)
+    patch.setattr(MemoryBulk, "counted", lambda port, entity: Counted(port.counts(entity), told))
+    assert compared(pair, entities=("runs",))[0].verdict == "PARTIAL"
+    assert listed.is_set()
+
+
+def test_lists_of_small_rows_do_not_wait_for_the_digests(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_turn(pair, monkeypatch, 700, early=True)
+
+
+@pytest.mark.parametrize("told", [None, 5_001])
+def test_lists_wait_for_the_digests_where_a_row_may_be_large(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch, told: int | None
+) -> None:
+    in_turn(pair, monkeypatch, told, early=False)
+
+
+def test_lists_wait_for_the_digests_where_they_would_need_their_connections(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One that reads digests, one for lists, and the two that compare rows and cut ranges.
+    monkeypatch.setattr(type(pair.target.storage), "concurrency", 3)
+    in_turn(pair, monkeypatch, 700, early=False)
+
+
+def test_digests_are_not_read_far_ahead_of_the_rows_that_are_compared(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[tuple[str, str]] = []
+    honest = RestTask.run
+
+    def run(self: RestTask, context: VerifyContext) -> RangeResult:
+        order.append(("compared", self.proved.entity))
+        return honest(self, context)
+
+    def digests(view: MemoryView, entity: Entity, bounds: Sequence[Key], **given: Any) -> RangeDigests:  # noqa: ANN401  # as it is called
+        order.append(("digested", entity.name))
+        return digests_of_rows(view, entity, bounds, **given)
+
+    monkeypatch.setattr(RestTask, "run", run)
+    monkeypatch.setattr(MemoryView, "digests", digests)
+    monkeypatch.setattr("twinstore_backfill.verify.digesting.MOST_AHEAD", 0)
+    assert compared(pair)[0].verdict == "PASS"
+    names = [name for name, _ in groupby(name for _, name in order)]
+    assert len(names) == len(set(names)) > 3
+    for name in names:
+        first, *_ = kinds = [kind for kind, of in order if of == name]
+        assert (first, kinds.count("digested")) == ("digested", 2)
+
+
+@pytest.mark.parametrize("most", [4000, 5])
+def test_the_source_is_cut_while_both_sides_count(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """And once more where there turn out to be so many rows that ranges for digests are larger."""
+    monkeypatch.setattr(dividing, "MOST_RANGES", most)
+    cutting, cuts = Event(), list[int]()
+    cut, counts = MemoryBulk.cut, MemoryBulk.counts
+
+    def cut_noted(port: MemoryBulk, entity: Entity, rows: int, **given: Any) -> Iterator[KeyRange]:  # noqa: ANN401  # as it is called
+        cuts.append(rows)
+        cutting.set()
+        return cut(port, entity, rows, **given)
+
+    def counts_behind(port: MemoryBulk, entity: Entity, **given: Any) -> dict[str, int]:  # noqa: ANN401  # as it is called
+        assert cutting.wait(30), "nothing is cut before the rows are counted"
+        return counts(port, entity, **given)
+
+    monkeypatch.setattr(MemoryBulk, "cut", cut_noted)
+    monkeypatch.setattr(MemoryBulk, "counts", counts_behind)
+    report, _ = compared(pair, entities=("runs",), range_size=30)
+    assert cuts[0] == 3
+    assert sorted(cuts[1:]) == ([30] if most == 4000 else [16, 30])
+    assert report.documents_equal == 81
+    assert shares(report).row_by_row == 0
+
+
+def test_a_cut_that_nobody_waits_for_ends(pair: MemoryPair) -> None:
+    with EarlyCuts(pair.source.bulk) as cuts:
+        cuts.begin(RUNS, None, 3)
+        cuts.begin(RUNS, None, 3)
+        assert len(cuts.take(RUNS, None)) == 26
+        begun, going = Event(), Event()
+
+        def endless(_rows: object, **_: object) -> Iterator[KeyRange]:
+            begun.set()
+            while not going.is_set():
+                yield KeyRange(None, ("x",))
+
+        with patch.object(MemoryBulk, "cut", lambda _port, _entity, rows, **given: endless(rows, **given)):
+            cuts.begin(RUNS, None, 3)
+            assert begun.wait(30)
+    assert not going.is_set()
+
+
+def test_readings_begin_in_their_order_while_they_have_few_cells_together() -> None:
+    ahead, begun = Ahead(10), [Event() for _ in range(4)]
+    readings = [object() for _ in begun]
+    for reading, cells in zip(readings, (100, 5, 5, 1), strict=True):
+        ahead.expect(reading, cells)
+
+    def read(number: int) -> None:
+        ahead.admit(readings[number])
+        begun[number].set()
+
+    def may_begin() -> list[bool]:
+        return [ahead.fits(reading) for reading in readings]
+
+    with ThreadPoolExecutor(len(readings)) as pool:
+        waiting = [pool.submit(read, number) for number in range(4)]
+        assert begun[0].wait(30)
+        assert may_begin() == [True, False, False, False]
+        ahead.done(readings[0])
+        assert begun[1].wait(30)
+        assert begun[2].wait(30)
+        assert may_begin()[1:] == [True, True, False]
+        assert not begun[3].is_set()
+        ahead.end()
+        wait(waiting, 30)
+        assert begun[3].is_set()
 
 
 def test_an_expired_row_of_a_source_that_is_not_judged_is_looked_at(

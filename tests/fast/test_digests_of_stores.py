@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -29,6 +30,7 @@ from tests.fast.scanned import (
 from twinstore.bulk import KeyRange, RangeDigests
 from twinstore.config import load_settings
 from twinstore.errors import UnavailableError
+from twinstore.fast.scanning import Scanner
 from twinstore.keys import can_bound
 from twinstore.testing.instants import at
 from twinstore_backfill.verify.expected import Expecting
@@ -176,6 +178,42 @@ def test_digests_of_one_tenant_are_of_its_rows(mongo: MongoDatabase) -> None:
             documents, ordered=False
         )
     assert {label for _, label in mongo_digests(mongo, "audit", tenant="acme").cells} == {"acme"}
+
+
+def test_several_threads_digest_the_batches_of_one_cursor(
+    mongo: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entity, settings = example_of("audit").entity, for_every_module(mongo.config, "Mongo")
+    documents = [RawBSONDocument(raw) for raw in hostile_documents(example_of("audit"), 300, 4)]
+    with MongoClient[dict[str, Any]](mongo.url) as client, suppress(BulkWriteError, InvalidBSON):
+        client[mongo.name].get_collection("audit", codec_options=TOLERANT).insert_many(
+            documents, ordered=False
+        )
+    monkeypatch.setattr("twinstore_mongo.bulk_digests.AT_ONCE", 7)
+    added: list[int] = []
+    honest = Scanner.add_documents
+
+    def add(scanner: Scanner, raw: bytes) -> int:
+        added.append(get_ident())
+        return honest(scanner, raw)
+
+    monkeypatch.setattr(Scanner, "add_documents", add)
+    with open_store(entity.module, "mongo", load_settings(settings, environ={})) as store:
+        bounds = bounds_of(keys_of(store.bulk, entity), STEP)
+        found: list[RangeDigests] = []
+        for parts in (1, 3):
+            told: list[int] = []
+            with store.bulk.view() as view:
+                of_part = view.digests(entity, bounds, parts=parts, tell=told.append)
+            assert of_part is not None
+            assert sum(told) == of_part.rows
+            found.append(of_part)
+    batches = len(added) // 2
+    assert batches > 20
+    assert set(added[:batches]) == {get_ident()}
+    assert len(set(added[batches:])) > 1
+    assert found[0] == found[1]
+    assert len(found[0].cells) > 1
 
 
 def mongo_digests(database: MongoDatabase, name: str, tenant: str | None = None) -> RangeDigests:

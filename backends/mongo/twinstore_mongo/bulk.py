@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
 
 from twinstore.backend import UnitState
-from twinstore.bulk import BulkPort, KeyRange
+from twinstore.bulk import BulkPort, Counted, KeyRange
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.options import ModuleOptions
 from twinstore.query import batch_size_argument
@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Connection, Document
 
 __all__ = ["MongoBulk"]
+
+LARGEST: Final = "largest"
+# A count that has the documents at hand tells their sizes for a little more.
+SIZE: Final[dict[str, Any]] = {LARGEST: {"$max": {"$bsonSize": "$$ROOT"}}}
 
 
 class MongoBulk(BulkPort):
@@ -112,12 +116,20 @@ class MongoBulk(BulkPort):
 
     @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
+        return self._counted(entity, tenant_id, {}).rows
+
+    @override
+    def counted(self, entity: Entity, *, tenant_id: str | None = None) -> Counted:
+        return self._counted(entity, tenant_id, SIZE)
+
+    def _counted(self, entity: Entity, tenant_id: str | None, size: Document) -> Counted:
         note_system_scope("bulk counts")
         store = self._connection.store
-        group: Document = {ID: counted_owner(codec_of(entity).tenant), "count": {"$sum": 1}}
+        group: Document = {ID: counted_owner(codec_of(entity).tenant), "count": {"$sum": 1}, **size}
         pipeline = [*self._chosen(entity, tenant_id).stages, {"$group": group}]
         collection = store.collection(self._connection.collection_name(entity))
         counted: Counter[str] = Counter()
+        sizes = [0]
         # Counting reads the whole collection, which may take longer than any call of a service.
         with translating(store.where.of(entity)), store.with_index_timeout():
             found_owners = collection.aggregate_raw_batches(pipeline, collation=SIMPLE, allowDiskUse=True)
@@ -125,7 +137,8 @@ class MongoBulk(BulkPort):
                 for found in documents_of(batch):
                     count = first_of(found, "count")
                     counted[label_of(owner_of_value(entity, first_of(found, ID)))] += int(count or 0)
-        return dict(sorted(counted.items()))
+                    sizes.append(int(first_of(found, LARGEST) or 0))
+        return Counted(dict(sorted(counted.items())), max(sizes) if size else None)
 
     @override
     def estimated_count(self, entity: Entity) -> int:

@@ -7,6 +7,8 @@ nothing with what copies. Only whether the models would accept a document is ask
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo import CursorType
@@ -20,6 +22,7 @@ from twinstore_mongo.derive import ID
 from twinstore_mongo.digest_form import digest_form, why_not
 from twinstore_mongo.key_order import SIMPLE, VIEW, fitting_batch
 from twinstore_mongo.packing import native_documents
+from twinstore_mongo.raw_cursor import LeanCursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -35,11 +38,12 @@ if TYPE_CHECKING:
     from twinstore_mongo.bulk_scan import CollectionScan
     from twinstore_mongo.connection import Document, OpenDatabase
 
-__all__ = ["DigestScan", "digestible"]
+__all__ = ["MOST_THREADS", "DigestScan", "digestible"]
 
+# What one cursor sends keeps hardly more of them busy.
+MOST_THREADS: Final = 3
 # Documents of one batch, where they are small.
 AT_ONCE: Final = 5000
-PIECES: Final = 8
 BALANCED: Final = "LoadBalanced"
 # A cursor that sends without being asked keeps its connection; with fewer than these others would miss it.
 MANY_CONNECTIONS: Final = 20
@@ -70,35 +74,31 @@ class DigestScan:
         of_source: bool,
         accepts: Callable[[bytes], bool] | None,
         tell: Callable[[int], None] | None,
+        threads: int = 1,
     ) -> RangeDigests | None:
         """Return the digests of documents, ``None`` where native code shows none of them."""
         found, entity = library(), self._scan.entity
         if found is None or why_not(entity) is not None:
             return None
-        scanner = Scanner(
-            found,
-            document_form(found, digest_form(entity, of_source=of_source)),
-            entity,
-            bounds,
-            cutoff=cutoff,
-            accepts=accepts,
-            judge=judge_of(found, entity),
-        )
+        form, judge = document_form(found, digest_form(entity, of_source=of_source)), judge_of(found, entity)
+        scanners = [
+            Scanner(found, form, entity, bounds, cutoff=cutoff, accepts=accepts, judge=judge)
+            for _ in range(threads)
+        ]
         unique = self._is_unique()
-        for batch in batches:
-            number = scanner.add_documents(batch)
-            del batch
-            if tell is not None:
-                tell(number)
-        return scanner.result(unique=unique)
+        with closing(numbers_of(scanners, batches)) as numbers:
+            for number in numbers:
+                if tell is not None:
+                    tell(number)
+        whole, *others = (scanner.result(unique=unique) for scanner in scanners)
+        for part in others:
+            whole.merge(part)
+        return whole
 
     def batches(self, rows: Chosen) -> Generator[bytes]:
         """Yield whole documents, as many at a time as the server sends."""
         with self._store.limited():
             batch_size = fitting_batch(self._store, self._collection, AT_ONCE)
-            if self._sends_unasked:
-                # What comes without being asked may come in pieces that fit into the cache of a processor.
-                batch_size = -(-batch_size // PIECES)
         # The limit that the first command names is one of the whole reading.
         with self._store.with_index_timeout():
             cursor = self._cursor(rows, batch_size)
@@ -127,7 +127,9 @@ class DigestScan:
             return self._collection.aggregate_raw_batches(
                 rows.stages, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True
             )
-        return self._collection.find_raw_batches(
+        # What this and the export share is how an answer is taken apart, not what its documents are.
+        return LeanCursor(
+            self._collection,
             rows.condition,
             batch_size=batch_size,
             collation=SIMPLE,
@@ -158,6 +160,28 @@ class DigestScan:
             and not any(index.get(option) for option in LOOSE)
             for index in indexes
         )
+
+
+def numbers_of(scanners: Sequence[Scanner], batches: Iterator[bytes]) -> Generator[int]:
+    """Add batches to whichever scanner is idle, the first one in this thread; yield numbers of rows."""
+    first, *others = scanners
+    if not others:
+        yield from map(first.add_documents, batches)
+        return
+    with ThreadPoolExecutor(len(others), thread_name_prefix="digests") as pool:
+        working: dict[Scanner, Future[int]] = {}
+        for batch in batches:
+            idle = next((other for other in others if other not in working or working[other].done()), None)
+            if idle is None:
+                yield first.add_documents(batch)
+            else:
+                before = working.pop(idle, None)
+                working[idle] = pool.submit(idle.add_documents, batch)
+                if before is not None:
+                    yield before.result()
+            del batch
+        for left in working.values():
+            yield left.result()
 
 
 def judge_of(found: ctypes.CDLL, entity: Entity) -> Judge | None:

@@ -11,7 +11,7 @@ from twinstore.bulk import BulkView, Digestible, RangeDigests
 from twinstore.errors import TransactionAbortedError, ValidationError
 from twinstore.forks import OwnProcess, ending, of_one_process
 from twinstore.query import batch_size_argument
-from twinstore_mongo.bulk_digests import DigestScan, digestible
+from twinstore_mongo.bulk_digests import MOST_THREADS, DigestScan, digestible
 from twinstore_mongo.bulk_export import Exporter, ReadSize
 from twinstore_mongo.bulk_owners import chosen
 from twinstore_mongo.bulk_scan import CollectionScan
@@ -106,7 +106,10 @@ class MongoView(BulkView):
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> RangeDigests | None:
-        """Return the digests of ranges; all rows are in the first part, because nothing divides them."""
+        """Return the digests of ranges; all rows are in the first part, because nothing divides them.
+
+        As many threads as there are parts work on it, because this is what a verification waits for last.
+        """
         if digestible(entity) is Digestible.NO:
             return None
         if part:
@@ -117,7 +120,13 @@ class MongoView(BulkView):
             scan = DigestScan(store, self._collection(entity), CollectionScan.of(entity))
             batches = self._one(scan.batches(rows))
             return scan.digests(
-                batches, bounds, cutoff=cutoff, of_source=of_source, accepts=accepts, tell=tell
+                batches,
+                bounds,
+                cutoff=cutoff,
+                of_source=of_source,
+                accepts=accepts,
+                tell=tell,
+                threads=min(parts, MOST_THREADS),
             )
 
     def close(self) -> None:

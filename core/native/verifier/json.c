@@ -15,6 +15,8 @@ typedef struct {
 static int is_digit(u8 byte) { return byte >= '0' && byte <= '9'; }
 
 static int order_of(Span left, Span right) {
+  // As in showing.c: most names differ in their first byte.
+  if (left.size && right.size && *left.bytes != *right.bytes) return *left.bytes < *right.bytes ? -1 : 1;
   size_t shorter = left.size < right.size ? left.size : right.size;
   int order = shorter ? memcmp(left.bytes, right.bytes, shorter) : 0;
   return order ? order : (left.size > right.size) - (left.size < right.size);

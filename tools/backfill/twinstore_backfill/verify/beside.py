@@ -1,30 +1,33 @@
 """Comparing lists while the ranges are compared, in threads of their own.
 
 How many rows a page may have follows from the largest row. That of the source is known as soon as its digests
-are; where it turns out in the end that a row of the target is larger, the lists are asked for once more.
+are, and where all rows are small already from their count. Where a row turns out to be larger in the end,
+they are asked for once more.
 """
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from twinstore.turns import LARGE_BYTES
+from twinstore_backfill.verify.digesting import readers_at_once
 from twinstore_backfill.verify.tasks import ListResult, ListTask
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from twinstore_backfill.progress import Progress
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.verify.digesting import LargestRow
     from twinstore_backfill.verify.tasks import VerifyContext
 
-__all__ = ["LARGEST_PAGE", "LISTS", "ListsBeside", "page_of"]
+__all__ = ["LARGEST_PAGE", "LISTS", "ListsBeside", "page_of", "quick_turns"]
 
 # What progress calls them.
 LISTS: Final = "lists"
@@ -35,11 +38,31 @@ LARGEST_PAGE: Final = 50
 PAGE_BYTES: Final = 500_000
 # Lists are Python for the most part: more threads would only wait for each other.
 MOST_THREADS: Final = 2
+TURN_SECONDS: Final = 0.0005
+# What a row takes as text, of what it takes as it is stored, hardly ever more.
+SPREAD: Final = 2
+# Connections of a side for whatever compares rows meanwhile, and whatever cuts ranges.
+BESIDES: Final = 2
 
 
 def page_of(largest: int) -> int:
     """Return the rows per page: fewer where documents are large, so that memory stays bounded."""
     return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(largest, 1)))
+
+
+@contextmanager
+def quick_turns() -> Generator[None]:
+    """Let threads take turns more often, while some read digests and others lists.
+
+    What reads digests needs the interpreter for moments, but would wait at each of them as long as a thread
+    that decodes lists may keep it.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, TURN_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 class ListsBeside(AbstractContextManager["ListsBeside"]):
@@ -49,19 +72,35 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
         """Take both sides, how much may go on at the same time, and who is told."""
         self._context, self._progress, self._stop = context, progress, stop
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="lists")
-        self._threads = min(jobs, MOST_THREADS)
+        self._jobs, self._threads = jobs, min(jobs, MOST_THREADS)
         self._ended = Event()
         self._found: Future[tuple[int, ListResult] | None] | None = None
 
-    def begin(self, largest: LargestRow, tenants: Sequence[str | None], entities: tuple[str, ...]) -> None:
-        """Begin when the largest row is known.
+    def begin(
+        self,
+        largest: LargestRow,
+        counted: int | None,
+        tenants: Sequence[str | None],
+        entities: tuple[str, ...],
+    ) -> None:
+        """Begin when the largest row is known, or at once where the count says that all rows are small.
 
         Args:
             largest: learns how large it is.
+            counted: the bytes of the largest row as it is stored, ``None`` where no count tells them.
             tenants: whose lists are asked for, ``None`` for those over all tenants.
             entities: those that were asked for.
         """
-        self._found = self._pool.submit(self._compare, largest, tenants, entities)
+        early = counted is not None and self._has_room() and page_of(SPREAD * counted) == LARGEST_PAGE
+        known = (lambda: counted) if early else largest.wait
+        self._found = self._pool.submit(self._compare, known, tenants, entities)
+
+    def _has_room(self) -> bool:
+        """Whether lists, digests, and what compares rows or cuts ranges have a connection each."""
+        needed = self._threads + readers_at_once(self._jobs) + BESIDES
+        return all(
+            side.storage.concurrency >= needed for side in (self._context.source, self._context.target)
+        )
 
     def ask(self, page: int, tenants: Sequence[str | None], entities: tuple[str, ...]) -> ListResult:
         """Compare the lists now, by pages of that size."""
@@ -80,9 +119,9 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
         return None if found is None or found[0] != page else found[1]
 
     def _compare(
-        self, largest: LargestRow, tenants: Sequence[str | None], entities: tuple[str, ...]
+        self, wait: Callable[[], int | None], tenants: Sequence[str | None], entities: tuple[str, ...]
     ) -> tuple[int, ListResult] | None:
-        known = largest.wait()
+        known = wait()
         # Lists of such rows are asked for one by one, when nothing else takes memory.
         if known is None or known >= LARGE_BYTES or self._unwanted():
             return None

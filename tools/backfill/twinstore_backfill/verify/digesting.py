@@ -22,6 +22,7 @@ from typing_extensions import override
 from twinstore.bulk import Digestible, Key, KeyRange, RangeDigests
 from twinstore.catalog import Entity
 from twinstore_backfill.ignoring import of_entity
+from twinstore_backfill.verify.ahead import MOST_AHEAD, Ahead
 from twinstore_backfill.verify.expected import Expecting
 from twinstore_backfill.verify.partition import readers_of
 from twinstore_backfill.verify.proving import Proof
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.verify.tasks import VerifyContext
 
-__all__ = ["DigestReader", "LargestRow", "Reading", "is_digestible"]
+__all__ = ["DigestReader", "LargestRow", "Reading", "is_digestible", "readers_at_once"]
 
 log = getLogger(__name__)
 
@@ -44,6 +45,11 @@ Digests: TypeAlias = RangeDigests | None
 
 class UnwantedError(Exception):
     """The other side has no digests, or the verification has ended."""
+
+
+def readers_at_once(jobs: int) -> int:
+    """Return how many threads read the digests of each side, each on a connection of its own."""
+    return min(jobs, MOST_READERS)
 
 
 def is_digestible(context: VerifyContext, entity: Entity) -> bool:
@@ -87,11 +93,11 @@ class LargestRow:
 class Reading:
     """The digests of one entity, or of one tenant of it, while they are read."""
 
-    def __init__(self, stop: StopSwitch, tell: Callable[[int], None]) -> None:
-        """Take who may stop it, and who hears of rows of the source."""
+    def __init__(self, stop: StopSwitch, tell: Callable[[int], None], ahead: Ahead) -> None:
+        """Take who may stop it, who hears of rows of the source, and what else is read before it."""
         self.source: list[Future[Digests]] = []
         self.target: list[Future[Digests]] = []
-        self._stop, self._tell = stop, tell
+        self._stop, self._tell, self._ahead = stop, tell, ahead
         self._unwanted = Event()
         self._lock = Lock()
         self.told = 0
@@ -105,6 +111,15 @@ class Reading:
         """
         source, target = [merged(parts) for parts in (self.source, self.target)]
         return None if source is None or target is None else Proof(source, target)
+
+    def wait(self) -> None:
+        """Wait until it may begin; see :class:`~twinstore_backfill.verify.ahead.Ahead`."""
+        self._ahead.admit(self)
+        self.go_on()
+
+    def done(self) -> None:
+        """Tell that nobody needs its digests any more."""
+        self._ahead.done(self)
 
     def end(self) -> None:
         """Let whoever still reads end."""
@@ -145,19 +160,21 @@ class DigestReader(AbstractContextManager["DigestReader"]):
     ) -> None:
         """Take both sides, how many threads read each, and who hears of rows of the source."""
         self._context, self._stop, self._tell = context, stop, tell
-        self._parts = min(jobs, MOST_READERS)
+        self._parts = readers_at_once(jobs)
         self._source, self._target = (
             ThreadPoolExecutor(self._parts, thread_name_prefix=f"digests-{side}")
             for side in ("source", "target")
         )
         self._readings: list[Reading] = []
+        self._ahead = Ahead(MOST_AHEAD)
         self.largest = LargestRow()
 
     def begin(self, entity: Entity, tenant: str | None, bounds: Sequence[Key], owners: int = 1) -> Reading:
         """Begin to read the digests of an entity, or of the rows of one tenant."""
         parts = readers_of(len(bounds) + 1, owners, self._parts)
-        reading = Reading(self._stop, self._tell)
+        reading = Reading(self._stop, self._tell, self._ahead)
         self._readings.append(reading)
+        self._ahead.expect(reading, (len(bounds) + 1) * max(owners, 1) * parts)
         source, target = self._context.source.bulk, self._context.target.bulk
         judge = Expecting(entity, of_entity(self._context.ignored, entity)).accepts
         # Once is enough, and best by the side that hardly has to ask.
@@ -176,7 +193,7 @@ class DigestReader(AbstractContextManager["DigestReader"]):
     def weigh(self, entity: Entity, tenant: str | None) -> None:
         """Learn how large the rows of an entity are of which there are few and no digests."""
         self.largest.expect()
-        reading = Reading(self._stop, self._tell)
+        reading = Reading(self._stop, self._tell, self._ahead)
         self._readings.append(reading)
         self._source.submit(self._weigh, reading, entity, tenant)
 
@@ -209,6 +226,7 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         """End what is still read, and wait for its end."""
         for reading in self._readings:
             reading.end()
+        self._ahead.end()
         for pool in (self._source, self._target):
             pool.shutdown(cancel_futures=True)
         # Whoever waits for a part that was never read.
@@ -234,6 +252,7 @@ def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
     """Return the digests of a part of one side, ``None`` where it has none or nobody wants them any more."""
     found: Digests = None
     try:
+        reading.wait()
         with port.view() as view:
             found = view.digests(
                 question.entity,

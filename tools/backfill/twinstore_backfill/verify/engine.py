@@ -53,7 +53,7 @@ from twinstore_backfill.verify.asked import (
     verdict_of,
 )
 from twinstore_backfill.verify.benchmark import largest_tenants, measured, speed_check
-from twinstore_backfill.verify.beside import LISTS, ListsBeside, page_of
+from twinstore_backfill.verify.beside import LISTS, ListsBeside, page_of, quick_turns
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
     ONLY_ROWS,
@@ -67,7 +67,7 @@ from twinstore_backfill.verify.checks import (
     recheck_mode,
     skipped,
 )
-from twinstore_backfill.verify.planning import RangePlan, counted_rows
+from twinstore_backfill.verify.planning import RangePlan, counted_sides
 from twinstore_backfill.verify.pool import run_tasks
 from twinstore_backfill.verify.removals import OwnAges
 from twinstore_backfill.verify.results import RangeResult, Shares
@@ -191,22 +191,28 @@ class Verification:
     def compare(self, entities: Sequence[Entity]) -> None:
         """Compare the documents and the lists."""
         options, part = self._options, bool(self._options.subset)
-        counted = self._counted(entities)
-        chosen = tenants_for_lists(rows_of_tenants(counted.values()), options.seed)
-        # What a store counts is all of its rows, and so no number to compare those of a part with.
-        findings = {
-            entity.name: EntityFindings(entity, None if part else counted[entity.name]) for entity in entities
-        }
-        # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
-        asked = chosen.tenants if options.tenants else (*chosen.tenants, None)
-        rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
-        self._progress.start(DOCUMENTS, rows)
         tell = partial(self._progress.advance, DOCUMENTS)
         with (
+            quick_turns(),
             ListsBeside(self._context, options.jobs, self._progress, self._stop) as beside,
             RangePlan(self._context, options, self._stop, tell) as plan,
         ):
+            plan.prepare(entities)
+            sides = counted_sides(self._context, options.tenants, entities)
+            counted = sides.rows
+            chosen = tenants_for_lists(rows_of_tenants(counted.values()), options.seed)
+            # What a store counts is all of its rows, and so no number to compare those of a part with.
+            findings = {
+                entity.name: EntityFindings(entity, None if part else counted[entity.name])
+                for entity in entities
+            }
+            # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
+            asked = chosen.tenants if options.tenants else (*chosen.tenants, None)
+            rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
+            self._progress.start(DOCUMENTS, rows)
             plan.begin(entities, counted)
+            if plan.largest is not None and not part:
+                beside.begin(plan.largest, sides.largest, asked, tuple(options.entities))
             self._collect(findings, self._tasks(plan, None if part else asked, beside))
         lists = self._lists
         self._measure(counted, chosen.tenants)
@@ -258,11 +264,8 @@ class Verification:
         limit = self._options.max_ratio
         return () if limit is None else (speed_check(self._times, limit),)
 
-    def _counted(self, entities: Sequence[Entity]) -> dict[str, dict[str, tuple[int, int]]]:
-        return counted_rows(self._context, self._options.tenants, entities)
-
     def _counted_again(self, entity: Entity) -> dict[str, tuple[int, int]]:
-        return self._counted([entity])[entity.name]
+        return counted_sides(self._context, self._options.tenants, [entity]).rows[entity.name]
 
     def _settle(self, findings: Mapping[str, EntityFindings]) -> None:
         """Take into account what retention removed since the rows were counted."""
@@ -306,8 +309,6 @@ class Verification:
         self, plan: RangePlan, asked: tuple[str | None, ...] | None, beside: ListsBeside
     ) -> Iterator[AnyTask | None]:
         narrowed = tuple(self._options.entities)
-        if plan.largest is not None and asked is not None:
-            beside.begin(plan.largest, asked, narrowed)
         yield from plan.tasks()
         if asked is None:
             return

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
+from twinstore.bulk import Counted
 from twinstore.fast.native import fast_path
-from twinstore.releasing import copy_counts
+from twinstore.releasing import copy_counts, without_kept_apart
+from twinstore_backfill.verify.cutting import EarlyCuts
 from twinstore_backfill.verify.digesting import DigestReader, is_digestible
 from twinstore_backfill.verify.partition import partition, rows_per_digest
 from twinstore_backfill.verify.sampling import sample_rates
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.removals import Pair
     from twinstore_backfill.verify.tasks import VerifyContext
 
-__all__ = ["RangePlan", "counted_rows"]
+__all__ = ["CountedSides", "RangePlan", "counted_sides"]
 
 # Rows that are read to learn how large they are, so that lists need not wait for their comparison.
 FEW: Final = 2000
@@ -65,24 +67,41 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         self._reader: DigestReader | None = None
         self._planned = deque[Planned]()
         self._counted: Mapping[str, Mapping[str, Pair]] = {}
+        self._digested = set[str]()
+        self._cuts: EarlyCuts | None = None
 
     @property
     def largest(self) -> LargestRow | None:
         """What learns how large rows are while digests are read; ``None`` where none are."""
         return None if self._reader is None else self._reader.largest
 
+    @property
+    def _tenants(self) -> Sequence[str | None]:
+        return sorted(set(self._options.tenants)) or (None,)
+
+    def prepare(self, entities: Sequence[Entity]) -> None:
+        """Find out of which entities both sides have digests, and begin to cut those while others count."""
+        self._digested = self._digestible(entities)
+        if not self._digested:
+            return
+        self._cuts = self._open.enter_context(EarlyCuts(self._context.source.bulk))
+        rows = rows_per_digest(0)
+        for entity in entities:
+            if entity.name in self._digested and self._is_cut_further(entity, rows):
+                for tenant in self._tenants:
+                    self._cuts.begin(entity, tenant, rows)
+
     def begin(self, entities: Sequence[Entity], counted: Mapping[str, Mapping[str, Pair]]) -> None:
         """Begin to read digests, where both sides have them."""
         self._counted = counted
-        digestible = self._digestible(entities)
-        if digestible:
+        if self._digested:
             reader = DigestReader(self._context, self._options.jobs, self._stop, self._tell)
             self._reader = self._open.enter_context(reader)
-        tenants = sorted(set(self._options.tenants)) or (None,)
         for entity in entities:
-            for tenant in tenants:
+            for tenant in self._tenants:
                 self._stop.check()
-                self._planned.append(self._plan(entity, tenant, digested=entity.name in digestible))
+                digested = entity.name in self._digested
+                self._planned.append(self._plan(entity, tenant, digested=digested))
         if self._reader is not None:
             self._reader.largest.add(0)
 
@@ -114,17 +133,14 @@ class RangePlan(AbstractContextManager["RangePlan"]):
 
     def _both_cuts(self, entity: Entity, tenant: str | None) -> tuple[list[KeyRange], list[Key]]:
         """Return the ranges of the report, and keys that divide them further."""
-        size = self._options.range_size
         rows = rows_per_digest(sum(pair[0] for pair in self._counted[entity.name].values()))
-        with ThreadPoolExecutor(1, thread_name_prefix="cut") as pool:
-            worth_it = size > rows and entity.name not in self._context.slow
-            fine = pool.submit(self._bounds, entity, tenant, rows) if worth_it else None
-            ranges = list(self._cut(entity, tenant))
-            return ranges, [] if fine is None else fine.result()
+        if self._cuts is None or not self._is_cut_further(entity, rows):
+            return list(self._cut(entity, tenant)), []
+        self._cuts.begin(entity, tenant, rows)
+        return list(self._cut(entity, tenant)), self._cuts.take(entity, tenant)
 
-    def _bounds(self, entity: Entity, tenant: str | None, rows: int) -> list[Key]:
-        found = self._context.source.bulk.cut(entity, rows, tenant_id=tenant)
-        return [within.upper for within in found if within.upper is not None]
+    def _is_cut_further(self, entity: Entity, rows: int) -> bool:
+        return self._options.range_size > rows and entity.name not in self._context.slow
 
     def _cut(self, entity: Entity, tenant: str | None) -> Iterator[KeyRange]:
         """Cut the source; its last range ends where the question does: rows of the target are seen."""
@@ -145,13 +161,21 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         if planned.partition is None or reading is None:
             yield from self._row_by_row(entity, tenant, self._cut(entity, tenant))
             return
+        try:
+            yield from self._read_tasks(entity, tenant, planned.partition, reading)
+        finally:
+            reading.done()
+
+    def _read_tasks(
+        self, entity: Entity, tenant: str | None, found: Partition, reading: Reading
+    ) -> Iterator[RangeTask | RestTask]:
         proof = reading.proof()
         # Their results tell of all the others once more.
         self._tell((0 if proof is None else proof.rows()) - reading.told)
         if proof is None:
-            yield from self._row_by_row(entity, tenant, planned.partition.ranges)
+            yield from self._row_by_row(entity, tenant, found.ranges)
         else:
-            yield from rest(entity, tenant, planned.partition, proof)
+            yield from rest(entity, tenant, found, proof)
 
     def _row_by_row(
         self, entity: Entity, tenant: str | None, ranges: Iterable[KeyRange]
@@ -184,23 +208,42 @@ def rest(entity: Entity, tenant: str | None, found: Partition, proof: Proof) -> 
         )
 
 
-def counted_rows(
-    context: VerifyContext, tenants: Iterable[str], entities: Sequence[Entity]
-) -> dict[str, dict[str, Pair]]:
-    """Return the rows that each side counts, by entity and tenant; with ``tenants`` only theirs."""
+@dataclass(frozen=True, slots=True)
+class CountedSides:
+    """What both sides count.
+
+    Attributes:
+        rows: by entity and tenant the rows of both.
+        largest: the bytes of the largest row of the source as it is stored, ``None`` where it does not tell.
+    """
+
+    rows: dict[str, dict[str, Pair]]
+    largest: int | None
+
+
+def counted_sides(context: VerifyContext, tenants: Iterable[str], entities: Sequence[Entity]) -> CountedSides:
+    """Return the rows that each side counts; with ``tenants`` only theirs."""
     wanted = frozenset(tenants)
     # Counted before the scans: a number that differs from what is read then tells of a writer.
     with ThreadPoolExecutor(1, thread_name_prefix="counts") as pool:
         right = pool.submit(_counts, context.target, entities)
-        left = _counts(context.source, entities)
-        return {
+        left = [_counted(context.source, entity) for entity in entities]
+        rows = {
             entity.name: {
-                tenant: (source.get(tenant, 0), target.get(tenant, 0))
-                for tenant in sorted(source.keys() | target.keys())
+                tenant: (source.rows.get(tenant, 0), target.get(tenant, 0))
+                for tenant in sorted(source.rows.keys() | target.keys())
                 if not wanted or tenant in wanted
             }
             for entity, source, target in zip(entities, left, right.result(), strict=True)
         }
+    sizes = [source.largest for source in left]
+    known = [size for size in sizes if size is not None]
+    return CountedSides(rows, max(known, default=0) if len(known) == len(sizes) else None)
+
+
+def _counted(side: Store, entity: Entity) -> Counted:
+    found = side.bulk.counted(entity)
+    return Counted(without_kept_apart(side.bulk, entity, found.rows), found.largest)
 
 
 def _counts(side: Store, entities: Sequence[Entity]) -> list[dict[str, int]]:
