@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
@@ -54,9 +54,7 @@ class CountingWire:
     def cut(self) -> None:
         """Cut every connection, and each new one at once."""
         self._is_cut = True
-        for one in self._open:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        shut(*self._open)
 
     def mend(self) -> None:
         """Let new connections pass again."""
@@ -87,16 +85,29 @@ class CountingWire:
                 server = socket.socket(family, socket.SOCK_STREAM)
                 server.connect(address)
                 self._open += [client, server]
+                if self._is_cut:  # meanwhile
+                    shut(client, server)
                 Thread(target=self._pass, args=(client, server, False), daemon=True).start()
                 Thread(target=self._pass, args=(server, client, True), daemon=True).start()
 
     def _pass(self, source: socket.socket, target: socket.socket, counts: bool) -> None:  # noqa: FBT001
-        with suppress(OSError), closing(target):
+        with suppress(OSError):
             while part := source.recv(PART):
                 if counts:
                     with self._lock:
                         self.received += len(part)
                 target.sendall(part)
+        # Closed alone, a socket on which the other thread waits stays open. PostgreSQL would wait on it for a
+        # minute for a client that was about to log in, and whoever makes or drops a database for that long.
+        shut(source, target)
+        target.close()
+
+
+def shut(*sockets: socket.socket) -> None:
+    """End connections in both directions, also for a thread that waits for their data."""
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
 
 
 def over(settings: Settings) -> tuple[CountingWire, Settings]:
