@@ -57,7 +57,7 @@ import pytest
 import twinstore
 from tests import chromium, older_postgres, pgbouncer
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
-from tests.installed import Installed, installed_wheel
+from tests.installed import Installed, installed_once
 from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
 from twinstore.fast.native import SWITCH, fast_path
@@ -232,10 +232,9 @@ def run_directory(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
-def installed() -> Iterator[Installed]:
-    """Return the built wheel, installed away from the checkout."""
-    with installed_wheel() as made:
-        yield made
+def installed(run_directory: Path) -> Installed:
+    """Return the built wheel, installed away from the checkout; the workers of a run share it."""
+    return installed_once(run_directory)
 
 
 @pytest.fixture(scope="session")
