@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import contextmanager, suppress
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from psycopg.conninfo import conninfo_to_dict
@@ -31,7 +31,7 @@ class CountingWire:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = Lock()
         self._open: list[socket.socket] = []
-        self._is_cut = False
+        self._cut = Event()
         self.received = 0
 
     @property
@@ -53,12 +53,12 @@ class CountingWire:
 
     def cut(self) -> None:
         """Cut every connection, and each new one at once."""
-        self._is_cut = True
+        self._cut.set()
         shut(*self._open)
 
     def mend(self) -> None:
         """Let new connections pass again."""
-        self._is_cut = False
+        self._cut.clear()
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -78,14 +78,14 @@ class CountingWire:
         with suppress(OSError):
             while True:
                 client, _ = listener.accept()
-                if self._is_cut:
+                if self._cut.is_set():
                     client.close()
                     continue
                 family, address = self._upstream
                 server = socket.socket(family, socket.SOCK_STREAM)
                 server.connect(address)
                 self._open += [client, server]
-                if self._is_cut:  # meanwhile
+                if self._cut.is_set():  # meanwhile
                     shut(client, server)
                 Thread(target=self._pass, args=(client, server, False), daemon=True).start()
                 Thread(target=self._pass, args=(server, client, True), daemon=True).start()
