@@ -57,7 +57,7 @@ import pytest
 import twinstore
 from tests import chromium, older_postgres, pgbouncer
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
-from tests.installed import Installed, installed_wheel
+from tests.installed import Installed, installed_once
 from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
 from twinstore.fast.native import SWITCH, fast_path
@@ -198,8 +198,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def use_for_files(directory: Path) -> None:
     """Let the files of tests and of their servers lie in the directory of the run, and go with it.
 
-    It is in memory where there is room. ``PYTEST_DEBUG_TEMPROOT`` names another place for ``tmp_path``, whose
-    files stay.
+    It is in memory where there is room. ``PYTEST_DEBUG_TEMPROOT`` names another place for ``tmp_path``, where
+    the files of tests that failed stay.
     """
     os.environ["TMPDIR"] = str(directory)
     # What was looked up before holds no longer.
@@ -235,10 +235,9 @@ def run_directory(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
-def installed() -> Iterator[Installed]:
-    """Return the built wheel, installed away from the checkout."""
-    with installed_wheel() as made:
-        yield made
+def installed(run_directory: Path) -> Installed:
+    """Return the built wheel, installed away from the checkout; the workers of a run share it."""
+    return installed_once(run_directory)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from pymongo import MongoClient
 
 import twinstore
 from tests.migrated_databases import MigratedDatabases
-from tests.server_supervisor import exclusive, run_id
+from tests.server_supervisor import HAS_ITERATIONS, QUICK_LOGIN, exclusive, run_id
 from tests.servers import Settings, mongo_config, postgres_config, postgres_url
 from twinstore_mongo.abandoned import try_end_abandoned
 from twinstore_mongo.waiting import Waits, Watched
@@ -175,6 +175,8 @@ class PostgresServer:
             storage.scheduler.initializer.ensure_migrations()
 
     def _create_roles(self) -> None:
+        if self.admin.info.server_version >= HAS_ITERATIONS:
+            self.admin.execute(QUICK_LOGIN)
         for role in (OWNER_ROLE, APP_ROLE):
             statement = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(role), PASSWORD)
             with suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):

@@ -7,17 +7,16 @@ import pwd
 import shutil
 import subprocess
 import sys
-import tempfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.server_supervisor import exclusive
 from twinstore_embedded import accounts
 from twinstore_embedded.accounts import grant_search
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 __all__ = [
     "Account",
@@ -26,13 +25,14 @@ __all__ = [
     "empty_environment",
     "identity",
     "install",
-    "installed_wheel",
+    "installed_once",
     "normal_user",
     "python_for",
 ]
 
 ROOT: Final = Path(__file__).parents[1]
 # The program of another distribution that a page calls by its name.
+READY: Final = "ready"
 SERVER: Final = "#!{python}\nfrom uvicorn import main\n\nmain()\n"
 
 
@@ -92,20 +92,27 @@ def _runs(python: str, who: Account | None) -> bool:
     return done.returncode == 0
 
 
-@contextmanager
-def installed_wheel() -> Iterator[Installed]:
-    """Build the wheel, install it, and remove both at the end."""
-    # Not in the directory of the run, which lies in memory, where a system may refuse to execute anything.
-    with tempfile.TemporaryDirectory(prefix="twinstore-wheel-") as directory:
-        home = Path(directory)
-        home.chmod(0o755)
-        wheel, _ = built_wheel(home)
-        made = empty_environment(home / "environment")
-        install(wheel, made)
-        server = made / "bin/uvicorn"
-        server.write_text(SERVER.format(python=made / "bin/python"))
-        server.chmod(0o755)
-        yield Installed(wheel, made)
+def installed_once(directory: Path) -> Installed:
+    """Build the wheel and install it below a directory, which the first caller does for all."""
+    home = directory / "wheel"
+    with exclusive(directory / "wheel.lock"):
+        if not (home / READY).exists():
+            _install_into(home)
+    (wheel,) = home.glob("*.whl")
+    return Installed(wheel, home / "environment")
+
+
+def _install_into(home: Path) -> None:
+    # What an attempt before this one has left may be anything.
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(mode=0o755)
+    wheel, _ = built_wheel(home)
+    made = empty_environment(home / "environment")
+    install(wheel, made)
+    server = made / "bin/uvicorn"
+    server.write_text(SERVER.format(python=made / "bin/python"))
+    server.chmod(0o755)
+    (home / READY).touch()
 
 
 def built_wheel(folder: Path, environment: Mapping[str, str] | None = None) -> tuple[Path, str]:

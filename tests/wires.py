@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing, contextmanager, suppress
-from threading import Lock, Thread
+from contextlib import contextmanager, suppress
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from psycopg.conninfo import conninfo_to_dict
@@ -31,7 +31,7 @@ class CountingWire:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = Lock()
         self._open: list[socket.socket] = []
-        self._is_cut = False
+        self._cut = Event()
         self.received = 0
 
     @property
@@ -53,14 +53,12 @@ class CountingWire:
 
     def cut(self) -> None:
         """Cut every connection, and each new one at once."""
-        self._is_cut = True
-        for one in self._open:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        self._cut.set()
+        shut(*self._open)
 
     def mend(self) -> None:
         """Let new connections pass again."""
-        self._is_cut = False
+        self._cut.clear()
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -80,23 +78,36 @@ class CountingWire:
         with suppress(OSError):
             while True:
                 client, _ = listener.accept()
-                if self._is_cut:
+                if self._cut.is_set():
                     client.close()
                     continue
                 family, address = self._upstream
                 server = socket.socket(family, socket.SOCK_STREAM)
                 server.connect(address)
                 self._open += [client, server]
+                if self._cut.is_set():  # meanwhile
+                    shut(client, server)
                 Thread(target=self._pass, args=(client, server, False), daemon=True).start()
                 Thread(target=self._pass, args=(server, client, True), daemon=True).start()
 
     def _pass(self, source: socket.socket, target: socket.socket, counts: bool) -> None:  # noqa: FBT001
-        with suppress(OSError), closing(target):
+        with suppress(OSError):
             while part := source.recv(PART):
                 if counts:
                     with self._lock:
                         self.received += len(part)
                 target.sendall(part)
+        # Closed alone, a socket on which the other thread waits stays open. PostgreSQL would wait on it for a
+        # minute for a client that was about to log in, and whoever makes or drops a database for that long.
+        shut(source, target)
+        target.close()
+
+
+def shut(*sockets: socket.socket) -> None:
+    """End connections in both directions, also for a thread that waits for their data."""
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
 
 
 def over(settings: Settings) -> tuple[CountingWire, Settings]:

@@ -146,7 +146,8 @@ def _describe(registration: Registration) -> BackendSpec:
 
 def _register(manager: PluginManager, registration: Registration) -> None:
     try:
-        manager.load_setuptools_entrypoints(ENTRY_POINT_GROUP, name=registration.point.name)
+        # What the manager would do by itself, but for reading the files of every distribution once more.
+        manager.register(registration.point.load(), name=registration.point.name)
         manager.check_pending()
     except PluginValidationError as error:
         reason = " ".join(str(error).split())

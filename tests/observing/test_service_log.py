@@ -35,6 +35,8 @@ TENANT: Final = "tenant-of-nobody"
 SERVICE: Final = "twinstore.service"
 # The client of MongoDB looks at its servers twice a second.
 BACK_SECONDS: Final = 20.0
+# While a server is away, that client goes on with a call that it has begun until the time of the call is up.
+CALL_MS: Final = 3_000
 
 
 class Clock:
@@ -77,6 +79,16 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
 def lines(log: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
     """Return level and text of each line."""
     return [(record.levelno, record.getMessage()) for record in log.records if record.name == SERVICE]
+
+
+def impatient(settings: Settings) -> Settings:
+    """Return settings with calls to MongoDB that end soon when their server is away."""
+    persistence = dict(cast("dict[str, dict[str, object]]", settings["Persistence"]))
+    if "Mongo" in persistence:
+        section = dict(persistence["Mongo"])
+        section["ConnectionString"] = f"{section['ConnectionString']}&timeoutMS={CALL_MS}"
+        persistence["Mongo"] = {**section, "ServerSelectionTimeoutMs": 500}
+    return {**settings, "Persistence": persistence}
 
 
 def reached(storage: SchedulerStorage) -> bool:
@@ -246,9 +258,7 @@ def test_a_service_hears_that_its_store_is_reached_again(
     driver: str, settings: Settings, log: pytest.LogCaptureFixture
 ) -> None:
     wire, settings = over(settings)
-    persistence = cast("dict[str, dict[str, object]]", settings["Persistence"])
-    persistence["Mongo"] = {**persistence.get("Mongo", {}), "ServerSelectionTimeoutMs": 500}
-    with wire, twinstore.open_storage(settings) as storage:
+    with wire, twinstore.open_storage(impatient(settings)) as storage:
         storage.scheduler.runs.get(TENANT, "r-1")
         wire.cut()
         assert not is_reached(storage)
@@ -316,11 +326,8 @@ def test_a_server_that_is_away_and_back_is_told_once_each(
     driver: str, settings: Settings, log: pytest.LogCaptureFixture
 ) -> None:
     wire, over_it = over(settings)
-    section = cast("dict[str, dict[str, object]]", over_it["Persistence"])[driver]
-    if driver == "Mongo":
-        section["ServerSelectionTimeoutMs"] = 500
     place = f"127.0.0.1:{wire.port}"
-    with wire, twinstore.open_storage(over_it) as storage:
+    with wire, twinstore.open_storage(impatient(over_it)) as storage:
         storage.scheduler.runs.get(TENANT, "r-1")
         with wire.away(), pytest.raises(UnavailableError):
             storage.scheduler.runs.get(TENANT, "r-1")

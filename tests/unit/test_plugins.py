@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from textwrap import dedent
 
@@ -358,3 +359,13 @@ def test_our_own_driver_without_its_client_library_is_a_missing_extra(name: str)
     line = next(line for line in lines if line.casefold().startswith(name))
     assert line.split("|")[1] == "missing extra"
     assert line.endswith(f"pip install 'twinstore[{name}]'")
+
+
+def test_a_driver_is_loaded_again_without_reading_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load_backend("Memory")
+
+    def read() -> None:
+        pytest.fail("each storage that is opened would read the files of every distribution")
+
+    monkeypatch.setattr(metadata, "distributions", read)
+    assert load_backend("Memory") == found
