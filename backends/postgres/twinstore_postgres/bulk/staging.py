@@ -54,13 +54,21 @@ SELECT {staged_key}, {missing}
   FROM {stage} AS staged LEFT JOIN {table} AS stored ON ({stored_key}) = ({staged_key})
  WHERE ({stored_values}) IS DISTINCT FROM ({staged_values})
 """
-# New rows are inserted; the answer is their number by the tenant that they name. Rows that exist stay.
+# New rows are inserted, and rows that exist stay. The answer is the number of new ones by the tenant that they
+# name, and in a row with three values how many exist and how many of these have other content: to compare
+# afterwards would compare also what was inserted.
 INSERT_NEW: Final = """
-WITH written AS (
-    INSERT INTO {table} ({columns}) SELECT {columns} FROM {stage}
+WITH probed AS MATERIALIZED (
+    SELECT {staged_columns}, {missing} AS twinstore_missing,
+           NOT ({missing}) AND ({stored_values}) IS DISTINCT FROM ({staged_values}) AS twinstore_other
+      FROM {stage} AS staged LEFT JOIN {table} AS stored ON ({stored_key}) = ({staged_key})
+), written AS (
+    INSERT INTO {table} ({columns}) SELECT {columns} FROM probed WHERE twinstore_missing
     ON CONFLICT ({key}) DO NOTHING RETURNING {tenant} AS tenant
 )
-SELECT tenant, count(*) FROM written GROUP BY tenant
+SELECT tenant, count(*), NULL FROM written GROUP BY tenant
+UNION ALL
+SELECT NULL, count(*), count(*) FILTER (WHERE twinstore_other) FROM probed WHERE NOT twinstore_missing
 """
 # The keys of staged rows that are stored with other content.
 SELECT_OTHER: Final = """
@@ -265,8 +273,10 @@ class Stage:
 
     def _merge(self, staged: int, *, overwrite: bool) -> Merged:
         found = self._connection.execute(self._statements.insert_new).fetchall()
-        written = self._table.labelled((tenant, number) for tenant, number in found)
-        if sum(written.values()) == staged:  # all were new, so there is nothing to compare
+        written = self._table.labelled((tenant, number) for tenant, number, other in found if other is None)
+        equal = sum(number - other for _, number, other in found if other is not None)
+        # Each row is new or equal, and none is both; otherwise a rival wrote some meanwhile, or some differ.
+        if sum(written.values()) + equal == staged:
             return Merged(written, ())
         others = self._statements.overwrite if overwrite else self._statements.select_other
         return Merged(written, self._keys(self._connection.execute(others).fetchall()))
