@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic
 
 from typing_extensions import TypeVar, override
 
-from twinstore.canonical import CanonicalModel
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.errors import DocumentDecodeError
 from twinstore.tenancy import Tenants
 
@@ -48,6 +48,16 @@ class Row(Generic[M_co]):
 
     model: M_co
     storage: Mapping[str, object] = field(default_factory=lambda: NO_STORAGE)
+    _content: bytes | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def content(self) -> bytes:
+        """The canonical JSON of the model; made once, because a write needs its length, its digest and it."""
+        found = self._content
+        if found is None:
+            found = CanonicalJsonSerializer.serialize(self.model)
+            object.__setattr__(self, "_content", found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

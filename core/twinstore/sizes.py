@@ -126,13 +126,13 @@ def may_be_large(rows: Sequence[Row]) -> bool:
 
 def most_by_json(row: Row) -> int:
     """Return how many bytes a row has at most, as its JSON tells; too many where it has none."""
-    model, markers = row.model, row.storage.values()
+    markers = row.storage.values()
     try:
-        text = model.__pydantic_serializer__.to_json(model, by_alias=True, exclude_none=True, warnings=False)
-    except ValueError:
+        content = row.content
+    except (TypeError, ValueError):
         return MOST_BYTES + 1
     stored = PART * len(markers) + WIDEST * sum(len(value) for value in markers if isinstance(value, str))
-    return OF_JSON * len(text) + stored
+    return OF_JSON * len(content) + stored
 
 
 def most_of(row: Row) -> int:

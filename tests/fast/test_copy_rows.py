@@ -56,7 +56,7 @@ def sent(entity: Entity, raw: bytes) -> bytes:
     table = table_of(entity)
     record = Exporter(codec_of(entity)).cautious(raw)
     assert record.model is not None
-    values = table.encode(record.model, record.storage)
+    values = table.encode(Row(record.model, record.storage))
     transformer = Transformer()
     oids = [adapters.types.get_oid(column.sql_type) for column in table.columns]
     transformer.set_dumper_types(oids, pq.Format.BINARY)

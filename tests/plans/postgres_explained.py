@@ -74,7 +74,7 @@ def fill(database: PostgresDatabase, module: Module, count: int) -> None:
             statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table.name, listed(table.columns))
             with connection.cursor() as cursor, cursor.copy(statement) as copy:
                 for row in rows_of(entity, count):
-                    copy.write_row(table.encode(row.model, row.storage))
+                    copy.write_row(table.encode(row))
         connection.commit()
         connection.autocommit = True
         connection.execute("VACUUM (ANALYZE)")

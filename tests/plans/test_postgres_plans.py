@@ -335,7 +335,7 @@ def test_a_put_probes_its_key_with_any_plan(app: Connection, entity: Entity, mod
         RUN_SUMMARIES: Row(make_run_summary(TENANT, "s3")),
     }
     table, row = table_of(entity), rows[entity]
-    values = table.encode(row.model, row.storage)
+    values = table.encode(row)
     rest = () if entity is RUN_SUMMARIES else ("i3", TENANT) * 2
     root = plan(app, (statements.put(table, ScopeKind.TENANT), [*values, *rest]), TENANT, mode)
     assert indexes(root) <= {f"{entity.name}_pkey"}

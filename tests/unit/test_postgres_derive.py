@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from twinstore.access import Row
 from twinstore.catalog import Entity, Marker
 from twinstore.errors import ValidationError
 from twinstore.indexes import EVERYWHERE
@@ -127,9 +128,7 @@ def test_a_row_has_the_values_of_the_model_and_its_markers(number: int) -> None:
     dataset = Dataset(Tenant("tenant"), "batch")
     row = NOTE.row(dataset, number)
     table = table_of(NOTES)
-    values = dict(
-        zip([column.name for column in table.columns], table.encode(row.model, row.storage), strict=True)
-    )
+    values = dict(zip([column.name for column in table.columns], table.encode(row), strict=True))
     assert (values["level"], values["tags"], values["due_at"]) == (
         row.model.level.number,
         list(row.model.tags),
@@ -152,7 +151,7 @@ def test_derived_columns_are_the_same_from_the_model_and_from_its_json(number: i
     ):
         table = table_of(entity)
         values = dict(
-            zip([column.field for column in table.columns], table.encode(model, storage), strict=True)
+            zip([column.field for column in table.columns], table.encode(Row(model, storage)), strict=True)
         )
         for derived in entity.derived:
             assert values[derived.name] == derived.value(model, storage)

@@ -124,16 +124,12 @@ class Codec(Generic[M]):
         # The one field that stands as ``_id``, where the model has it too.
         self._identity = entity.document_id if entity.document_id in entity.shapes else None
         self._derived = derived_fields(entity)
-        self._of_content = any(item.of_content is not None for item in self._derived)
         self._derived_key = tuple(item for item in self._derived if item.name in entity.key)
 
     def encode(self, row: Row[M], version: Int64 = FIRST_VERSION) -> Document:
         """Return the document of a row."""
         model, storage = row.model, row.storage
         wire: Document = model.wire()
-        content = b""
-        if self._of_content:
-            content = CanonicalJsonSerializer.serialize_wire(self.entity.model, wire)
         if self._written_maps:
             within(self._written_maps, wire)
         document: Document = {ID: self._take_id(row, wire), **wire}
@@ -147,7 +143,7 @@ class Codec(Generic[M]):
                 document[stored] = Int64(value) if type(value) is int else value
         for derived in self._derived:
             of_content = derived.of_content
-            value = derived.value(model, storage) if of_content is None else of_content(content)
+            value = derived.value(model, storage) if of_content is None else of_content(row.content)
             wide = derived.kind is Kind.INTEGER and derived.bits == 64  # noqa: PLR2004  # bits of a long
             document[self.names[derived.name]] = Int64(cast("int", value)) if wide else value
         if self.entity.versioned:

@@ -106,7 +106,7 @@ class PostgresAccess(AccessDefaults, Access):
             if not self._insert_unless_stored(table, scope, row):
                 raise self._in_the_way(table, scope, row)
             return row
-        step = (statements.insert(table), table.encode(row.model, row.storage))
+        step = (statements.insert(table), table.encode(row))
         self.execution.write(setting(scope), Subject(entity, row=row), step)
         return row
 
@@ -116,7 +116,7 @@ class PostgresAccess(AccessDefaults, Access):
         if entity.append_only:
             return self._put_once(table, scope, row)
         kind, told, owner = view(table, scope)
-        values = table.encode(row.model, row.storage)
+        values = table.encode(row)
         own = statements.is_put_own(table)
         if not own:
             key = entity.key_of(row.model, row.storage)
@@ -190,7 +190,7 @@ class PostgresAccess(AccessDefaults, Access):
 
     def _insert_unless_stored(self, table: Table, scope: Tenants, row: Row) -> bool:
         kind, told, _ = view(table, scope)
-        values = table.encode(row.model, row.storage)
+        values = table.encode(row)
         if table.parent is not None:
             values = (*values, *owner_values(table.parent, scope))
         step = (statements.insert_unless_stored(table, kind), values)

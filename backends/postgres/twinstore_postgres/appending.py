@@ -68,7 +68,7 @@ def attempt(
 def write(steps: TransactionSteps, touched: Step, entity: Entity, new: Sequence[Row]) -> None:
     """Write the parent and the new entries, and end the transaction, if it is ours."""
     table = table_of(entity)
-    inserts: list[Step] = [(statements.insert(table), table.encode(row.model, row.storage)) for row in new]
+    inserts: list[Step] = [(statements.insert(table), table.encode(row)) for row in new]
     subjects = tuple(Subject(entity, row=row) for row in new)
     steps.finish(touched, *inserts, subject=Subject(entity, each=(NOWHERE, *subjects)))
 

@@ -89,7 +89,7 @@ class RowWrite:
     def step(self, *, own: bool) -> Step:
         """Return the statement; in a transaction of our own a key that is taken is a violation."""
         table = table_of(self.ref.entity)
-        values = table.encode(self.after.model, self.after.storage)
+        values = table.encode(self.after)
         if self.found is not None:
             # As it is stored: a row that nobody can read is replaced, too.
             return statements.update(table), (*values, *table.key_of(self.found))
@@ -209,7 +209,7 @@ def mark(execution: Execution, entity: Entity[M], query: Query, sets: Sets) -> t
                 marking((row,), lambda: instant)
                 if marking.done is not None:
                     marked.append(marking.done)
-                    new = table.encode(marking.done.model, marking.done.storage)
+                    new = table.encode(marking.done)
                     updates.append((statements.update(table), (*new, *table.key_of(values))))
             steps.finish(*updates)
         return tuple(marked)

@@ -152,8 +152,8 @@ class Table(Generic[M]):
     # ------------------------------------------------------------------------------- rows to models
 
     @cached_property
-    def encode(self) -> Callable[[CanonicalModel, Mapping[str, object]], Values]:
-        """The values of a row, from a model and its storage markers."""
+    def encode(self) -> Callable[[Row[Any]], Values]:
+        """The values of a row, from its model and its storage markers."""
         return compile_encoder(self.entity, self.columns)
 
     @cached_property

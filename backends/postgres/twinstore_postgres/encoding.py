@@ -6,15 +6,15 @@ function is made of the Python names of fields and of numbered helpers, never of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 from pydantic import TypeAdapter
 
 from twinstore import jsontext
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.access import Row as StoredRow
 from twinstore.shapes import Kind, holds_floats
 from twinstore_postgres.codec import Json, json_by, json_of
 from twinstore_postgres.columns import TEXTS, Origin
@@ -22,6 +22,7 @@ from twinstore_postgres.columns import TEXTS, Origin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
     from twinstore.shapes import FieldShape, ValueShape
     from twinstore_postgres.codec import Row
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_decoder", "compile_encoder"]
 
-Encode = Callable[[CanonicalModel, Mapping[str, object]], "Row"]
+Encode = Callable[[StoredRow[Any]], "Row"]
 Decode = Callable[["Row"], object]
 
 PLAIN: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, Kind.INSTANT})
@@ -40,13 +41,14 @@ JSON_SCALARS: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG
 
 
 def compile_encoder(entity: Entity, columns: Sequence[Column]) -> Encode:
-    """Return the function that makes the values of a row from a model and its storage markers."""
-    names: dict[str, object] = {"Json": Json, "content_of": CanonicalJsonSerializer.serialize}
+    """Return the function that makes the values of a row."""
+    names: dict[str, object] = {"Json": Json}
     values = [_value(entity, column, names, f"f{number}") for number, column in enumerate(columns)]
     needs_content = any("(content)" in value for value in values)
     lines = [
-        "def encode(model, storage):",
-        *(["    content = content_of(model)"] if needs_content else []),
+        "def encode(row):",
+        "    model, storage = row.model, row.storage",
+        *(["    content = row.content"] if needs_content else []),
         f"    return ({', '.join(values)},)",
     ]
     return cast("Encode", _compiled("encode", lines, names))

@@ -9,6 +9,7 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import PyFormat, Transformer
 
+from twinstore.access import Row
 from twinstore.fast.copying import NO_SLOT, NULL, ColumnKind, ColumnLayout, NativeColumns, copy_field
 from twinstore.fast.native import library
 from twinstore.fast.nodes import NodeKind, Presence
@@ -140,7 +141,7 @@ def _absent(program: Program, slot: Slot, entity: Entity, column: Column) -> byt
     if default is None:
         return NULL
     encode = compile_encoder(entity, (column,))
-    (value,) = encode(cast("CanonicalModel", SimpleNamespace(**{name: default})), {})
+    (value,) = encode(Row(cast("CanonicalModel", SimpleNamespace(**{name: default}))))
     return _field(column, value)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
+from twinstore.access import Row as StoredRow
 from twinstore.backend import UnitState
 from twinstore.bulk import RangeWriter, Rejected
 from twinstore.catalog import KeyType
@@ -201,7 +202,7 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
         number = record.storage.get(self._entity.assigned or "")
         if isinstance(number, int):
             self._highest = max(self._highest, number)
-        return record, self._table.encode(record.model, record.storage)
+        return record, self._table.encode(StoredRow(record.model, record.storage))
 
     def _raise_counter(self) -> None:
         """Let new rows be numbered above those of the records, also of those that were there already."""
