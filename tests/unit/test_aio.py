@@ -63,6 +63,8 @@ async def swallow_a_store_error(opened: AsyncStorage) -> None:
             await unit.runs.create(run(1))
 
 
+# `make check` asks the same.
+@pytest.mark.long
 def test_the_generated_module_is_current() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "twinstore.generate_aio", "--check"],
