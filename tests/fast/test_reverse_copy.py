@@ -161,7 +161,7 @@ def plant(source: PostgresDatabase, pair: Pair, seed: int) -> None:
             good = good_lines(connection, pair.source.bulk, entity, EACH)
             drop_rules(connection, entity)
             plant_rows(connection, entity, hostile_rows(entity, good, seed))
-        # Reports tell about how many rows a table has; the server may count them by itself between two copies.
+        # Reports tell about how many rows there are; the server may count them itself between two copies.
         connection.execute("ANALYZE")
 
 
