@@ -54,9 +54,9 @@ SELECT {staged_key}, {missing}
   FROM {stage} AS staged LEFT JOIN {table} AS stored ON ({stored_key}) = ({staged_key})
  WHERE ({stored_values}) IS DISTINCT FROM ({staged_values})
 """
-# New rows are inserted, and rows that exist stay. The answer is the number of new ones by the tenant that they
-# name, and in a row with three values how many exist and how many of these have other content: to compare
-# afterwards would compare also what was inserted.
+# New rows are inserted, and rows that exist stay. The answer is the number of new ones by the tenant that
+# they name, and in a row with three values how many exist and how many of these have other content: to
+# compare afterwards would compare also what was inserted.
 INSERT_NEW: Final = """
 WITH probed AS MATERIALIZED (
     SELECT {staged_columns}, {missing} AS twinstore_missing,
