@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pymongo import MongoClient
-from pymongo.synchronous.pool import Connection
+from pymongo.synchronous.pool import Connection, Pool
 from pymongo.synchronous.topology import Topology
 
 import twinstore
@@ -43,6 +44,23 @@ def test_a_connection_whose_answer_nobody_has_read_is_not_lent_again(
         with pytest.raises(Deadline):
             storage.runs.get(tenant, "stored")
     assert storage.runs.get(tenant, "stored") is not None
+
+
+def test_a_connection_that_got_lost_on_its_way_back_leaves_its_place(
+    mongo_database: MongoDatabase, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = replace(mongo_database, url=f"{mongo_database.url}&maxPoolSize=1")
+
+    def interrupted(*_: object) -> None:
+        raise Deadline
+
+    with twinstore.add_scheduler_storage(narrow.config) as storage:
+        storage.runs.create(make_run(tenant, "stored"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Pool, "checkin", interrupted)
+            with pytest.raises(Deadline):
+                storage.runs.get(tenant, "stored")
+        assert storage.runs.get(tenant, "stored") is not None
 
 
 def test_a_session_that_was_given_back_twice_is_lent_to_one_call_at_a_time(

@@ -5,12 +5,14 @@ that leaves the lock taken for ever: every later call would stand still, without
 interpreter is taken and given back without a step in between.
 
 A connection on which something was asked whose answer was not read is closed: pymongo would lend it to the
-next call, which would find the answer to another question.
+next call, which would find the answer to another question. One that was lent and that nobody has any more
+counts no longer, or the pool would have one place less for ever.
 """
 
 from __future__ import annotations
 
 from _thread import LockType
+from collections import deque
 from threading import Condition
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,10 +69,21 @@ def condition_on(lock: ForkSafeLock) -> SharingCondition:
 
 
 class SteadyConnection(Connection):
-    """A connection that knows whether an answer is to come on it."""
+    """A connection that knows whether an answer is to come on it, and whether somebody should have it."""
 
     # Of the class: pymongo makes the connection, and its first messages are sent before it is one of ours.
     is_asked = False
+    is_lent = False
+
+    def __del__(self) -> None:
+        """Tell the pool of one that got lost on the way from it, or back."""
+        # What the pool could not lend after all is closed, and counts no longer.
+        if self.is_lent or (self.active and not self.closed):
+            pool = self.pool_ref()
+            if isinstance(pool, SteadyPool):
+                # Not more: a finaliser may run in the middle of any step, also of one of the pool.
+                pool.lost.append(self.id)
+            self.close_conn(None)
 
     @override
     def send_message(self, message: bytes, max_doc_size: int) -> None:
@@ -97,6 +110,7 @@ class SteadyPool(Pool):
         client_id: ObjectId | None = None,
     ) -> None:
         """Take what pymongo gives."""
+        self.lost = deque[int]()
         super().__init__(address, options, is_sdam, client_id)
         locks = {name for name, value in vars(self).items() if isinstance(value, (Condition, LockType))}
         if locks != REPLACED:
@@ -116,8 +130,31 @@ class SteadyPool(Pool):
         return made
 
     @override
+    def _get_conn(self, *given: Any, **named: Any) -> Connection:
+        self._forget_lost()
+        found = super()._get_conn(*given, **named)
+        if isinstance(found, SteadyConnection):
+            found.is_lent = True
+        return found
+
+    def _forget_lost(self) -> None:
+        """Count what got lost no longer."""
+        while self.lost:
+            with self.size_cond:
+                try:
+                    self.lost.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                self.requests -= 1
+                self.active_sockets -= 1
+                self.operation_count -= 1
+                self.size_cond.notify()
+
+    @override
     def checkin(self, conn: Connection) -> None:
         """Take a connection back; one whose answer nobody has read is closed."""
         if getattr(conn, "is_asked", False):
             conn.close_conn(ConnectionClosedReason.ERROR)
         super().checkin(conn)
+        if isinstance(conn, SteadyConnection):
+            conn.is_lent = False
