@@ -146,7 +146,7 @@ def put_step(number: int) -> tuple[str, Step]:
     """Return the setting and the statement of an upsert, as ``PostgresAccess.put`` has them."""
     row = row_of(number)
     kind, told, owner = view(SUMMARY_TABLE, SCOPE)
-    values = SUMMARY_TABLE.encode(row.model, row.storage)
+    values = SUMMARY_TABLE.encode(row)
     if not statements.is_put_own(SUMMARY_TABLE):
         key = RUN_SUMMARIES.key_of(row.model, row.storage)
         values = (*values, *key, *owner, *key, *owner)

@@ -21,6 +21,7 @@ from typing_extensions import override
 from benchmarks.peers.contender import Contender, Kind, Places, Step, Work
 from benchmarks.peers.stock import TENANT, request
 from twinstore.access import Ref
+from twinstore.access import Row as StoredRow
 from twinstore.scheduler import Run, RunState, RunTrigger, queries
 from twinstore.scheduler.catalog import POLICY_JOBS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.locks import lock_number
@@ -94,17 +95,18 @@ class BarePostgres(Contender):
         self._due: list[Row] = []
         self._numbers = count()
         # Rows of the right form, of which only the keys change.
-        self._job = JOBS.encode(job_of(request(0, NAME), datetime.now(UTC)), {})
+        self._job = JOBS.encode(StoredRow(job_of(request(0, NAME), datetime.now(UTC))))
         self._run = RUN.encode(
-            Run(
-                id=NAME,
-                tenant_id=TENANT,
-                schedule_id=NAME,
-                trigger=RunTrigger.CRON,
-                state=RunState.PLANNING,
-                created_at=datetime.now(UTC),
-            ),
-            {},
+            StoredRow(
+                Run(
+                    id=NAME,
+                    tenant_id=TENANT,
+                    schedule_id=NAME,
+                    trigger=RunTrigger.CRON,
+                    state=RunState.PLANNING,
+                    created_at=datetime.now(UTC),
+                )
+            )
         )
 
     @override

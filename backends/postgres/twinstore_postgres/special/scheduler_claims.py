@@ -10,6 +10,7 @@ from psycopg import sql
 
 from twinstore import jsontext
 from twinstore.access import Add
+from twinstore.access import Row as StoredRow
 from twinstore.canonical import decode_stored
 from twinstore.errors import DocumentDecodeError
 from twinstore.query import AtMost
@@ -138,7 +139,9 @@ def complete(  # noqa: PLR0917  # the arguments of the general way
             stored = {job.id: job for job in readable(held.rows)}
             settled = settle(stored, jobs, expected, lease_owner, now)
             update = statements.update(TABLE)
-            steps.finish(*((update, (*TABLE.encode(job, {}), job.id)) for job in settled.changed.values()))
+            steps.finish(
+                *((update, (*TABLE.encode(StoredRow(job)), job.id)) for job in settled.changed.values())
+            )
         return settled.outcome()
 
     return access.execution.repeat(once)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from twinstore.access import Row
 from twinstore.jsontext import format_timestamp
 from twinstore.scheduler.catalog import GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobStatus
@@ -39,7 +40,7 @@ def replace_job(access: PostgresAccess, scope: Tenant, job: GraphJob, expected: 
     starts = job.status is GraphJobStatus.RUNNING
     if starts and job.started_at is None:
         return False
-    payload = TABLE.encode(job, {"updatedAt": job.created_at})[PAYLOAD]
+    payload = TABLE.encode(Row(job, {"updatedAt": job.created_at}))[PAYLOAD]
     started = None if job.started_at is None else format_timestamp(job.started_at)
     values = (
         *(job.status.number, payload, job.correlation_id),
