@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Partition", "partition", "readers_of", "rows_per_digest"]
 
 # Few, because all of them are compared one by one where one differs; fewer would take longer to cut.
-ROWS_PER_DIGEST: Final = 500
+ROWS_PER_DIGEST: Final = 250
 # Of one entity; so many are cut in a second or two, and take little memory.
 MOST_RANGES: Final = 4000
 # Of one reader: about 20 MB. With more of them the larger ranges have to do, and then the rows one by one.
