@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -395,6 +395,16 @@ class TestViews:
         assert command("copy", "--execute", "--range-size", 5, "--out", tmp_path).code == 0
         verified = command("verify", "--range-size", 5, "--format", "json")
         assert (verified.json["verdict"], verified.json["documents_equal"]) == ("PASS", 12)
+
+    def test_a_view_that_takes_longer_than_a_call_of_a_service_is_counted(self, foreign: Foreign) -> None:
+        foreign.database["their_runs"].insert_many(foreign_runs("acme", 12))
+        body = "function() { const end = Date.now() + 50; while (Date.now() < end); return true; }"
+        slowly = {"$match": {"$expr": {"$function": {"body": body, "args": [], "lang": "js"}}}}
+        foreign.database.command("create", "runs", viewOn="their_runs", pipeline=[slowly])
+        limited = replace(foreign, reader_url=f"{foreign.reader_url}&timeoutMS=500")
+        settings = load_settings(limited.settings, environ={})
+        with open_store("scheduler", "mongo", settings, read_only=True) as store:
+            assert store.bulk.estimated_count(RUNS) == 12
 
     def test_a_view_in_another_order_is_refused(self, foreign: Foreign, command: Command) -> None:
         foreign.database["their_runs"].insert_many(foreign_runs("acme", 3))

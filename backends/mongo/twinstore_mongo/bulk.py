@@ -144,8 +144,8 @@ class MongoBulk(BulkPort):
     def estimated_count(self, entity: Entity) -> int:
         note_system_scope("bulk counts")
         store = self._connection.store
-        # What the server remembers; to count the documents it would read all of them.
-        with translating(store.where.of(entity)), store.limited():
+        # What the server remembers. Of a view it remembers nothing, and counts as long as that takes.
+        with translating(store.where.of(entity)), store.with_index_timeout():
             return store.collection(self._connection.collection_name(entity)).estimated_document_count()
 
     @override

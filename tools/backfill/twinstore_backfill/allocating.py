@@ -7,25 +7,47 @@ largest of them to keep such blocks for the next one, in every process and for e
 from __future__ import annotations
 
 import ctypes
-from contextlib import suppress
-from typing import Final
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["give_memory_back"]
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["batches_kept", "give_memory_back"]
 
 # From malloc.h.
 TRIM_THRESHOLD: Final = -1
 MMAP_THRESHOLD: Final = -3
-# Blocks from here on go back to the system as soon as they are free. Those of batches are smaller: they come
-# and go all the time, and to get them from the system takes as long as all else that is done with them.
-LARGE_BLOCK: Final = 9_000_000
+# Blocks from here on go back to the system as soon as they are free. Smaller ones come and go with every
+# batch, and to get them from the system each time would take longer.
+LARGE_BLOCK: Final = 1_000_000
+# The batches of a copy are larger than that, and to get them from the system takes as long as all else that
+# is done with them. Whatever makes objects of both sides of a large document has no room for what is kept.
+LARGEST_BATCH: Final = 9_000_000
 # What a thread keeps of the free memory of its batches; there are five blocks for each.
 KEPT: Final = 32_000_000
 
 
 def give_memory_back() -> None:
     """Have large blocks go back to the system when they are freed; nothing happens with other C libraries."""
+    _set(LARGE_BLOCK, LARGE_BLOCK)
+
+
+@contextmanager
+def batches_kept() -> Generator[None]:
+    """Keep the memory of batches for the next ones until the block ends, as a copy needs it."""
+    _set(LARGEST_BATCH, KEPT)
+    try:
+        yield
+    finally:
+        give_memory_back()
+        with suppress(AttributeError, OSError, TypeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def _set(mapped: int, kept: int) -> None:
     with suppress(AttributeError, OSError, TypeError):
         library = ctypes.CDLL(None)
         # Either of them also ends the learning.
-        library.mallopt(MMAP_THRESHOLD, LARGE_BLOCK)
-        library.mallopt(TRIM_THRESHOLD, KEPT)
+        library.mallopt(MMAP_THRESHOLD, mapped)
+        library.mallopt(TRIM_THRESHOLD, kept)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
+from twinstore_backfill.allocating import batches_kept
 from twinstore_backfill.cli.output import emit, left_out_texts, table
 from twinstore_backfill.cli.params import (
     AsOf,
@@ -175,7 +176,8 @@ def copied(
     removal: ExtraRows | None = None
     kept = options.out or (DEFAULT_OUT if options.execute else None)
     with naming(kept), sides as (left, right), told.progress() as progress:
-        result = run_copy(left, right, options, progress, stop)
+        with batches_kept():
+            result = run_copy(left, right, options, progress, stop)
         # While the stores are open: it asks them for their identity and version.
         document = report_document(result)
         # A copy that was stopped leaves its own work for the next run.

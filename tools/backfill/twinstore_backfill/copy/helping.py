@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from twinstore.errors import TwinstoreError
+from twinstore_backfill.allocating import batches_kept
 from twinstore_backfill.children import begin_child
 from twinstore_backfill.copy.control import Control
 from twinstore_backfill.copy.holder import worker_id
@@ -195,6 +196,7 @@ def help_to_copy(connection: Connection, assignment: Assignment) -> None:
             assignment.source.open() as source,
             assignment.target.open() as target,
             tuned_collector(),
+            batches_kept(),
         ):
             voice.tell(helped(source, target, assignment, voice))
     except Exception as error:  # the parent raises it
