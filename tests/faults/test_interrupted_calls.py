@@ -63,6 +63,7 @@ def test_a_connection_that_got_lost_on_its_way_back_leaves_its_place(
         assert storage.runs.get(tenant, "stored") is not None
 
 
+@pytest.mark.skipif(not hasattr(Pool, "_checkin_apply"), reason="this release of pymongo has no such step")
 def test_a_connection_that_is_back_when_its_call_is_interrupted_is_counted_once(
     storage: SchedulerStorage, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
