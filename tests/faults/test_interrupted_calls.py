@@ -63,6 +63,40 @@ def test_a_connection_that_got_lost_on_its_way_back_leaves_its_place(
         assert storage.runs.get(tenant, "stored") is not None
 
 
+@pytest.mark.skipif(not hasattr(Pool, "_checkin_apply"), reason="this release of pymongo has no such step")
+def test_a_connection_that_is_back_when_its_call_is_interrupted_is_counted_once(
+    storage: SchedulerStorage, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[Any] = []
+    check_in = Pool.checkin
+
+    def interrupted(pool: Any, connection: Any) -> None:  # noqa: ANN401
+        with monkeypatch.context() as patch:
+            # The last step with the lock of the pool, which counts the connection no longer.
+            patch.setattr(pool.size_cond, "notify", refuse)
+            check_in(pool, connection)
+
+    def refuse(*_: object) -> None:
+        raise Deadline
+
+    def lend(pool: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        used.append(pool)
+        return get(pool, *given, **named)
+
+    get = Pool._get_conn  # noqa: SLF001  # which nobody else tells
+    with monkeypatch.context() as patch:
+        patch.setattr(Pool, "checkin", interrupted)
+        patch.setattr(Pool, "_get_conn", lend)
+        with pytest.raises(Deadline):
+            storage.runs.get(tenant, "stored")
+    pool = used[-1]
+    # Whatever closes it while it waits there for the next call.
+    pool.reset_without_pause()
+    gc.collect()
+    assert storage.runs.get(tenant, "stored") is not None
+    assert (pool.requests, pool.active_sockets, pool.operation_count) == (0, 0, 0)
+
+
 def test_a_session_that_was_given_back_twice_is_lent_to_one_call_at_a_time(
     storage: SchedulerStorage, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any, cast
 
 import pytest
 from psycopg_pool.pool import WaitingClient
 
-from twinstore_postgres.loans import taken_from
+from twinstore_postgres.loans import Loans, taken_from
 
 
 class GivenUpError(Exception):
@@ -43,3 +44,29 @@ class WaitingPool:
 def test_what_a_handler_raises_in_a_wait_comes_out_of_it() -> None:
     with pytest.raises(GivenUpError):
         taken_from(cast("Any", WaitingPool()), 1.0)
+
+
+class Opened:
+    """A connection that nothing else than itself may refer to."""
+
+    closed = False
+    itself: Opened | None = None
+
+
+def test_a_connection_may_be_collected_while_others_are_counted() -> None:
+    loans = Loans()
+    count: Any = loans.counted("pool", lambda _: None)
+    # So many that the collector comes while they are looked at, whatever the interpreter has at hand.
+    held = [Opened() for _ in range(6000)]
+    for connection in held:
+        count(connection)
+    gc.collect()
+    before = gc.get_threshold()
+    gc.set_threshold(gc.get_count()[0] + 4000)
+    try:
+        count(connection := Opened())
+        connection.itself = connection
+        del connection
+        assert loans.in_use() >= len(held)
+    finally:
+        gc.set_threshold(*before)

@@ -82,7 +82,7 @@ class SteadyConnection(Connection):
             pool = self.pool_ref()
             if isinstance(pool, SteadyPool):
                 # Not more: a finaliser may run in the middle of any step, also of one of the pool.
-                pool.lost.append(self.id)
+                pool.lost.append(self.cancel_context)
             self.close_conn(None)
 
     @override
@@ -110,7 +110,7 @@ class SteadyPool(Pool):
         client_id: ObjectId | None = None,
     ) -> None:
         """Take what pymongo gives."""
-        self.lost = deque[int]()
+        self.lost = deque[object]()
         super().__init__(address, options, is_sdam, client_id)
         locks = {name for name, value in vars(self).items() if isinstance(value, (Condition, LockType))}
         if locks != REPLACED:
@@ -142,9 +142,10 @@ class SteadyPool(Pool):
         while self.lost:
             with self.size_cond:
                 try:
-                    self.lost.popleft()
+                    context: Any = self.lost.popleft()
                 except IndexError:  # another thread was faster
                     return
+                self.active_contexts.discard(context)
                 self.requests -= 1
                 self.active_sockets -= 1
                 self.operation_count -= 1
@@ -158,3 +159,11 @@ class SteadyPool(Pool):
         super().checkin(conn)
         if isinstance(conn, SteadyConnection):
             conn.is_lent = False
+
+    @override
+    def _checkin_apply(self, conn: Any, txn: bool, cursor: bool, forked: bool) -> Any:
+        """Count a connection no longer; the lowest releases of pymongo have no such step."""
+        # It does that also where it is interrupted, and nobody may do it once more.
+        if isinstance(conn, SteadyConnection):
+            conn.is_lent = False
+        return super()._checkin_apply(conn, txn, cursor, forked)

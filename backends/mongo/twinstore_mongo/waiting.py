@@ -100,7 +100,8 @@ class Waits:
     def _forget_lost(self) -> None:
         """Forget calls whose end was never told, because the handler of a signal raised before."""
         oldest = self._clock() - LONGEST_SECONDS
-        for call, begun in list(self._begun.items()):
+        # A copy, which is made at once: while a list of pairs is made others may end.
+        for call, begun in self._begun.copy().items():
             if begun < oldest:
                 self.end(call)
 

@@ -150,9 +150,10 @@ class Loans:
         """Return the pools of the connections that are lent, or were a moment ago."""
         lent = {id(loan.connection) for weak in list(self._open.values()) if (loan := weak()) is not None}
         since = monotonic() - ON_ITS_WAY_SECONDS
+        # A copy, which is made at once: while a list of pairs is made the collector may take some away.
         return [
             made.pool
-            for number, made in list(self._made.items())
+            for number, made in self._made.copy().items()
             if (number in lent or made.touched > since) and made.is_open
         ]
 
