@@ -198,8 +198,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def use_for_files(directory: Path) -> None:
     """Let the files of tests and of their servers lie in the directory of the run, and go with it.
 
-    It is in memory where there is room. ``PYTEST_DEBUG_TEMPROOT`` names another place for ``tmp_path``, where
-    the files of tests that failed stay.
+    It is in memory where there is room. ``PYTEST_DEBUG_TEMPROOT`` names another place for ``tmp_path``, whose
+    files stay.
     """
     os.environ["TMPDIR"] = str(directory)
     # What was looked up before holds no longer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,8 @@ def module(
     lines = describe_schema(reader, KIT.name, APP_ROLE)
     (folder / SCHEMA_FILE).write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
+    # Or that of an earlier test would be found.
+    monkeypatch.delitem(sys.modules, "shipped_kit", raising=False)
     wanted_schema.cache_clear()
     yield replace(MODULE, package="shipped_kit")
     wanted_schema.cache_clear()

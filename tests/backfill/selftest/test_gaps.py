@@ -155,13 +155,15 @@ def test_a_wrong_digest_function_in_the_copy_is_found(sides: tuple[ScratchSide, 
 @contextmanager
 def other_function(derived: Derived) -> Iterator[None]:
     """Compute a derived field wrongly for the length of a block."""
-    right = derived.value
-    # Frozen, because a description never changes; the fault is in the function that it names.
+    right = derived.value, derived.of_content
+    # Frozen, because a description never changes; the fault is in the functions that it names.
     object.__setattr__(derived, "value", lambda _model, _storage: "sha256:wrong")
+    object.__setattr__(derived, "of_content", lambda _content: "sha256:wrong")
     try:
         yield
     finally:
-        object.__setattr__(derived, "value", right)
+        for name, function in zip(("value", "of_content"), right, strict=True):
+            object.__setattr__(derived, name, function)
 
 
 def test_the_least_change_of_a_place_is_told_by_its_role(sides: tuple[ScratchSide, ScratchSide]) -> None:
