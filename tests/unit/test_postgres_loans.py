@@ -53,7 +53,9 @@ class Opened:
     itself: Opened | None = None
 
 
-def test_a_connection_may_be_collected_while_others_are_counted() -> None:
+def test_a_connection_may_be_collected_while_others_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A collection takes longer in a large process.
+    monkeypatch.setattr("twinstore_postgres.loans.ON_ITS_WAY_SECONDS", 1000.0)
     loans = Loans()
     count: Any = loans.counted("pool", lambda _: None)
     # So many that the collector comes while they are looked at, whatever the interpreter has at hand.

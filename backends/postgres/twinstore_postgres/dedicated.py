@@ -7,6 +7,7 @@ Their number is bounded: requests must never miss a connection of the server bec
 from __future__ import annotations
 
 from queue import Empty, SimpleQueue
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet, finalize
 
@@ -71,7 +72,8 @@ class DedicatedConnections(Renewable):
         self._refuse_closed()
         free = self._free
         try:
-            free.get(timeout=max(0.0, seconds))
+            # Nothing waits longer, and the interpreter refuses to.
+            free.get(timeout=min(max(0.0, seconds), TIMEOUT_MAX))
         except Empty:
             raise UnavailableError(
                 f"All {self._most} connections for locks (LockConnectionsMax) stayed in use for "
