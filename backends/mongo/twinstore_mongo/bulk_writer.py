@@ -32,6 +32,7 @@ from twinstore_mongo.bulk_parts import LastPart, WriteCounts
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
 from twinstore_mongo.counters import raise_above
+from twinstore_mongo.derive import index_specs
 from twinstore_mongo.errors import DRIVER, violated_index
 from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.packed_writes import (
@@ -61,6 +62,8 @@ __all__ = ["PART_BYTES", "MongoRangeWriter"]
 # What a transaction has changed stays in the cache of the server until it ends. Beyond a fifth of that, which
 # is 50 MB in the smallest one, the server works ten times as long for each document and ends transactions.
 PART_BYTES: Final = 2 * 1024 * 1024
+# So do the entries of all indexes, which small documents with many indexes have more of than bytes.
+PART_ENTRIES: Final = 35_000
 TRANSIENT: Final = "TransientTransactionError"
 
 
@@ -91,7 +94,8 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
         self._process = OwnProcess()
         self._outcome = WriteCounts()
         self._pending: list[Write] = []
-        self._bytes = 0
+        self._bytes = self._documents = 0
+        self._most = max(1, PART_ENTRIES // (1 + len(index_specs(entity))))
         self._removals: list[Key] = []
         self._last: LastPart | None = None
         # What finds a unique value taken that may still move.
@@ -188,6 +192,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
     def _gather(self, write: Write) -> None:
         self._pending.append(write)
         self._bytes += write.weight
+        self._documents += 1
 
     # --------------------------------------------------------------------------------- packed rows
 
@@ -209,7 +214,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
                 self._decide(write, stored.get(write.key))
             else:
                 self._decide_packed(write, {} if is_new else stored)
-            if self._bytes >= PART_BYTES:
+            if self._is_full:
                 self._commit_part()
 
     def _decide_packed(self, writes: PackedWrites, stored: Mapping[Key, bytes]) -> None:
@@ -229,12 +234,17 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
 
     def _gather_packed(self, writes: PackedWrites) -> None:
         while len(writes):
-            fitting = writes.fitting(PART_BYTES - self._bytes)
+            fitting = min(writes.fitting(PART_BYTES - self._bytes), max(1, self._most - self._documents))
             self._pending.append(writes.within(0, fitting))
             self._bytes += self._pending[-1].weight
+            self._documents += fitting
             writes = writes.within(fitting, len(writes))
-            if self._bytes >= PART_BYTES:
+            if self._is_full:
                 self._commit_part()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._bytes >= PART_BYTES or self._documents >= self._most
 
     def _stored(self, keys: Sequence[Key]) -> Mapping[Key, bytes]:
         return stored_documents(self._context, self._entity, keys)
@@ -249,7 +259,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
             except RefusedError as refused:
                 self._resolve(refused)
             else:
-                self._pending, self._removals, self._bytes = [], [], 0
+                self._pending, self._removals, self._bytes, self._documents = [], [], 0, 0
 
     def _commit_alone(self, writes: Sequence[Write], removals: Sequence[Key]) -> None:
         def work(context: RepositoryContext) -> int:
@@ -269,7 +279,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
             last.roll_back()
             raise
         self._outcome.note(self._pending, removed)
-        self._pending, self._removals, self._bytes = [], [], 0
+        self._pending, self._removals, self._bytes, self._documents = [], [], 0, 0
         return last
 
     def _resolve(self, refused: RefusedError) -> None:
@@ -279,7 +289,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
         """
         removals = self._removals
         before, refused_write, after = parted(self._pending, refused.position)
-        self._pending, self._removals, self._bytes = [], [], 0
+        self._pending, self._removals, self._bytes, self._documents = [], [], 0, 0
         if self._context.store.capabilities.transactions:
             self._pending = before
             self._commit_part()
@@ -312,7 +322,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
             return
         # With what is not written yet, for it may give up a value.
         writes = [*waiting, *expanded(self._pending)]
-        self._pending, self._bytes = [], 0
+        self._pending, self._bytes, self._documents = [], 0, 0
         access = GuardedAccess(MongoAccess(self._context, self._entities))
         found = obstacles(access, self._entity, [write.record for write in writes])
         for write in writes:
