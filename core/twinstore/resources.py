@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from typing_extensions import override
 
+from twinstore.errors import ConfigurationError
 from twinstore.forks import ForkSafeLock, Renewable, keep, renew_in_child
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class SharedResources(Renewable):
         """Start without any resource."""
         self._resources: dict[Hashable, Resource] = {}
         self._lock = ForkSafeLock()
+        self._closed = False
         renew_in_child(self)
 
     def share(
@@ -57,8 +59,14 @@ class SharedResources(Renewable):
             create: makes it.
             close: ends it; never called in a forked child for what the parent made.
             renews_itself: the resource renews itself in a forked child, so it is not forgotten there.
+
+        Raises:
+            ConfigurationError: the storage is closed; nobody would close what a call that is still under way
+                made now.
         """
         with self._lock:
+            if self._closed:
+                raise ConfigurationError("This storage is closed; open a new one.")
             # Created under the lock, so that two modules that open at the same moment do not connect twice.
             if key not in self._resources:
                 made = create()
@@ -76,6 +84,7 @@ class SharedResources(Renewable):
         """Close what was created here; a second call does nothing."""
         # An exit stack, because one resource that fails to close must not keep the others open.
         with self._lock, ExitStack() as closing:
+            self._closed = True
             for resource in self._resources.values():
                 closing.callback(resource.close)
             self._resources.clear()

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pymongo import MongoClient
+from pymongo.errors import AutoReconnect
 from pymongo.synchronous.pool import Connection, Pool
 from pymongo.synchronous.topology import Topology
 
 import twinstore
 from tests.faults.signalling import Deadline
+from twinstore.errors import TwinstoreError
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_mongo import connection
 from twinstore_mongo.waiting import THREAD_NAME, Waits
 
 if TYPE_CHECKING:
@@ -179,3 +182,22 @@ def test_the_thread_that_watches_calls_is_not_started_where_handlers_of_signals_
         pass
     waits.end(ended)
     assert get_ident() not in started
+
+
+def test_a_call_whose_storage_is_closed_meanwhile_makes_no_client_of_its_own(
+    mongo_database: MongoDatabase, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = twinstore.add_scheduler_storage(mongo_database.config)
+    storage.runs.create(make_run(tenant, "stored"))
+    made: list[object] = []
+
+    def meanwhile(*_: object) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(connection, "new_client", lambda *_: made.append(None))
+        storage.close()
+        raise AutoReconnect("the connection is gone")
+
+    monkeypatch.setattr(Connection, "receive_message", meanwhile)
+    with pytest.raises(TwinstoreError):
+        storage.runs.get(tenant, "stored")
+    assert made == []

@@ -182,6 +182,7 @@ class Connection(Renewable):
         self._resources = resources
         self._opening: SharedAttempt[OpenDatabase] = SharedAttempt()
         self._store: OpenDatabase | None = None
+        self._closed = False
         renew_in_child(self)
 
     @property
@@ -189,7 +190,8 @@ class Connection(Renewable):
         """The open store; the first access connects.
 
         Raises:
-            ConfigurationError: malformed settings, a refused login, or a server without transactions.
+            ConfigurationError: malformed settings, a refused login, a server without transactions, or the
+                storage is closed.
             UnavailableError: no server answers.
         """
         return self._store or self._opening.run(self._opened)
@@ -203,6 +205,8 @@ class Connection(Renewable):
         return self._store or self._opening.run(self._opened, seconds)
 
     def _opened(self) -> OpenDatabase:
+        if self._closed:
+            raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
         if self._store is None:
             self._store = self._open()
         return self._store
@@ -257,7 +261,8 @@ class Connection(Renewable):
         self._store = None
 
     def close(self) -> None:
-        """Forget the store; the client belongs to the shared resources or to the caller."""
+        """Forget the store, and open no other; the client belongs to the shared resources or to the caller."""
+        self._closed = True
         self._store = None
 
     @without_locals

@@ -162,7 +162,7 @@ class RepositoryContext:
 class GuardedCall:
     """Guards one call: bounds its time, translates exceptions, and ends a transaction that failed."""
 
-    __slots__ = ("_context", "_entity", "_key", "_killable", "_limit", "_outcome")
+    __slots__ = ("_context", "_entity", "_key", "_killable", "_limit", "_outcome", "_store")
 
     def __init__(
         self, context: RepositoryContext, entity: Entity, key: Key | UniqueKey | None, outcome: Outcome
@@ -175,7 +175,8 @@ class GuardedCall:
     def __enter__(self) -> Self:
         """Check that the unit can be used."""
         self._context.state.check()
-        store = self._context.store
+        # Kept for the message of an error: by then the storage may be closed, and would connect again.
+        self._store = store = self._context.store
         try:
             self._limit = store.limited()
             self._killable = killable(store, self._context.bound)
@@ -206,7 +207,7 @@ class GuardedCall:
     @property
     def _where(self) -> Where:
         key = None if self._key is None else text_of_key(self._entity, self._key)
-        return self._context.store.where.of(self._entity, key, self._outcome)
+        return self._store.where.of(self._entity, key, self._outcome)
 
 
 def text_of_key(entity: Entity, key: Key | UniqueKey) -> str:
