@@ -44,7 +44,7 @@ def complete(work: Coroutine[object, object, None]) -> None:
 
 
 def threads(before: set[threading.Thread]) -> int:
-    """Return how many threads of the facade there are, and of the pool below it; ``before``: of other tests."""
+    """Return how many threads the facade and the pool below it have; ``before``: those of other tests."""
     return sum(thread.name.startswith("twinstore") for thread in set(threading.enumerate()) - before)
 
 

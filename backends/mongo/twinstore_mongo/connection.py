@@ -261,7 +261,7 @@ class Connection(Renewable):
         self._store = None
 
     def close(self) -> None:
-        """Forget the store, and open no other; the client belongs to the shared resources or to the caller."""
+        """Forget the store and open no other; the client belongs to the shared resources or the caller."""
         self._closed = True
         self._store = None
 
