@@ -56,8 +56,10 @@ def refuse(client: socket.socket, code: str, text: str) -> None:
 
 def message(client: socket.socket) -> bytes:
     """Return what the client sends, without its length."""
-    (length,) = LENGTH.unpack(client.recv(4, socket.MSG_WAITALL))
-    return client.recv(length - 4, socket.MSG_WAITALL)
+    length = client.recv(LENGTH.size, socket.MSG_WAITALL)
+    if len(length) < LENGTH.size:
+        raise ConnectionError("the client has gone")
+    return client.recv(LENGTH.unpack(length)[0] - LENGTH.size, socket.MSG_WAITALL)
 
 
 def say(client: socket.socket, kind: bytes, body: bytes) -> None:
