@@ -16,8 +16,8 @@ def keep_port() -> socket.socket:
     """Return a socket that keeps a port of 127.0.0.1 until it is closed.
 
     It does not listen, so whoever connects is refused. A server that sets ``SO_REUSEADDR``, as all of ours
-    do, may listen on the port. The system gives it to nobody who asks for any port, nor to a client for its own
-    end: a port that was only free a moment ago may be taken by either before the server has it.
+    do, may listen on the port. The system gives it to nobody who asks for any port, nor to a client for its
+    own end: a port that was only free a moment ago may be taken by either before the server has it.
     """
     kept = socket.socket()
     kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
