@@ -39,11 +39,11 @@ COPY: Final = (
 )
 
 
-def settings(mongo: str, postgres: str, **more: object) -> dict[str, object]:
+def settings(mongo: str, postgres: str, *, patience_ms: int = 20_000, **more: object) -> dict[str, object]:
     return {
         "Persistence": {
             "Scheduler": "Mongo",
-            "Mongo": {"ConnectionString": mongo, "Database": "twin", "ServerSelectionTimeoutMs": 500},
+            "Mongo": {"ConnectionString": mongo, "Database": "twin", "ServerSelectionTimeoutMs": patience_ms},
             "Postgres": {"ConnectionString": postgres, **more},
         }
     }
@@ -88,7 +88,8 @@ class TestAddresses:
 
     def test_a_mongod_that_is_not_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         url = f"mongodb://app:{SECRET}@127.0.0.1:1/?directConnection=true"
-        config = write_config(tmp_path / "s.json", settings(url, "postgresql://127.0.0.1:1/x"))
+        document = settings(url, "postgresql://127.0.0.1:1/x", patience_ms=500)
+        config = write_config(tmp_path / "s.json", document)
         line = refused(invoke(capsys, "--config", config, "config", "check"), Exit.FAILED)
         assert "127.0.0.1" in line
 
