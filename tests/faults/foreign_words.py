@@ -56,10 +56,16 @@ def refuse(client: socket.socket, code: str, text: str) -> None:
 
 def message(client: socket.socket) -> bytes:
     """Return what the client sends, without its length."""
-    length = client.recv(LENGTH.size, socket.MSG_WAITALL)
-    if len(length) < LENGTH.size:
+    (length,) = LENGTH.unpack(exactly(client, LENGTH.size))
+    return exactly(client, length - LENGTH.size)
+
+
+def exactly(client: socket.socket, size: int) -> bytes:
+    """Return so many bytes of a client; one that is given up meanwhile sends fewer."""
+    found = client.recv(size, socket.MSG_WAITALL)
+    if len(found) < size:
         raise ConnectionError("the client has gone")
-    return client.recv(LENGTH.unpack(length)[0] - LENGTH.size, socket.MSG_WAITALL)
+    return found
 
 
 def say(client: socket.socket, kind: bytes, body: bytes) -> None:
