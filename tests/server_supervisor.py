@@ -52,6 +52,8 @@ PARAMETERS: dict[str, object] = {
 # What makes guessing a password slow takes a client three times as long as all else that it does to connect.
 QUICK_LOGIN: Final = "SET scram_iterations = 1"
 HAS_ITERATIONS: Final = 160_000
+# Fresh statistics change plans and estimates, which is not to happen in the middle of a test.
+NO_AUTOVACUUM: Final = "ALTER SYSTEM SET autovacuum = off"
 # A keeper outlives the worker that started it; a Popen that is collected while its process runs would warn.
 _keepers: list[subprocess.Popen[bytes]] = []
 
@@ -160,7 +162,7 @@ def alone(kind: str, data: Path) -> Iterator[ServerUrls]:
 
 
 def _tune_postgres(url: str) -> None:
-    """Let the superuser of the server of this run log in as quickly as the roles of the tests."""
+    """Let the server of this run do nothing by itself, and its superuser log in as quickly as the roles."""
     known = conninfo_to_dict(url)
     change = sql.SQL("ALTER ROLE {} PASSWORD {}").format(
         sql.Identifier(str(known["user"])), known["password"]
@@ -169,6 +171,8 @@ def _tune_postgres(url: str) -> None:
         if connection.info.server_version >= HAS_ITERATIONS:
             connection.execute(QUICK_LOGIN)
             connection.execute(change)
+        connection.execute(NO_AUTOVACUUM)
+        connection.execute("SELECT pg_reload_conf()")
 
 
 def _tune(url: str) -> None:

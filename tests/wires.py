@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 from psycopg.conninfo import conninfo_to_dict
 from pymongo.uri_parser import parse_uri
 
+from tests.ports import keep_port
 from tests.servers import postgres_url
 
 if TYPE_CHECKING:
@@ -24,20 +25,23 @@ PART: Final = 1 << 18
 
 
 class CountingWire:
-    """Passes connections on to a server; ``received`` counts the bytes that it sent."""
+    """Passes connections on to a server; ``received`` counts the bytes that it sent.
+
+    Attributes:
+        port: where clients connect.
+        received: the bytes that the server has sent.
+    """
 
     def __init__(self, family: socket.AddressFamily, address: Any) -> None:  # noqa: ANN401  # of a socket
         self._upstream = family, address
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        # For as long as the wire lasts: who connects again and again while nobody listens may get the port.
+        self._kept = keep_port()
+        self.port = int(self._kept.getsockname()[1])
+        self._listener = self._listening()
         self._lock = Lock()
         self._open: list[socket.socket] = []
         self._cut = Event()
         self.received = 0
-
-    @property
-    def port(self) -> int:
-        """Where clients connect."""
-        return int(self._listener.getsockname()[1])
 
     def __enter__(self) -> Self:
         """Begin to listen."""
@@ -48,8 +52,8 @@ class CountingWire:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Cut every connection."""
-        self._listener.close()
-        self.cut()
+        self._leave()
+        self._kept.close()
 
     def cut(self) -> None:
         """Cut every connection, and each new one at once."""
@@ -63,15 +67,22 @@ class CountingWire:
     @contextmanager
     def away(self) -> Iterator[None]:
         """Cut every connection and refuse new ones, as if the server were gone."""
-        port = self.port
-        # To close it would not wake the thread that waits for a client.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self.__exit__(None, None, None)
+        self._leave()
         yield
         self._open = []
         self.mend()
-        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listener = self._listening()
         self.__enter__()
+
+    def _listening(self) -> socket.socket:
+        return socket.create_server(("127.0.0.1", self.port))
+
+    def _leave(self) -> None:
+        # To close it would not wake the thread that waits for a client.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
 
     def _accept(self) -> None:
         listener = self._listener
@@ -83,7 +94,12 @@ class CountingWire:
                     continue
                 family, address = self._upstream
                 server = socket.socket(family, socket.SOCK_STREAM)
-                server.connect(address)
+                try:
+                    server.connect(address)
+                except OSError:
+                    client.close()
+                    server.close()
+                    continue
                 self._open += [client, server]
                 if self._cut.is_set():  # meanwhile
                     shut(client, server)

@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pymongo import MongoClient
 
 from tests.backfill.toolkit import Pair, fill, open_store, write_config
+from tests.contract.deployments.wire import connected, end_all
 from tests.servers import postgres_url
 from twinstore.config import load_settings
 from twinstore_backfill.cli import main
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from tests.contract.deployments.wire import Address
     from tests.databases import MongoDatabase, PostgresDatabase
 
 __all__ = ["Proxy", "Stores", "prepared"]
@@ -45,37 +47,36 @@ class Stores:
 class Proxy:
     """Passes connections on to a server until a client sends the marker; then it holds or cuts them."""
 
-    def __init__(self, target: str | tuple[str, int], *, cut: bool) -> None:
+    def __init__(self, target: Address, *, cut: bool) -> None:
         self.reached, self.go_on = Event(), Event()
         self._target, self._cut = target, cut
         self._sockets: list[socket.socket] = []
+        self._closed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         """Cut every connection and take no more."""
+        self._closed = True
         self.go_on.set()
-        for each in (self._listener, *self._sockets):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        end_all(self._listener, *self._sockets)
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = self._connected()
+                try:
+                    server = connected(self._target)
+                except OSError:
+                    client.close()
+                    raise
                 self._sockets += [client, server]
+                if self._closed:  # meanwhile
+                    end_all(client, server)
+                    return
                 Thread(target=self._pass, args=(client, server), daemon=True).start()
                 Thread(target=self._pass, args=(server, client, b"-"), daemon=True).start()
-
-    def _connected(self) -> socket.socket:
-        if isinstance(self._target, tuple):
-            return socket.create_connection(self._target)
-        made = socket.socket(socket.AF_UNIX)
-        made.connect(self._target)
-        return made
 
     def _pass(self, source: socket.socket, target: socket.socket, unless: bytes = b"") -> None:
         with suppress(OSError):
@@ -157,7 +158,7 @@ def _report(config: Path) -> None:
     main([str(word) for word in (*command, "--format", "json")])
 
 
-def _address(database: PostgresDatabase) -> str | tuple[str, int]:
+def _address(database: PostgresDatabase) -> Address:
     server = conninfo_to_dict(database.app_url)
     host, port = str(server.get("host") or "127.0.0.1"), int(server.get("port") or 5432)
     return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)

@@ -38,7 +38,7 @@ __all__ = [
     "start",
 ]
 
-PATIENCE: Final = 60
+PATIENCE: Final = 240
 STALE: Final = b'{"stale": true, "exit_code": 0}'
 COPY_REPORT: Final = "backfill-report.json"
 DIFFERENCES: Final = "differences.ndjson"

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from threading import Barrier
+from threading import Barrier, Event
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -294,10 +294,14 @@ def test_a_finished_range_that_is_not_committed_holds_up_neither_the_lease_nor_o
 def test_renewals_go_on_while_every_thread_commits_ranges(bulk: BulkPort, tenant: str) -> None:
     lease = started(bulk, RUNS, ranges=THREADS * EACH)
     ledger, begin = ledger_of(bulk), Barrier(THREADS + 1)
+    often = Event()
 
     def work(number: int) -> None:
         begin.wait()
         for turn in range(EACH):
+            if turn == EACH - 1:
+                # Whoever renews may get few turns of a busy machine.
+                assert often.wait(60), "no renewal came between the commits"
             claim = taken(bulk, lease, RUNS)
             run = make_run(tenant, f"r{number}.{turn}@{tenant}")
             with written(bulk, claim, records([run])) as writer:
@@ -310,11 +314,12 @@ def test_renewals_go_on_while_every_thread_commits_ranges(bulk: BulkPort, tenant
         while not all(result.done() for result in results):
             assert ledger.renew(lease, LEASE).fence == lease.fence
             renewed += 1
+            # One that waited for the end of the load would be alone.
+            if renewed > THREADS:
+                often.set()
         for result in results:
             result.result()
     assert ledger.counts(lease.job_id) == {"live": THREADS * EACH}
-    # One that waited for the end of the load would be alone.
-    assert renewed > THREADS
 
 
 def test_a_writer_that_failed_takes_nothing_more_and_commits_nothing(
@@ -366,12 +371,10 @@ def test_a_connection_serves_one_range_after_the_other(
     with bulk.writer(RUNS) as writer:
         writer.write(records([make_run(tenant, f"r@{tenant}")]))
         writer.flush()
-    # A worker of autovacuum comes and goes.
-    sessions = (
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND backend_type = 'client backend'"
-    )
-    before = admin.execute(sessions).fetchone()
+    # Those of tests before this one may still end.
+    sessions = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+    sessions += " AND backend_type = 'client backend'"
+    before = set(admin.execute(sessions.encode()).fetchall())
     for entity, model in (
         (RUNS, make_run(tenant, f"r@{tenant}")),
         (SCHEDULES, make_schedule(tenant, f"s@{tenant}")),
@@ -379,7 +382,7 @@ def test_a_connection_serves_one_range_after_the_other(
         (RUNS, make_run(tenant, f"q@{tenant}")),
     ):
         assert load(bulk, entity, records([model])).written == {tenant: 1}
-    assert admin.execute(sessions).fetchone() == before
+    assert set(admin.execute(sessions.encode()).fetchall()) <= before
 
 
 KILL_ALL = (
@@ -482,7 +485,7 @@ def test_a_missing_right_to_temporary_tables_is_explained(
 def test_streaming_outlasts_the_limit_on_statements(postgres_database: PostgresDatabase, tenant: str) -> None:
     config = {**postgres_database.config}
     config["Persistence"] = {
-        "Postgres": {"ConnectionString": postgres_database.app_url, "StatementTimeoutMs": 50}
+        "Postgres": {"ConnectionString": postgres_database.app_url, "StatementTimeoutMs": 1000}
     }
     with twinstore.add_scheduler_postgres_storage(config) as storage:
         wide = DeltaSummary(image_digest=digest_text(1), report_url="x" * 4000)
@@ -495,7 +498,7 @@ def test_streaming_outlasts_the_limit_on_statements(postgres_database: PostgresD
             rows = view.records(RUNS, KeyRange(), batch_size=10)
             next(rows)
             with psycopg.connect(postgres_database.app_url) as connection:
-                connection.execute("SELECT pg_sleep(0.2)")
+                connection.execute("SELECT pg_sleep(1.2)")
             assert sum(map(len, rows)) == 490
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import pytest
 from pymongo.errors import PyMongoError
 
 from tests.backfill.toolkit import Answer, fill, invoke, open_store, rows_of, write_config
+from tests.ports import kept_port
 from tests.servers import postgres_url
 from twinstore.config import load_settings
 from twinstore_backfill.outcome import Exit
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.databases import MongoDatabase, PostgresDatabase
 
 SECRET: Final = "pl4nted-s3cret"
-PATIENCE: Final = 30
+PATIENCE: Final = 120
 COPY: Final = (
     "backfill",
     "copy",
@@ -39,11 +39,11 @@ COPY: Final = (
 )
 
 
-def settings(mongo: str, postgres: str, **more: object) -> dict[str, object]:
+def settings(mongo: str, postgres: str, *, patience_ms: int = 20_000, **more: object) -> dict[str, object]:
     return {
         "Persistence": {
             "Scheduler": "Mongo",
-            "Mongo": {"ConnectionString": mongo, "Database": "twin", "ServerSelectionTimeoutMs": 500},
+            "Mongo": {"ConnectionString": mongo, "Database": "twin", "ServerSelectionTimeoutMs": patience_ms},
             "Postgres": {"ConnectionString": postgres, **more},
         }
     }
@@ -88,7 +88,8 @@ class TestAddresses:
 
     def test_a_mongod_that_is_not_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         url = f"mongodb://app:{SECRET}@127.0.0.1:1/?directConnection=true"
-        config = write_config(tmp_path / "s.json", settings(url, "postgresql://127.0.0.1:1/x"))
+        document = settings(url, "postgresql://127.0.0.1:1/x", patience_ms=500)
+        config = write_config(tmp_path / "s.json", document)
         line = refused(invoke(capsys, "--config", config, "config", "check"), Exit.FAILED)
         assert "127.0.0.1" in line
 
@@ -160,33 +161,28 @@ def test_a_check_of_the_settings_tries_the_owner_role_too(
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a mongod that is not a replica set."""
-    port, data = unused_port(), tmp_path_factory.mktemp("standalone")
+    data = tmp_path_factory.mktemp("standalone")
     log = data / "log"
-    arguments = [str(find_mongod()), "--port", str(port), "--bind_ip", "127.0.0.1", "--dbpath", str(data)]
-    process = subprocess.Popen([*arguments, "--logpath", str(log)], stdout=subprocess.DEVNULL)
-    url = f"mongodb://127.0.0.1:{port}/?directConnection=true"
-    try:
-        wait_for(url)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+    with kept_port() as port:
+        arguments = [str(find_mongod()), "--port", str(port), "--bind_ip", "127.0.0.1", "--dbpath", str(data)]
+        process = subprocess.Popen([*arguments, "--logpath", str(log)], stdout=subprocess.DEVNULL)
+        url = f"mongodb://127.0.0.1:{port}/?directConnection=true"
+        try:
+            wait_for(url, process)
+            yield url
+        finally:
+            process.terminate()
+            process.wait()
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def wait_for(url: str) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
             with pymongo.MongoClient[dict[str, object]](url, serverSelectionTimeoutMS=200) as client:
                 client.admin.command("ping")
         except PyMongoError:
+            assert process.poll() is None, "the server has ended"
             assert time.monotonic() < deadline
         else:
             return

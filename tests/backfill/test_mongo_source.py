@@ -19,6 +19,7 @@ from pymongo.collation import Collation
 
 import twinstore_embedded
 from tests.backfill.foreign import (
+    NO_OWN_WRITES,
     Document,
     Footprint,
     document,
@@ -75,7 +76,7 @@ def single_keys_in(bulk: BulkPort, reading: str, entity: Entity, keys: Sequence[
 def guarded() -> Iterator[MongoServer]:
     """Run a server on which nobody may do anything without a login."""
     with tempfile.TemporaryDirectory(prefix="twinstore-guarded-") as directory:
-        server = twinstore_embedded.start_mongo(directory, users=True, owned=True)
+        server = twinstore_embedded.start_mongo(directory, users=True, parameters=NO_OWN_WRITES, owned=True)
         yield server
         server.stop()
 
@@ -398,10 +399,10 @@ class TestViews:
 
     def test_a_view_that_takes_longer_than_a_call_of_a_service_is_counted(self, foreign: Foreign) -> None:
         foreign.database["their_runs"].insert_many(foreign_runs("acme", 12))
-        body = "function() { const end = Date.now() + 50; while (Date.now() < end); return true; }"
+        body = "function() { const end = Date.now() + 200; while (Date.now() < end); return true; }"
         slowly = {"$match": {"$expr": {"$function": {"body": body, "args": [], "lang": "js"}}}}
         foreign.database.command("create", "runs", viewOn="their_runs", pipeline=[slowly])
-        limited = replace(foreign, reader_url=f"{foreign.reader_url}&timeoutMS=500")
+        limited = replace(foreign, reader_url=f"{foreign.reader_url}&timeoutMS=2000")
         settings = load_settings(limited.settings, environ={})
         with open_store("scheduler", "mongo", settings, read_only=True) as store:
             assert store.bulk.estimated_count(RUNS) == 12

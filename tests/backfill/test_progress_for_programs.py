@@ -11,8 +11,7 @@ from io import StringIO
 from pathlib import Path
 from signal import SIGINT
 from struct import pack
-from threading import Event, Thread
-from threading import enumerate as enumerate_threads
+from threading import Event, Semaphore, Thread
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -22,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typing_extensions import override
 
 from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, invoke, memory_pair, write_config
+from tests.ports import kept_port
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.fields import parse_timestamp
 from twinstore_backfill.cli.telling import ProgressForm, Telling
@@ -29,7 +29,7 @@ from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import Progress
-from twinstore_backfill.progress_metrics import MOST_AT_ONCE, Answering
+from twinstore_backfill.progress_metrics import MOST_AT_ONCE, Answering, Listening
 from twinstore_backfill.progress_record import FORMAT, JsonProgress, RecordedProgress, SharedProgress
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.verify.engine import run_verify
@@ -91,11 +91,10 @@ class Asking(Progress):
         """Do nothing."""
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+@pytest.fixture
+def port() -> Iterator[int]:
+    with kept_port() as port:
+        yield port
 
 
 def scraped(port: int) -> dict[tuple[str, str, str], float]:
@@ -175,8 +174,7 @@ def test_the_numbers_of_a_copy_are_those_of_its_report_also_after_an_interruptio
     assert [(state.part, state.finished) for state in after] == [("lists", True), ("checks", True)]
 
 
-def test_whoever_asks_a_running_copy_is_told(pair: Pair) -> None:
-    port = free_port()
+def test_whoever_asks_a_running_copy_is_told(pair: Pair, port: int) -> None:
     seen: list[dict[tuple[str, str, str], float]] = []
     with Telling("copy", ProgressForm.NONE, str(port)).progress() as progress:
         told = SharedProgress(progress, Asking(lambda: seen.append(scraped(port))))
@@ -221,8 +219,7 @@ def hung_up(client: socket.socket) -> bool:
     return True
 
 
-def test_clients_that_are_silent_take_no_more_than_a_few_threads_and_files() -> None:
-    port = free_port()
+def test_clients_that_are_silent_take_no_more_than_a_few_threads_and_files(port: int) -> None:
     with ExitStack() as stack:
         stack.enter_context(Telling("copy", ProgressForm.NONE, str(port)).progress())
         held = [stack.enter_context(connected(port)) for _ in range(MOST_AT_ONCE)]
@@ -235,10 +232,16 @@ def test_clients_that_are_silent_take_no_more_than_a_few_threads_and_files() -> 
 
 
 def test_a_silent_client_is_left_and_one_that_goes_away_writes_nothing(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], port: int
 ) -> None:
-    port = free_port()
-    before = set(enumerate_threads())
+    answered = Semaphore(0)
+    honest = Listening.process_request_thread
+
+    def answer(self: Listening, request: Any, client_address: Any) -> None:  # noqa: ANN401  # as it is called
+        honest(self, request, client_address)
+        answered.release()
+
+    monkeypatch.setattr(Listening, "process_request_thread", answer)
     with Telling("copy", ProgressForm.NONE, str(port)).progress():
         with connected(port) as client:
             client.sendall(b"G")
@@ -247,9 +250,8 @@ def test_a_silent_client_is_left_and_one_that_goes_away_writes_nothing(
         monkeypatch.setattr(Answering, "timeout", 0.01)
         with connected(port) as client:
             assert hung_up(client)
-        for thread in set(enumerate_threads()) - before:
-            if thread.name != "metrics":
-                thread.join()
+        # Whatever either of them makes it write has been written.
+        assert all(answered.acquire(timeout=60) for _ in range(2))
     assert capfd.readouterr() == ("", "")
 
 
@@ -273,7 +275,7 @@ def polling(port: int, seen: list[dict[tuple[str, str, str], float]]) -> Iterato
 
 
 def test_each_command_takes_both_options(
-    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str], port: int
 ) -> None:
     files = [
         write_config(tmp_path / f"{side}.json", {"Persistence": {"Memory": {"Store": name}}})
@@ -288,7 +290,7 @@ def test_each_command_takes_both_options(
         return answer.code, [json.loads(line) for line in answer.err.splitlines() if line.startswith("{")]
 
     out = tmp_path / "out"
-    port, seen = free_port(), list[dict[tuple[str, str, str], float]]()
+    seen: list[dict[tuple[str, str, str], float]] = []
     with polling(port, seen):
         code, lines = run("copy", "--execute", "--out", out, "--max-rate", 200, "--metrics-port", port)
     assert (code, {line["command"] for line in lines}) == (Exit.OK, {"copy"})

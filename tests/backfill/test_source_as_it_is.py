@@ -16,7 +16,7 @@ from pymongo import MongoClient
 from pymongo.collation import Collation
 
 import twinstore_embedded
-from tests.backfill.foreign import Document, document, footprint, foreign_runs
+from tests.backfill.foreign import NO_OWN_WRITES, Document, document, footprint, foreign_runs
 from tests.backfill.toolkit import Pair, fill, open_store
 from tests.servers import postgres_url
 from twinstore.config import load_settings
@@ -43,7 +43,7 @@ DAY: Final = 86_400
 def guarded() -> Iterator[MongoServer]:
     """Run a server with users; its TTL monitor may come at any time."""
     with tempfile.TemporaryDirectory(prefix="twinstore-as-it-is-") as directory:
-        parameters = {"ttlMonitorSleepSecs": 1}
+        parameters = {"ttlMonitorSleepSecs": 1, **NO_OWN_WRITES}
         server = twinstore_embedded.start_mongo(directory, users=True, parameters=parameters, owned=True)
         yield server
         server.stop()

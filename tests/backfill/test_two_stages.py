@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
+from itertools import count as numbers
 from itertools import groupby
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
@@ -220,17 +221,14 @@ def test_a_stop_while_digests_are_read_ends_the_verification(
 def test_a_failure_of_one_side_ends_the_reading_of_the_other(
     pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed, readers = Event(), Counter[str]()
+    failed, readers = Event(), numbers(1)
 
     def failing(view: MemoryView, entity: Entity, bounds: Sequence[Key], **given: Any) -> RangeDigests:  # noqa: ANN401  # as it is called
-        readers["begun"] += 1
-        if readers["begun"] > 1:
+        if next(readers) > 1:
             failed.set()
             raise UnavailableError("the server is away")
         assert failed.wait(30)
-        found = digests_of_rows(view, entity, bounds, **given)
-        readers["ended"] += 1
-        return found
+        return digests_of_rows(view, entity, bounds, **given)
 
     monkeypatch.setattr(MemoryView, "digests", failing)
     with pytest.raises(UnavailableError, match="away"):

@@ -139,7 +139,7 @@ def test_nothing_of_one_host_is_left_for_the_next(
             backend = connection.info.backend_pid
             connection.row_factory = dict_row  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]  # what a host may do
             connection.execute("SET app.tenant_id = 'somebody'")
-            connection.execute("SET statement_timeout = 7")
+            connection.execute("SET statement_timeout = '7h'")
         with source.open_connection(tenants[1]) as connection:
             assert connection.info.backend_pid == backend
             assert connection.execute(RUNS).fetchall() == [(f"run-of-{tenants[1]}",)]

@@ -161,7 +161,7 @@ def test_a_unit_of_work_reads_one_state_under_the_same_settings(
 def test_a_statement_is_cancelled_after_the_time_of_the_settings(
     pooler: Pooler, database: PostgresDatabase
 ) -> None:
-    with opened(database, settings_of(pooler, database, timeout=100)) as backend:
+    with opened(database, settings_of(pooler, database, timeout=1000)) as backend:
         access = backend.unbound()
         assert isinstance(access, PostgresAccess)
         with pytest.raises(TimeoutExceededError):
@@ -233,14 +233,19 @@ def test_an_error_gives_the_connection_of_the_server_back(
     assert asked(access, "t", b"SELECT 1") == (1,)
 
 
+def ask_until_interrupted(access: PostgresAccess) -> None:
+    """Ask for what takes longer than the time after which a signal comes."""
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    asked(access, "t", b"SELECT pg_sleep(25)")
+
+
 def test_a_call_that_is_interrupted_is_cancelled_and_rolled_back(
     pooler: Pooler, database: PostgresDatabase, access: PostgresAccess
 ) -> None:
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt):
-            asked(access, "t", b"SELECT pg_sleep(25)")
+            ask_until_interrupted(access)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -256,7 +261,7 @@ def test_tenants_stay_apart_while_many_clients_share_one_connection(
     def serve(number: int) -> None:
         own = f"{tenant}-{number}"
         with twinstore.add_scheduler_postgres_storage(pooler.config(database)) as storage:
-            start.wait(20)
+            start.wait(60)
             for count in range(1, ROUNDS + 1):
                 if count % 2:
                     storage.runs.create(make_run(own, f"{own}-{count}"))
@@ -370,7 +375,7 @@ def test_how_the_pooler_treats_parameters_and_connections_does_not_matter(
 def test_a_call_that_waited_in_vain_for_a_connection_of_the_server_has_done_nothing(
     postgres_server: PostgresServer, database: PostgresDatabase, tenant: str
 ) -> None:
-    options = {"default_pool_size": 1, "reserve_pool_size": 0, "query_wait_timeout": 1}
+    options = {"default_pool_size": 1, "reserve_pool_size": 0, "query_wait_timeout": 3}
     with (
         pooler_before(postgres_server.url, **options) as pooler,
         twinstore.add_scheduler_postgres_storage(pooler.config(database)) as storage,

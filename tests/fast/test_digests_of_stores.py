@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from threading import get_ident
+from threading import Barrier, get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -109,7 +109,7 @@ def test_a_client_with_one_connection_does_other_things_while_it_reads(mongo_ser
     entity = example_of("pack_run_logs").entity
     with mongo_server.database() as database, MongoClient[dict[str, Any]](database.url) as client:
         client[database.name][entity.collection].insert_many({"number": number} for number in range(6000))
-        narrow = replace(database, url=f"{database.url}&maxPoolSize=1&waitQueueTimeoutMS=1000")
+        narrow = replace(database, url=f"{database.url}&maxPoolSize=1&waitQueueTimeoutMS=20000")
         settings = load_settings(for_every_module(narrow.config, "Mongo"), environ={})
         counted: list[int] = []
 
@@ -191,10 +191,14 @@ def test_several_threads_digest_the_batches_of_one_cursor(
         )
     monkeypatch.setattr("twinstore_mongo.bulk_digests.AT_ONCE", 7)
     added: list[int] = []
-    honest = Scanner.add_documents
+    honest, at_work, all_at_work = Scanner.add_documents, set[int](), Barrier(3)
 
     def add(scanner: Scanner, raw: bytes) -> int:
         added.append(get_ident())
+        if parts == all_at_work.parties and get_ident() not in at_work:
+            # One thread alone would keep up with a slow server.
+            at_work.add(get_ident())
+            all_at_work.wait(60)
         return honest(scanner, raw)
 
     monkeypatch.setattr(Scanner, "add_documents", add)
@@ -211,7 +215,7 @@ def test_several_threads_digest_the_batches_of_one_cursor(
     batches = len(added) // 2
     assert batches > 20
     assert set(added[:batches]) == {get_ident()}
-    assert len(set(added[batches:])) > 1
+    assert len(set(added[batches:])) == 3
     assert found[0] == found[1]
     assert len(found[0].cells) > 1
 

@@ -119,7 +119,7 @@ def together(plan: dict[str, Any]) -> dict[str, Any]:
     with twinstore.open_storage(plan["settings"]) as storage:
         initializer = storage.scheduler.initializer
         assert BARRIER is not None
-        BARRIER.wait(60)
+        BARRIER.wait(240)
         return {**act(initializer, plan), "process": os.getpid()}
 
 

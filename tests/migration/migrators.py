@@ -35,6 +35,7 @@ __all__ = [
 
 ROOT: Final = Path(__file__).parents[2]
 DRIVERS: Final = ("mongo", "postgres")
+PATIENCE: Final = 240
 Report = dict[str, Any]
 
 
@@ -77,7 +78,7 @@ def begin(process: subprocess.Popen[str]) -> None:
 
 def at_once(settings: Settings, count: int) -> list[Report]:
     """Let some processes migrate, of which none begins before all are ready; return what each says."""
-    output, _ = start(settings, processes=count).communicate(timeout=60)
+    output, _ = start(settings, processes=count).communicate(timeout=PATIENCE)
     reports: list[Report] = json.loads(output)["reports"]
     assert len({report["process"] for report in reports}) == count
     return reports
@@ -90,7 +91,7 @@ def killed(settings: Settings, word: str, number: int, *, expire: bool = True, *
     """
     process = start(settings, kill_before=[word, number], **plan)
     begin(process)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (-signal.SIGKILL, "")
     if expire:
         expire_lease(settings)

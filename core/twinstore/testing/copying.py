@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 HOUR: Final = timedelta(hours=1)
 EVERYTHING: Final = KeyRange()
-PATIENCE_SECONDS: Final = 10
+PATIENCE_SECONDS: Final = 60
 TALLY: Final = RangeTally(read={"": 1, ":none": 2, "a.b": 3}, written={"a.b": 3})
 COORDINATOR: Final = "coordinator"
 WORKER: Final = "copier"

@@ -242,8 +242,9 @@ class MongoDeployment:
         ((host, port),) = self._client.nodes
         with line_to((host, port or 27017)) as line:
             # Directly, because a replica set tells where its members are, past the line. A call that meets
-            # the outage before the client has noticed it is repeated as long as any call may take.
-            options = "directConnection=true&serverSelectionTimeoutMS=300&timeoutMS=3000"
+            # the outage before the client has noticed it is repeated as long as any call may take, and one
+            # after it waits for the server as long as the first call of all, which a busy server may keep.
+            options = "directConnection=true&serverSelectionTimeoutMS=1500&timeoutMS=3000"
             url = f"mongodb://127.0.0.1:{line.port}/?{options}"
             settings = kept(mongo_config(url, self._database.name))
             with open_module(self._module.name, "Mongo", settings) as storage:

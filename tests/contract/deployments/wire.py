@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Address", "Line", "line_to"]
+__all__ = ["Address", "Line", "connected", "end_all", "line_to"]
 
 # A host with a port, or the path of a Unix socket.
 Address = tuple[str, int] | str
@@ -26,18 +26,16 @@ class Line:
         self._ends: list[socket.socket] = [self._listener]
         self._flowing = Event()
         self._flowing.set()
+        self._is_cut = False
         self.port: int = self._listener.getsockname()[1]
         Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
         """Break what is connected and accept nothing more; a second call does nothing."""
+        self._is_cut = True
         self._flowing.set()
         ends, self._ends = self._ends, []
-        for end in ends:
-            # Another thread reads from it: only a shutdown wakes that up.
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
+        end_all(*ends)
 
     @contextmanager
     def stalled(self) -> Iterator[None]:
@@ -52,8 +50,15 @@ class Line:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = connected(self._server)
+                try:
+                    server = connected(self._server)
+                except OSError:
+                    client.close()
+                    raise
                 self._ends += (client, server)
+                if self._is_cut:  # meanwhile
+                    end_all(client, server)
+                    return
                 for source, target in ((client, server), (server, client)):
                     Thread(target=pump, args=(source, target, self._flowing), daemon=True).start()
 
@@ -62,9 +67,19 @@ def connected(address: Address) -> socket.socket:
     """Return a connection to a server."""
     if isinstance(address, tuple):
         return socket.create_connection(address)
-    end = socket.socket(socket.AF_UNIX)
-    end.connect(address)
+    with ExitStack() as failing:
+        end = failing.enter_context(socket.socket(socket.AF_UNIX))
+        end.connect(address)
+        failing.pop_all()
     return end
+
+
+def end_all(*ends: socket.socket) -> None:
+    """End connections, also for a thread that reads from one: only a shutdown wakes that up."""
+    for end in ends:
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
 
 
 def pump(source: socket.socket, target: socket.socket, flowing: Event) -> None:
