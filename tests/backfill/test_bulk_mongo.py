@@ -33,6 +33,7 @@ from twinstore.errors import (
 )
 from twinstore.fast.packed import PackedBatch
 from twinstore.jsontext import dumps_sorted
+from twinstore.keys import LONGEST_TEXT, Key
 from twinstore.ledger import Claim, Ledger, RangeState, RangeTally
 from twinstore.ledger.catalog import JOBS, RANGES
 from twinstore.retrying import repeat
@@ -65,6 +66,7 @@ from twinstore.testing.scheduler.graph_jobs import graph_job_event
 from twinstore_mongo import bulk_writer
 from twinstore_mongo.bulk_writer import PART_BYTES
 from twinstore_mongo.derive import index_specs
+from twinstore_mongo.key_order import key_after
 from twinstore_mongo.raw import documents_of
 
 if TYPE_CHECKING:
@@ -268,6 +270,41 @@ def test_the_ranges_cover_every_row_once(workspace: BulkWorkspace, entity: Entit
     rows_seen = [row for item in ranges for row in scanned(workspace, entity, item)]
     assert [row.key for row in rows_seen] == [row.key for row in whole]
     assert len(whole) == 9
+
+
+@pytest.mark.parametrize("entity", [RUNS, RUN_SUMMARIES], ids=lambda entity: entity.name)
+def test_keys_from_one_part_of_an_index_are_those_of_a_query_each(
+    workspace: BulkWorkspace, monkeypatch: pytest.MonkeyPatch, entity: Entity
+) -> None:
+    fill(workspace)
+    # No range can end at these.
+    long = [f"r-{number}{'x' * LONGEST_TEXT}" for number in range(9)]
+    workspace.force(
+        entity.name,
+        *({"_id": key, "tenantId": T, "scheduleId": key} for key in long),
+        {"_id": 5, "tenantId": 7},
+        {"_id": bson.ObjectId(), "tenantId": T, "scheduleId": 9},
+    )
+    asked: list[object] = []
+    honest: Callable[..., Key | None] = key_after
+
+    def ask(*arguments: object) -> Key | None:
+        asked.append(arguments)
+        return honest(*arguments)
+
+    monkeypatch.setattr("twinstore_mongo.key_cuts.key_after", ask)
+    found: dict[tuple[int, int], list[KeyRange]] = {}
+    queries: dict[tuple[int, int], int] = {}
+    for most, at_once in ((0, 10_000), (500, 10_000), (500, 6), (500, 3)):
+        monkeypatch.setattr("twinstore_mongo.key_cuts.MOST_ROWS", most)
+        monkeypatch.setattr("twinstore_mongo.key_cuts.KEYS_AT_ONCE", at_once)
+        asked.clear()
+        found[most, at_once] = [item for rows in (1, 2, 5) for item in workspace.bulk.cut(entity, rows)]
+        queries[most, at_once] = len(asked)
+    assert len({tuple(ranges) for ranges in found.values()}) == 1
+    assert len(found[0, 10_000]) > 10
+    # Behind the last key only.
+    assert queries[500, 10_000] == 3 < queries[0, 10_000]
 
 
 def test_an_empty_entity_is_one_empty_range(workspace: BulkWorkspace) -> None:
