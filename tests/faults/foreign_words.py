@@ -56,8 +56,16 @@ def refuse(client: socket.socket, code: str, text: str) -> None:
 
 def message(client: socket.socket) -> bytes:
     """Return what the client sends, without its length."""
-    (length,) = LENGTH.unpack(client.recv(4, socket.MSG_WAITALL))
-    return client.recv(length - 4, socket.MSG_WAITALL)
+    (length,) = LENGTH.unpack(exactly(client, LENGTH.size))
+    return exactly(client, length - LENGTH.size)
+
+
+def exactly(client: socket.socket, size: int) -> bytes:
+    """Return so many bytes of a client; one that is given up meanwhile sends fewer."""
+    found = client.recv(size, socket.MSG_WAITALL)
+    if len(found) < size:
+        raise ConnectionError("the client has gone")
+    return found
 
 
 def say(client: socket.socket, kind: bytes, body: bytes) -> None:

@@ -30,7 +30,7 @@ __all__ = ["Call", "Ledger"]
 # lease, retryable: the lock is gone with its connection, which no repetition brings back.
 EXPECTED: Final = (UnavailableError, ConcurrencyError, LockTimeoutError, LeaseLostError)
 # The limit of a call is 30 s; here no call has a reason to reach it.
-LONGEST_SECONDS: Final = 20.0
+LONGEST_SECONDS: Final = 25.0
 
 
 @dataclass(frozen=True, slots=True)

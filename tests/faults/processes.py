@@ -23,10 +23,13 @@ from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from tests.faults import preloaded
 from tests.faults.forking import PATIENCE, Children, outcome, work
 from tests.faults.preloaded import ASYNC, STORAGE, TENANTS, served
 from twinstore.observing import Counters
+from twinstore.scheduler import holding
 from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:
@@ -141,7 +144,9 @@ def with_held_locks() -> Report:
     """A lock of the parent stays the parent's, and is renewed, while children come and go."""
     children = Children()
     locks = STORAGE.locks
-    handle = locks.acquire("mine", timedelta(seconds=5), tenant_id=TENANTS[0], lease=timedelta(seconds=4))
+    # Renewed often, so that a machine that is busy for a moment loses no lease.
+    pytest.MonkeyPatch().setattr(holding, "RENEWALS_PER_LEASE", 600)
+    handle = locks.acquire("mine", timedelta(seconds=5), tenant_id=TENANTS[0], lease=timedelta(minutes=1))
     with handle, handle.keep_alive():
         first = handle.expires_at
         for raising in (False, True):

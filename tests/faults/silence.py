@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ended",
+    "await_none_connected",
     "connected_to",
     "ended_together",
     "frozen",
@@ -158,6 +159,11 @@ def most_connections(server: PostgresServer, role: str) -> Iterator[list[int]]:
         finally:
             counting = False
             counted.result(HANGING_SECONDS)
+
+
+def await_none_connected(server: PostgresServer | MongoServer) -> None:
+    """Wait until this process has no connection to a server: those of a test end a moment after it."""
+    assert wait_until(lambda: connected_to(server) == 0, HANGING_SECONDS)
 
 
 def connected_to(server: PostgresServer | MongoServer) -> int:

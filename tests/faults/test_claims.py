@@ -33,7 +33,7 @@ THREADS: Final = 16
 DISPATCHING: Final = PolicyRunJobStatus.DISPATCHING
 SUBMITTED: Final = PolicyRunJobStatus.SUBMITTED
 # Jobs, kills and the time after which everybody is killed are those of one wave.
-BOUNDED: Final = {"jobs": 240, "processes": 4, "kills": 10, "every": 0.15, "seconds": 15, "lasting": 0}
+BOUNDED: Final = {"jobs": 240, "processes": 4, "kills": 10, "every": 0.15, "seconds": 60, "lasting": 0}
 FULL: Final = {"jobs": 2000, "processes": 6, "kills": 60, "every": 0.2, "seconds": 120, "lasting": 150}
 
 

@@ -44,7 +44,8 @@ def server() -> Iterator[PostgresServer]:
 
 @contextmanager
 def open_at(server: PostgresServer, **changes: object) -> Iterator[SchedulerStorage]:
-    settings = settings_of(server, PoolMin=0, PoolTimeoutMs=1000, **changes)
+    # Long enough for a machine that is busy: a server that refuses is not waited for.
+    settings = settings_of(server, **{"PoolMin": 0, "PoolTimeoutMs": 10_000, **changes})
     with twinstore.open_storage(settings) as opened:
         yield opened.scheduler
 
@@ -129,7 +130,7 @@ def end_all_of(server: PostgresServer) -> None:
 
 def test_a_pool_that_cannot_grow_goes_on_with_what_it_has(server: PostgresServer) -> None:
     """The server refuses more; those who wait get a connection as soon as it comes back."""
-    with open_at(server, PoolMax=4) as storage, ExitStack() as stack:
+    with open_at(server, PoolMax=4, PoolTimeoutMs=3000) as storage, ExitStack() as stack:
         session = stack.enter_context(storage.sessions.open(TENANT))
         session.runs.get(TENANT, "nobody")
         with full(server, "reserved"):

@@ -7,11 +7,13 @@ from uuid import uuid4
 
 import pytest
 from pymongo import MongoClient
+from pymongo.errors import PyMongoError
 from pymongo.monitoring import CommandListener
 from typing_extensions import override
 
 import twinstore
 from tests.contract.deployments.wire import Line, line_to
+from tests.faults.held_rows import eventually
 from twinstore.errors import Outcome, UnavailableError
 from twinstore.testing.scheduler.builders import make_run
 
@@ -51,6 +53,14 @@ class Cuts(CommandListener):
         pass
 
 
+def answers(client: MongoClient[dict[str, Any]]) -> bool:
+    """Whether the server answers, as it does from then on until the line is cut."""
+    try:
+        return bool(client.admin.command("ping")["ok"])
+    except PyMongoError:
+        return False
+
+
 def in_a_unit(storage: SchedulerStorage) -> None:
     with storage.transaction(TENANT) as unit:
         create(unit)
@@ -77,6 +87,8 @@ def test_what_was_sent_to_a_server_that_is_gone_has_an_unknown_outcome(
         url = f"mongodb://127.0.0.1:{line.port}/?{OPTIONS}"
         listener = Cuts(line, command)
         with MongoClient[dict[str, Any]](url, event_listeners=[listener]) as client:
+            # On a busy machine to connect may take longer than the client may look for a server.
+            assert eventually(lambda: answers(client))
             mongo = {"Client": client, "Database": module_mongo_database.name}
             with (
                 twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}) as storage,

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from tests.faults.outages import Outages
 
-# From the moment at which the server serves again until every kind of call has succeeded.
-HEALED_SECONDS: Final = 10.0
+# From the moment at which the server serves again until every kind of call has succeeded: sooner than the
+# limit of a call, which is half a minute, ends one that hangs.
+HEALED_SECONDS: Final = 25.0
 # How long to wait for a call that the outage refuses; the client of MongoDB outlasts a short one.
 MET_SECONDS: Final = 1.5
 LONG_ROUNDS: Final = 10

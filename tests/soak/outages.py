@@ -24,8 +24,8 @@ __all__ = [
     "with_next",
 ]
 
-# How long after the server is back calls may still be refused; pools heal within two seconds.
-HEALED_SECONDS: Final = 5.0
+# How long after the server is back calls may still be refused; on a quiet machine pools heal within two.
+HEALED_SECONDS: Final = 10.0
 LEASE_NANOSECONDS: Final = int(LEASE.total_seconds() * NANOSECONDS)
 
 

@@ -60,7 +60,7 @@ LOOK_SECONDS: Final = 0.05
 # A worker that does not end by itself after the time is over hangs.
 PATIENCE_SECONDS: Final = 90
 # How long the server may take to notice that its clients have gone, or given up.
-GRACE_SECONDS: Final = 5.0
+GRACE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ ANSWERS: Final = frozenset({"written", "seen"})
 # Of the threads and tasks that do nothing else; the first of a process also forks and crowds.
 LANES: Final = ("/thread-", "/task-")
 # Whoever does not answer for so long after a fault has not recovered by himself.
-LONGEST_SECONDS: Final = 10.0
+LONGEST_SECONDS: Final = 25.0
 
 
 def recoveries_of(lines: Sequence[Line]) -> dict[str, float]:

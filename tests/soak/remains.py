@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Remains"]
 
-# Threads of a closed pool end by themselves.
-GRACE_SECONDS: Final = 3.0
+# Threads of a closed pool end by themselves, on a busy machine after a while.
+GRACE_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.05
 FILES: Final = Path("/proc/self/fd")
 

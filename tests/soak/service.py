@@ -46,7 +46,7 @@ JOIN_SECONDS: Final = 30.0
 # Longer than a service needs for its end.
 STUCK_SECONDS: Final = 75.0
 # For as many units at once as there are connections, with nobody else there.
-ENTRY_SECONDS: Final = 10.0
+ENTRY_SECONDS: Final = 25.0
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from tests.installed import Account, identity
-from tests.service.serving import listening
+from tests.ports import kept_port
 from tests.tutorials.script import Command, File, Interrupt, Step, pattern, steps
 from tests.tutorials.terminal import Terminal
 
@@ -28,6 +28,8 @@ PORT: Final = "8000"
 # What an installation needs to reach its index.
 PASSED_ON: Final = ("PIP_", "SSL_", "REQUESTS_CA", "http_proxy", "https_proxy", "no_proxy")
 LOOK_AT_CODE: Final = "echo $?"
+# Of what ends or is printed by itself, on a machine that is busy.
+PATIENCE_SECONDS: Final = 180.0
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -81,9 +83,10 @@ class Replay:
 
     def run(self, page: Path) -> None:
         """Do what the page says, and fail where something else comes of it."""
-        script = steps(page)
-        with listening() as free:
-            port = str(free.getsockname()[1])
+        with kept_port() as port:
+            self._run(steps(page), str(port))
+
+    def _run(self, script: list[Step], port: str) -> None:
         terminals = dict[str, Terminal]()
         home = self.folder / "home"
         work = self.folder / "work"
@@ -97,12 +100,12 @@ class Replay:
                 if step.terminal not in terminals:
                     terminals[step.terminal] = Terminal(work, environment(home), self.who)
                     terminals[step.terminal].type(f'python3() {{ {self.python} "$@"; }}')
-                    terminals[step.terminal].ended(30)
+                    terminals[step.terminal].ended(PATIENCE_SECONDS)
                 self._do(step, after, terminals[step.terminal], port)
             shells = {terminal.pid for terminal in terminals.values()}
             left = [process for process in running_in(work) if process.pid not in shells]
             # What watches a server ends a moment after it.
-            _, left = psutil.wait_procs(left, timeout=30)
+            _, left = psutil.wait_procs(left, timeout=PATIENCE_SECONDS)
             assert [process.pid for process in left] == [], f"the page leaves something running: {left}"
         finally:
             for terminal in terminals.values():
@@ -120,7 +123,7 @@ class Replay:
             return
         assert not isinstance(step, File)
         wanted = pattern(step.output.replace(PORT, port))
-        seconds = 60.0
+        seconds = PATIENCE_SECONDS
         if isinstance(step, Command):
             line = self.instead.get(step.line, step.line)
             seconds = 600.0 if line.startswith("pip install") else seconds

@@ -47,7 +47,7 @@ class Terminal:
         self._reader.start()
         # Each command in a group of processes of its own, so that it can be interrupted alone.
         self.type("set -m")
-        self.ended(30)
+        self.ended(120)
 
     def _read(self) -> None:
         assert self._shell.stdout is not None

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Event
@@ -45,7 +46,7 @@ async def parent():
     async with storage.scheduler.transaction("t") as unit:
         await unit.runs.create(make_run("t", "parent"))
         if os.fork() == 0:
-            signal.alarm(20)
+            signal.alarm(50)
             await_in_child(unit)
             os._exit(0)
         _, status = os.wait()
@@ -63,7 +64,7 @@ def await_in_child(unit):
         async with storage.scheduler.transaction("t") as own:
             await own.runs.create(make_run("t", "child"))
         assert await storage.scheduler.runs.get("t", "child") is not None
-    asyncio.new_event_loop().run_until_complete(asyncio.wait_for(child(), 10))
+    asyncio.new_event_loop().run_until_complete(asyncio.wait_for(child(), 40))
 
 asyncio.run(parent())
 print("both")
@@ -71,7 +72,7 @@ print("both")
 
 
 def complete(work: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, timeout=20))
+    asyncio.run(asyncio.wait_for(work, timeout=100))
 
 
 def storage(concurrency: int | None = PLACES) -> AsyncStorage:
@@ -79,8 +80,24 @@ def storage(concurrency: int | None = PLACES) -> AsyncStorage:
     return aio.open_storage(settings, concurrency=concurrency)
 
 
-def running(prefix: str = "twinstore") -> int:
-    return sum(thread.name.startswith(prefix) for thread in threading.enumerate())
+def running(before: set[threading.Thread], prefix: str = "twinstore") -> int:
+    """Return how many threads there are besides those of other tests, which may still end."""
+    return sum(thread.name.startswith(prefix) for thread in set(threading.enumerate()) - before)
+
+
+def waiters(before: set[threading.Thread]) -> int:
+    """Return how many threads of this test wait for locks."""
+    return running(before, "twinstore-waiting")
+
+
+class Clock:
+    """The clock of a line, which only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 class Gate:
@@ -92,7 +109,7 @@ class Gate:
 
     def pass_through(self, name: object = None) -> object:
         self.begun.append(name)
-        assert self._open.wait(10)
+        assert self._open.wait(60)
         return name
 
     def open(self) -> None:
@@ -121,7 +138,7 @@ def test_1500_units_at_once_take_a_few_threads_and_all_are_served() -> None:
     async def unit(opened: AsyncStorage, number: int) -> None:
         async with opened.scheduler.transaction("t") as unit:
             await unit.runs.create(make_run("t", f"run-{number}"))
-            seen.append(running())
+            seen.append(running(before))
 
     seen: list[int] = []
 
@@ -130,10 +147,10 @@ def test_1500_units_at_once_take_a_few_threads_and_all_are_served() -> None:
             await asyncio.gather(*(unit(opened, number) for number in range(1500)))
             assert len(await opened.scheduler.runs.get_pending_runs("t", limit=100)) == 100
 
-    before = running()
+    before = set(threading.enumerate())
     complete(work())
     assert len(seen) == 1500
-    assert max(seen) - before <= PLACES
+    assert 1 <= max(seen) <= PLACES
 
 
 def test_a_call_goes_on_beside_all_the_units_there_may_be() -> None:
@@ -208,14 +225,30 @@ def test_a_line_that_stands_still_refuses_and_one_that_moves_does_not(
                 with pytest.raises(UnavailableError, match="All 1 places"):
                     await small.scheduler.runs.get("t", "absent")
 
-            # The last ones wait for longer, but not for any step of the line, on a busy machine either.
-            monkeypatch.setattr(threads_module, "STALL_SECONDS", 1.0)
+            # The last ones wait for longer, but not for any step of the line. The clock is that of the test,
+            # because a step may take as long on a busy machine.
+            clock = Clock()
+            monkeypatch.setattr(threads_module, "time", clock)
 
             async def hurry() -> None:
                 async with opened.scheduler.transaction("t"):
-                    await asyncio.sleep(0.1)
+                    clock.now += 0.1 / (2 * UNITS)
+                    # The line is looked at as long as there is one.
+                    if len(ended) < UNITS * 11:
+                        await looks[-1].wait()
+                    ended.append(clock.now)
 
+            looks, ended = [asyncio.Event()], list[float]()
+            look = SharedThreads._look  # noqa: SLF001  # nobody tells of it
+
+            def noted(shared: SharedThreads) -> None:
+                look(shared)
+                looks[-1].set()
+                looks.append(asyncio.Event())
+
+            monkeypatch.setattr(SharedThreads, "_look", noted)
             await asyncio.gather(*(hurry() for _ in range(UNITS * 12)))
+            assert clock.now - ended[0] > 5 * 0.1
 
     complete(work())
 
@@ -265,7 +298,7 @@ def test_a_block_that_was_being_entered_is_left_in_its_thread_when_the_loop_is_c
     asyncio.run(work())
     assert not left.is_set()
     gate.open()
-    assert left.wait(10)
+    assert left.wait(60)
     assert [what for what, _ in told] == ["entered", "CancelledError"]
     assert len({thread for _, thread in told}) == 1
     assert isinstance(kept[0], asyncio.CancelledError)
@@ -291,7 +324,7 @@ def test_a_storage_outlives_its_event_loop_and_serves_two_at_a_time() -> None:
     for thread in both:
         thread.start()
     for thread in both:
-        thread.join(20)
+        thread.join(100)
 
     async def count() -> None:
         assert len(await opened.scheduler.runs.get_pending_runs("t")) == 4
@@ -310,12 +343,14 @@ def test_a_forked_child_has_places_and_threads_of_its_own() -> None:
 
 
 def test_those_who_wait_for_a_lock_are_bounded_and_their_time_begins_with_their_call() -> None:
+    before = set(threading.enumerate())
+
     async def work() -> None:
         async with storage(1) as opened:
             locks = opened.scheduler.locks
             async with await locks.acquire("a", NOW, lease=MINUTE):
                 waiting = [asyncio.create_task(locks.try_acquire("a", MINUTE)) for _ in range(ATTEMPTS * 3)]
-                assert await asyncio.to_thread(eventually, lambda: running("twinstore-waiting") == ATTEMPTS)
+                assert await asyncio.to_thread(eventually, lambda: waiters(before) == ATTEMPTS)
                 # Behind all of them; by its turn its time is over, and it asks once.
                 late = asyncio.create_task(locks.try_acquire("a", timedelta(seconds=0.01)))
                 await asyncio.sleep(0.02)
@@ -334,9 +369,10 @@ def test_threads_end_when_nobody_needs_them(monkeypatch: pytest.MonkeyPatch) -> 
 
     async def work() -> None:
         threads = SharedThreads(PLACES, "twinstore-idle")
-        await asyncio.gather(*(threads.run(int) for _ in range(20)))
-        assert running("twinstore-idle") > 0
-        assert await asyncio.to_thread(eventually, lambda: not running("twinstore-idle"))
+        # Told from inside: on a busy machine they may be gone when the answers are there.
+        used = await asyncio.gather(*(threads.run(threading.current_thread) for _ in range(20)))
+        assert {thread.name for thread in used} == {"twinstore-idle"}
+        assert await asyncio.to_thread(eventually, lambda: not any(thread.is_alive() for thread in used))
         assert await threads.run(int) == 0
         threads.close()
 

@@ -131,41 +131,50 @@ def test_the_attempt_sees_the_context_of_its_caller() -> None:
     assert attempt.run(asked_by.get, PATIENCE_SECONDS) == "request-7"
 
 
+class Slow:
+    """A driver that is ready only when it is told so, which it cannot say in time."""
+
+    def __init__(self) -> None:
+        self.go_on, self.asked = Event(), Event()
+        self.threads: list[threading.Thread] = []
+
+    def check_ready(self) -> None:
+        self.threads.append(threading.current_thread())
+        self.asked.set()
+        self.go_on.wait(PATIENCE_SECONDS)
+
+
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Event:
-    """Let the driver in memory be ready only when it is told so, which it cannot say in time."""
-    go_on = Event()
-
-    def check_ready(self: object) -> None:
-        del self
-        go_on.wait(PATIENCE_SECONDS)
-
-    monkeypatch.setattr(MemoryBackend, "check_ready", check_ready)
-    return go_on
+def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
+    """Let the driver in memory be such a one."""
+    found = Slow()
+    monkeypatch.setattr(MemoryBackend, "check_ready", lambda _: found.check_ready())
+    return found
 
 
-def test_a_driver_that_knows_no_limit_is_asked_on_another_thread(slow: Event) -> None:
+def test_a_driver_that_knows_no_limit_is_asked_on_another_thread(slow: Slow) -> None:
     assert not issubclass(MemoryBackend, ReadyWithin)
     with open_storage(MEMORY) as opened:
-        threads = threading.active_count()
         begun = time.monotonic()
         for _ in range(3):
             with pytest.raises(TimeoutExceededError, match="within 50 ms") as caught:
                 opened.scheduler.check_ready(timeout_ms=50)
             assert caught.value.outcome is Outcome.NOT_APPLIED
         assert time.monotonic() - begun < PATIENCE_SECONDS / 2
+        assert slow.asked.wait(PATIENCE_SECONDS)
         # One for all who have asked.
-        assert threading.active_count() <= threads + 1
-        slow.set()
+        (thread,) = slow.threads
+        assert thread is not threading.current_thread()
+        slow.go_on.set()
         opened.scheduler.check_ready(timeout_ms=round(PATIENCE_SECONDS * 1000))
 
 
-def test_a_storage_of_asyncio_answers_as_quickly(slow: Event) -> None:
+def test_a_storage_of_asyncio_answers_as_quickly(slow: Slow) -> None:
     async def ask() -> None:
         async with aio.open_storage(MEMORY) as opened:
             with pytest.raises(TimeoutExceededError):
                 await opened.scheduler.check_ready(timeout_ms=50)
-            slow.set()
+            slow.go_on.set()
             await opened.scheduler.check_ready(timeout_ms=round(PATIENCE_SECONDS * 1000))
 
     asyncio.run(ask())

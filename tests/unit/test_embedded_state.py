@@ -78,10 +78,12 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_preferred_port_is_taken_when_it_is_free() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        preferred = probe.getsockname()[1]
-    assert on_free_port(preferred, lambda _: True) == preferred
+    # Of a socket that does not listen and lets others bind, which keeps the port from whoever asks for any.
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        preferred = kept.getsockname()[1]
+        assert on_free_port(preferred, lambda _: True) == preferred
 
 
 def test_an_occupied_port_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
@@ -33,11 +34,15 @@ def in_python(action: Callable[[], object]) -> list[str]:
         if event == "call":
             called.append(frame.f_code.co_name)
 
+    # What earlier tests left may be collected at any moment, and calls functions of its own then.
+    gc.collect()
+    gc.disable()
     sys.setprofile(note)
     try:
         action()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return called
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypedDict, cast
@@ -10,10 +11,11 @@ import pytest
 from typing_extensions import Unpack
 
 from twinstore.errors import LeaseLostError, LockTimeoutError, TenantScopeError, ValidationError
+from twinstore.scheduler import holding
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.testing.base import needs
 from twinstore.testing.scheduler.cases import SchedulerCases
-from twinstore.testing.workspace import outcomes
+from twinstore.testing.workspace import PATIENCE_SECONDS, outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +31,7 @@ NOW: Final = timedelta(0)
 SECOND: Final = timedelta(seconds=1)
 MINUTE: Final = timedelta(minutes=1)
 RIVALS: Final = 4
+OFTEN: Final = 600
 
 
 class Options(TypedDict, total=False):
@@ -59,21 +62,20 @@ def stored(workspace: SchedulerWorkspace, name: str = "a") -> LockInfo:
     return lock
 
 
-def renewed_after(workspace: SchedulerWorkspace, last: datetime | None) -> datetime:
-    """Return when a lock was renewed, as soon as it is another instant; its lease may not end before."""
-    while True:
-        lock = stored(workspace)
-        if lock.renewed_at is not None and lock.renewed_at != last:
-            return lock.renewed_at
-        assert workspace.storage.locks.try_acquire(workspace.id("a"), 0.1 * SECOND) is None
-
-
 def expire(workspace: SchedulerWorkspace, name: str = "a") -> None:
     """Let the lease of a lock end a second ago."""
     lock = stored(workspace, name)
     age = SECOND + (lock.expires_at - lock.acquired_at)
     earlier = {"acquiredAt": lock.acquired_at - age, "expiresAt": lock.expires_at - age}
     workspace.probe.alter(LOCKS, (lock.tenant_id, lock.lock_key), earlier)
+
+
+def extended(workspace: SchedulerWorkspace, end: datetime) -> datetime:
+    """Wait until the stored lease of a lock ends later than that; return when it ends then."""
+    given_up = time.monotonic() + PATIENCE_SECONDS
+    while (found := stored(workspace).expires_at) <= end:
+        assert time.monotonic() < given_up, "the lease was never renewed"
+    return found
 
 
 class LockContract(SchedulerCases):
@@ -211,13 +213,17 @@ class LockContract(SchedulerCases):
     def test_a_lease_that_is_kept_alive_is_held_until_the_block_ends(
         self, workspace: SchedulerWorkspace
     ) -> None:
-        # Renewed at a third of it, so a busy machine may be late by two seconds.
-        with acquired(workspace, lease=3 * SECOND) as handle, handle.keep_alive():
-            first = renewed_after(workspace, None)
-            # More than once: the first one alone would only put the end off.
-            assert renewed_after(workspace, first) > first
-            assert workspace.storage.locks.try_acquire(workspace.id("a"), NOW) is None
-            assert handle.is_held()
+        with pytest.MonkeyPatch.context() as patch:
+            # Often, and long before the lease is over, which a busy machine might outlast.
+            patch.setattr(holding, "RENEWALS_PER_LEASE", OFTEN)
+            with acquired(workspace, lease=MINUTE) as handle:
+                ends = [handle.expires_at]
+                with handle.keep_alive():
+                    ends += [extended(workspace, ends[0])]
+                    ends += [extended(workspace, ends[1])]
+                    assert workspace.storage.locks.try_acquire(workspace.id("a"), NOW) is None
+                    assert handle.is_held()
+                assert handle.expires_at >= ends[-1]
         assert acquired(workspace).fence == 2
 
     @needs("transactions")
