@@ -56,6 +56,7 @@ import pytest
 
 import twinstore
 from tests import chromium, older_postgres, pgbouncer
+from tests.commands import log_as_before
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
 from tests.installed import Installed, installed_once
 from tests.server_supervisor import servers_of, shared_run
@@ -116,6 +117,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Undo what commands do to the log: which tests come after one depends on how fast the workers are."""
+    with log_as_before():
+        return (yield)
 
 
 def pytest_report_header() -> str:
