@@ -184,7 +184,7 @@ def test_columns_come_in_the_order_of_the_layout() -> None:
     assert found == row * 2
 
 
-def test_a_payload_is_the_canonical_json_of_the_model() -> None:
+def test_a_payload_is_the_json_of_the_model() -> None:
     kinds = (NodeKind.TEXT, NodeKind.INT, NodeKind.FLAG, NodeKind.INSTANT, NodeKind.JSON, NodeKind.NUMBER)
     texts = (NodeText("low"), NodeText("high"))
     nodes = [*(Node(kind=kind) for kind in kinds), Node(kind=NodeKind.ENUM, texts=texts), ANY_TEXT]

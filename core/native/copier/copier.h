@@ -14,7 +14,7 @@ enum {
   TAG_INT = 2,     // i64
   TAG_FLAG = 3,    // u8
   TAG_INSTANT = 4, // i64, milliseconds since 1970
-  TAG_JSON = 5,    // u32 length, canonical JSON
+  TAG_JSON = 5,    // u32 length, canonical JSON, with the fields of models as PostgreSQL orders names
   TAG_ENUM = 6,    // u8, position in the texts of the node
   TAG_NUMBER = 7,  // f64
 };

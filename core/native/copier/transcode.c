@@ -148,8 +148,10 @@ static u8 read_list(Transcoder *t, const Node *node) {
   return BSON_ARRAY;
 }
 
-// The node of a member, by its name, and of a model its field; `hint` tells how many fields are written up to the last one.
-static int member_node(const Transcoder *t, const Node *node, const char *name, u32 *hint, u32 *number, const Node **found) {
+// The node of a member, by its name, and of a model its field; `hint` tells how many fields are written up to the
+// last one.
+static int member_node(const Transcoder *t, const Node *node, const char *name, u32 *hint, u32 *number,
+                       const Node **found) {
   *found = NULL;
   if (!node || node->kind == NODE_JSON) return 1;
   if (node->kind == NODE_MAP) {
