@@ -56,6 +56,7 @@ import pytest
 
 import twinstore
 from tests import chromium, older_postgres, pgbouncer
+from tests.commands import log_as_before
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
 from tests.installed import Installed, installed_once
 from tests.server_supervisor import servers_of, shared_run
@@ -72,9 +73,15 @@ EXACT = "exact"
 PATHS = ("native", EXACT) if fast_path().is_on else (EXACT,)
 
 # A database shared with the other worker may take its time, as may a busy machine, which says nothing about
-# the code.
+# the code; nor does it how many of the drawn models a search by chance throws away.
 hypothesis.settings.register_profile(
-    "real-servers", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "real-servers",
+    deadline=None,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.filter_too_much,
+        hypothesis.HealthCheck.data_too_large,
+    ],
 )
 hypothesis.settings.load_profile("real-servers")
 
@@ -116,6 +123,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Undo what commands do to the log: which tests come after one depends on how fast the workers are."""
+    with log_as_before():
+        return (yield)
 
 
 def pytest_report_header() -> str:

@@ -130,7 +130,7 @@ def test_a_commit_without_an_answer_leaves_it_open(
 
 def test_an_exhausted_pool_says_so(module_postgres_database: PostgresDatabase, tenant: str) -> None:
     with (
-        open_at(module_postgres_database.app_url, PoolMax=1, PoolTimeoutMs=1500) as storage,
+        open_at(module_postgres_database.app_url, PoolMax=1, PoolTimeoutMs=2500) as storage,
         storage.sessions.open(tenant),
         pytest.raises(UnavailableError, match="PoolMax") as caught,
     ):
@@ -141,7 +141,7 @@ def test_an_exhausted_pool_says_so(module_postgres_database: PostgresDatabase, t
 def test_the_server_ends_a_statement_that_takes_too_long(
     module_postgres_database: PostgresDatabase, admin: psycopg.Connection[Any], tenant: str
 ) -> None:
-    with open_at(module_postgres_database.app_url, StatementTimeoutMs=1500) as storage:
+    with open_at(module_postgres_database.app_url, StatementTimeoutMs=2500) as storage:
         storage.schedules.upsert(make_schedule(tenant, f"s@{tenant}"))
         with admin.transaction():
             admin.execute("SELECT FROM scheduler.schedules WHERE id = %s FOR UPDATE", [f"s@{tenant}"])
