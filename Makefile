@@ -28,7 +28,8 @@ LOWEST_TESTS := tests/unit $(LOWEST_KITS:%=tests/contract/test_postgres_contract
 WORKERS ?= 3
 # Without the notice of the theme that MkDocs 2 will not run it. With --quiet MkDocs counts no warnings.
 SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
-PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+DISTRIBUTED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := python -m pytest $(DISTRIBUTED)
 
 .PHONY: help setup demo check fix test test-long lowest mutants statements verification-report soak native native-sanitized wheels bench bench-modules bench-aio docs clean
 
@@ -61,7 +62,7 @@ fix: setup ## repair what ruff can repair
 	$(BIN)/ruff format
 
 test: setup ## run the tests against real servers (ARGS='tests/unit -k cron')
-	$(BIN)/$(PYTEST) $(ARGS)
+	$(BIN)/python -m tests.alone $(DISTRIBUTED) $(ARGS)
 
 test-long: setup ## the same, with the full form of every test that has a bounded one
 	$(BIN)/$(PYTEST) --long $(ARGS)

@@ -251,7 +251,12 @@ class ConfigurationError(TwinstoreError):
 
 
 class UnavailableError(TwinstoreError):
-    """The store cannot be reached, or the connection was lost."""
+    """The store cannot be reached, or the connection was lost.
+
+    Attributes:
+        outcome: whether the write was applied.
+        full: whether the server has no connection left for this role, this database or anybody.
+    """
 
     code = "connection_error"
     http_status = 503
@@ -270,6 +275,7 @@ class UnavailableError(TwinstoreError):
         """Take what is known of the write beside the usual location."""
         super().__init__(message, module=module, entity=entity, key=key, driver=driver)
         self.outcome = outcome
+        self.full = False
 
 
 class TimeoutExceededError(UnavailableError):

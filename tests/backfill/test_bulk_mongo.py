@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import ANY
 
@@ -30,7 +31,9 @@ from twinstore.errors import (
     TransactionAbortedError,
     ValidationError,
 )
+from twinstore.fast.packed import PackedBatch
 from twinstore.jsontext import dumps_sorted
+from twinstore.keys import LONGEST_TEXT, Key
 from twinstore.ledger import Claim, Ledger, RangeState, RangeTally
 from twinstore.ledger.catalog import JOBS, RANGES
 from twinstore.retrying import repeat
@@ -62,6 +65,8 @@ from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES, make_log_en
 from twinstore.testing.scheduler.graph_jobs import graph_job_event
 from twinstore_mongo import bulk_writer
 from twinstore_mongo.bulk_writer import PART_BYTES
+from twinstore_mongo.derive import index_specs
+from twinstore_mongo.key_order import key_after
 from twinstore_mongo.raw import documents_of
 
 if TYPE_CHECKING:
@@ -265,6 +270,41 @@ def test_the_ranges_cover_every_row_once(workspace: BulkWorkspace, entity: Entit
     rows_seen = [row for item in ranges for row in scanned(workspace, entity, item)]
     assert [row.key for row in rows_seen] == [row.key for row in whole]
     assert len(whole) == 9
+
+
+@pytest.mark.parametrize("entity", [RUNS, RUN_SUMMARIES], ids=lambda entity: entity.name)
+def test_keys_from_one_part_of_an_index_are_those_of_a_query_each(
+    workspace: BulkWorkspace, monkeypatch: pytest.MonkeyPatch, entity: Entity
+) -> None:
+    fill(workspace)
+    # No range can end at these.
+    long = [f"r-{number}{'x' * LONGEST_TEXT}" for number in range(9)]
+    workspace.force(
+        entity.name,
+        *({"_id": key, "tenantId": T, "scheduleId": key} for key in long),
+        {"_id": 5, "tenantId": 7},
+        {"_id": bson.ObjectId(), "tenantId": T, "scheduleId": 9},
+    )
+    asked: list[object] = []
+    honest: Callable[..., Key | None] = key_after
+
+    def ask(*arguments: object) -> Key | None:
+        asked.append(arguments)
+        return honest(*arguments)
+
+    monkeypatch.setattr("twinstore_mongo.key_cuts.key_after", ask)
+    found: dict[tuple[int, int], list[KeyRange]] = {}
+    queries: dict[tuple[int, int], int] = {}
+    for most, at_once in ((0, 10_000), (500, 10_000), (500, 6), (500, 3)):
+        monkeypatch.setattr("twinstore_mongo.key_cuts.MOST_ROWS", most)
+        monkeypatch.setattr("twinstore_mongo.key_cuts.KEYS_AT_ONCE", at_once)
+        asked.clear()
+        found[most, at_once] = [item for rows in (1, 2, 5) for item in workspace.bulk.cut(entity, rows)]
+        queries[most, at_once] = len(asked)
+    assert len({tuple(ranges) for ranges in found.values()}) == 1
+    assert len(found[0, 10_000]) > 10
+    # Behind the last key only.
+    assert queries[500, 10_000] == 3 < queries[0, 10_000]
 
 
 def test_an_empty_entity_is_one_empty_range(workspace: BulkWorkspace) -> None:
@@ -752,6 +792,46 @@ def test_a_heavy_range_is_written_in_parts_and_finished_once(workspace: BulkWork
     assert [item.state for item in ledger.ranges(JOB)] == [RangeState.LIVE]
     again = Copier(workspace).copy(IMPACT_SNAPSHOTS, iter([[heavy(number)] for number in range(count)]))
     assert again.unchanged == {T: count}
+
+
+@pytest.mark.parametrize("reading", ["records", "packed"])
+def test_a_range_of_many_small_documents_is_cut_by_the_entries_of_its_indexes(
+    source: BulkWorkspace, workspace: BulkWorkspace, monkeypatch: pytest.MonkeyPatch, reading: str
+) -> None:
+    """One by one or packed, with some refused and some there already next to the cuts."""
+    part, count = 7, 45
+    monkeypatch.setattr(bulk_writer, "PART_ENTRIES", part * (1 + len(index_specs(SCHEDULES))) + 1)
+    for number in range(count):
+        source.storage.schedules.upsert(make_schedule(T, f"s-{number:02}", name=f"n-{number:02}"))
+    for number in (6, 7, 20):
+        taken = make_schedule(T, f"mine-{number}", name=f"n-{number:02}")
+        workspace.storage.schedules.upsert(taken)
+    with source.bulk.view() as view:
+        read = view.packed if reading == "packed" else view.records
+        batches = list(read(SCHEDULES, ALL, batch_size=part + 3))
+    assert all(isinstance(batch, PackedBatch) == (reading == "packed") for batch in batches)
+    Copier(workspace).copy(SCHEDULES, batches[2][:2])
+    before: list[int] = []
+
+    def check(_: Access) -> None:
+        before.append(workspace.bulk.counts(SCHEDULES)[T])
+
+    with workspace.bulk.writer(SCHEDULES, check=check) as writer:
+        for batch in batches:
+            writer.write(batch)
+        assert len(before) >= count // part
+        outcome = writer.flush()
+        before.append(workspace.bulk.counts(SCHEDULES)[T])
+        writer.commit()
+    before.append(workspace.bulk.counts(SCHEDULES)[T])
+    assert max(after - earlier for earlier, after in pairwise(before)) == part
+    rejected = [item.record.key for item in outcome.rejected]
+    assert rejected == [("s-06",), ("s-07",), ("s-20",)]
+    assert (outcome.unchanged, outcome.written) == ({T: 1}, {T: count - 4})
+    stored = contents(workspace, SCHEDULES)
+    wanted = {key: content for key, content in contents(source, SCHEDULES).items() if key not in rejected}
+    assert {key: content for key, content in stored.items() if key in wanted} == wanted
+    assert len(stored) == len(wanted) + 3
 
 
 def test_no_part_is_written_after_the_range_was_taken_over(workspace: BulkWorkspace) -> None:

@@ -34,6 +34,7 @@ from twinstore.fast.scanning import Scanner
 from twinstore.keys import can_bound
 from twinstore.testing.instants import at
 from twinstore_backfill.verify.expected import Expecting
+from twinstore_mongo.bulk_digests import UNASKED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,6 +219,31 @@ def test_several_threads_digest_the_batches_of_one_cursor(
     assert len(set(added[batches:])) == 3
     assert found[0] == found[1]
     assert len(found[0].cells) > 1
+
+
+def test_a_server_that_sends_unasked_sends_batches_whose_memory_is_kept(
+    mongo_server: MongoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entity = example_of("audit").entity
+    sizes: list[int] = []
+    honest = Scanner.add_documents
+
+    def add(scanner: Scanner, raw: bytes) -> int:
+        sizes.append(len(raw))
+        return honest(scanner, raw)
+
+    monkeypatch.setattr(Scanner, "add_documents", add)
+    found: list[int] = []
+    with mongo_server.database() as database, MongoClient[dict[str, Any]](database.url) as client:
+        client[database.name][entity.collection].insert_many({"text": "x" * 10_000} for _ in range(300))
+        narrow = replace(database, url=f"{database.url}&maxPoolSize=3")
+        for store in (database, narrow):
+            mongo_digests(store, "audit")
+            found.append(max(sizes))
+            sizes.clear()
+    unasked, asked = found
+    # Twice that would be a large block, and with fewer documents each answer has to be asked for.
+    assert UNASKED_BYTES // 2 < unasked <= UNASKED_BYTES < asked
 
 
 def mongo_digests(database: MongoDatabase, name: str, tenant: str | None = None) -> RangeDigests:

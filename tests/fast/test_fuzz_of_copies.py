@@ -1,4 +1,7 @@
-"""What native code writes into a table of changed documents is what the client would send."""
+"""What native code writes into a table of changed documents is what the client would send.
+
+Only the names of models have another order in their JSON.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from tests.fast.fuzz import mutants, taken
 from tests.fast.hand_made import native_library
 from tests.fast.programs import programs
-from tests.fast.test_copy_rows import sent
+from tests.fast.test_copy_rows import expected
 from twinstore.fast.native import Buffer
 from twinstore_mongo.packing import native_documents
 from twinstore_postgres.bulk.packing import native_columns
@@ -32,4 +35,4 @@ def test_rows_of_changed_documents_are_those_that_the_client_sends(name: str, lo
     assert not read.declined
     out = Buffer(native_library())
     assert columns.write(read.rows, out)
-    assert out.tobytes() == b"".join(sent(program.entity, raw) for raw in accepted)
+    assert out.tobytes() == b"".join(expected(program.entity, raw) for raw in accepted)

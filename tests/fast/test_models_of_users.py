@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tests.fast.test_copy_rows import sent, stored, written
+from tests.fast.test_copy_rows import expected, sent, stored, written
 from tests.fast.test_reading_copy import check
 from twinstore.access import Row
 from twinstore.canonical import CanonicalModel
@@ -66,6 +66,6 @@ def test_whole_numbers_in_lists_and_maps_of_models_are_written_alike() -> None:
         ):
             row = written(WHOLES, raw)
             assert row is not None
-            assert row == sent(WHOLES, raw)
+            assert row == expected(WHOLES, raw)
             assert b"3.0" not in row
             assert check(WHOLES, row)

@@ -66,7 +66,6 @@ def test_a_connection_that_got_lost_on_its_way_back_leaves_its_place(
         assert storage.runs.get(tenant, "stored") is not None
 
 
-@pytest.mark.skipif(not hasattr(Pool, "_checkin_apply"), reason="this release of pymongo has no such step")
 def test_a_connection_that_is_back_when_its_call_is_interrupted_is_counted_once(
     storage: SchedulerStorage, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +97,35 @@ def test_a_connection_that_is_back_when_its_call_is_interrupted_is_counted_once(
     gc.collect()
     assert storage.runs.get(tenant, "stored") is not None
     assert (pool.requests, pool.active_sockets, pool.operation_count) == (0, 0, 0)
+
+
+def test_a_connection_that_waits_for_the_next_call_before_it_is_counted_leaves_its_place(
+    storage: SchedulerStorage, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools: list[Any] = []
+    check_in = Pool.checkin
+
+    def interrupted(pool: Any, connection: Any) -> None:  # noqa: ANN401
+        with monkeypatch.context() as patch:
+            # Called when the connection waits for the next call; the lowest releases count it only then.
+            patch.setattr(pool._max_connecting_cond, "notify", refuse)  # noqa: SLF001
+            check_in(pool, connection)
+
+    def refuse(*_: object) -> None:
+        raise Deadline
+
+    def noted(pool: Any, connection: Any) -> None:  # noqa: ANN401
+        pools.append(pool)
+        check_in(pool, connection)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pool, "checkin", interrupted)
+        with pytest.raises(Deadline):
+            storage.runs.get(tenant, "stored")
+    monkeypatch.setattr(Pool, "checkin", noted)
+    for _ in range(2):
+        assert storage.runs.get(tenant, "stored") is not None
+        assert (pools[-1].requests, pools[-1].active_sockets, pools[-1].operation_count) == (0, 0, 0)
 
 
 def test_a_session_that_was_given_back_twice_is_lent_to_one_call_at_a_time(

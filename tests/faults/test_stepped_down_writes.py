@@ -177,3 +177,34 @@ def test_a_read_of_one_row_is_repeated_while_there_is_time(
     storage.impact_snapshots.upsert(TENANT, make_impact_set(snapshot_id="read"))
     with failing(server, {"times": 2}, {"failCommands": ["find"], **failure}):
         assert storage.impact_snapshots.get_required(TENANT, "read").snapshot_id == "read"
+
+
+def read_in_unit(storage: SchedulerStorage) -> None:
+    with storage.transaction(TENANT) as unit:
+        assert unit.runs.get(TENANT, "nobody") is None
+        # Not the first command of the transaction.
+        assert unit.runs.get(TENANT, "nobody") is None
+
+
+def change_a_run(storage: SchedulerStorage) -> None:
+    run = make_run(TENANT, "changed")
+    storage.runs.create(run)
+    storage.runs.update(moved(run, RunState.CANCELLED))
+
+
+LOGGED_IN_AGAIN: Final[dict[str, tuple[str, Callable[[SchedulerStorage], object]]]] = {
+    "a read": ("find", lambda storage: storage.runs.get(TENANT, "nobody")),
+    "a read in a unit": ("find", read_in_unit),
+    "a list": ("find", lambda storage: storage.runs.list(TENANT)),
+    "an insert": ("insert", lambda storage: storage.runs.create(make_run(TENANT, "logged in again"))),
+    "an update": ("update", change_a_run),
+}
+
+
+@pytest.mark.parametrize("name", LOGGED_IN_AGAIN)
+def test_a_call_whose_login_has_run_out_is_repeated(
+    name: str, server: twinstore_embedded.MongoServer, storage: SchedulerStorage
+) -> None:
+    command, call = LOGGED_IN_AGAIN[name]
+    with failing(server, {"times": 1}, {"failCommands": [command], "errorCode": 391}):
+        call(storage)

@@ -27,7 +27,8 @@ from twinstore_mongo.context import RepositoryContext, translating
 from twinstore_mongo.derive import ID
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.identity import identity_of, instance_of
-from twinstore_mongo.key_order import SIMPLE, has_key_index, key_after, order_of, sorted_cuts
+from twinstore_mongo.key_cuts import cuts_after
+from twinstore_mongo.key_order import SIMPLE, has_key_index, order_of, sorted_cuts
 from twinstore_mongo.migrator import initializer_class
 from twinstore_mongo.positions import position_of
 from twinstore_mongo.raw import documents_of, first_of, raw_batches
@@ -227,10 +228,11 @@ class MongoBulk(BulkPort):
                 yield from sorted_cuts(store, collection, codec, rows, of.stages)
                 return
             last: Key | None = None
-            # A query for each, so that no cursor waits on the server while the caller works on a range.
+            # Queries of their own, so that no cursor waits on the server while the caller works on a range.
             while True:
                 with store.limited():
-                    last = key_after(collection, codec, last, rows, of.condition)
-                if last is None:
+                    found = cuts_after(collection, codec, last, rows, of.condition)
+                if not found:
                     return
-                yield last
+                yield from found
+                last = found[-1]

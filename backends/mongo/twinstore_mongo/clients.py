@@ -13,7 +13,7 @@ from pymongo.uri_parser import parse_uri
 from twinstore.errors import ConfigurationError
 from twinstore_mongo.error_messages import DRIVER
 from twinstore_mongo.primaries import Primaries
-from twinstore_mongo.steady_pool import SteadyPool
+from twinstore_mongo.steady_pool import pool_class
 
 if TYPE_CHECKING:
     from twinstore_mongo.connection import Client
@@ -54,7 +54,7 @@ def new_client(settings: MongoSettings) -> Client:
         "connectTimeoutMS": selection_ms,
         "retryWrites": True,
         "retryReads": True,
-        "_pool_class": SteadyPool,
+        "_pool_class": pool_class(),
         "event_listeners": [primaries],
     }
     client = MongoClient[Any](

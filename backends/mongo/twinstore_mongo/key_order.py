@@ -31,12 +31,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BATCH_BYTES",
+    "KEYS_AT_ONCE",
     "SIMPLE",
     "Order",
     "fitting_batch",
     "gives_order",
     "has_key_index",
     "key_after",
+    "key_in",
+    "keys_from",
     "next_parts",
     "order_of",
     "plain_part",
@@ -185,25 +188,28 @@ def _keys_at(
     collection: Collection[Document], codec: Codec[Any], lower: Key | None, skip: int, condition: Document
 ) -> Iterator[bytes]:
     """Yield documents that hold a key alone, as they are stored, from some places after a key on."""
-    order, types = order_of(codec.key), [part.type for part in codec.entity.key_parts]
-    first = [FIRST[kind] for kind in types] if lower is None else lower
-    # Nearly always the first one will do. A filter would compare texts with texts only; min and max cut the
-    # index across types, and need a hint.
+    # Nearly always the first one will do.
     for place, limit in ((skip, 1), (skip + 1, 0)):
         cursor = collection.find_raw_batches(
-            condition,
-            projection(codec),
-            sort=order,
-            hint=order,
-            min=dict(zip(codec.key, first, strict=True)),
-            max=dict(zip(codec.key, (BEYOND[kind] for kind in types), strict=True)),
-            skip=place,
-            limit=limit,
-            collation=SIMPLE,
+            condition, **keys_from(codec, lower), skip=place, limit=limit, collation=SIMPLE
         )
         with ending(cursor.close):
             for batch in raw_batches(cursor):
                 yield from documents_of(batch)
+
+
+def keys_from(codec: Codec[Any], lower: Key | None) -> dict[str, Any]:
+    """Return what a query needs to read keys alone, in their order, from one on, that one included."""
+    order, types = order_of(codec.key), [part.type for part in codec.entity.key_parts]
+    first = [FIRST[kind] for kind in types] if lower is None else lower
+    # A filter would compare texts with texts only; min and max cut the index across types, and need a hint.
+    return {
+        "projection": projection(codec),
+        "sort": order,
+        "hint": order,
+        "min": dict(zip(codec.key, first, strict=True)),
+        "max": dict(zip(codec.key, (BEYOND[kind] for kind in types), strict=True)),
+    }
 
 
 def key_in(raw: bytes, codec: Codec[Any]) -> Key | None:

@@ -107,7 +107,7 @@ def find_first(
     collection: Collection[Document], condition: Document, *, session: ClientSession | None
 ) -> Document | None:
     """Return the first document that satisfies a condition."""
-    if not is_lean(collection):
+    if not is_lean(collection) or begins_transaction(session):
         return collection.find_one(condition, session=session, collation=SIMPLE)
     database = collection.database
     client: Any = database.client
@@ -130,6 +130,15 @@ def find_first(
     answer = client._retryable_read(ask, ReadPreference.PRIMARY, session, FIND)  # noqa: SLF001
     documents: list[Document] = answer["cursor"]["firstBatch"]
     return documents[0] if documents else None
+
+
+def begins_transaction(session: ClientSession | None) -> bool:
+    """Whether the next command is the first one of a transaction, which it tells the server.
+
+    Where a login has run out the client logs in and sends a command once more, and only its own cursor tells
+    that once more; a command that is sent as below would belong to a transaction that the server never began.
+    """
+    return session is not None and getattr(session, "_starting_transaction", True) is not False
 
 
 def is_lean(collection: Collection[Document]) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from _thread import LockType
 from collections import deque
-from threading import Condition
+from threading import Condition, local
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.monitoring import ConnectionClosedReason
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bson import ObjectId
     from pymongo.pool_options import PoolOptions
 
-__all__ = ["SteadyPool"]
+__all__ = ["SteadyPool", "pool_class"]
 
 REPLACED: Final = {"lock", "size_cond", "_max_connecting_cond"}
 
@@ -74,6 +74,8 @@ class SteadyConnection(Connection):
     # Of the class: pymongo makes the connection, and its first messages are sent before it is one of ours.
     is_asked = False
     is_lent = False
+    # How often it was lent; only of earlier releases.
+    loans = 0
 
     def __del__(self) -> None:
         """Tell the pool of one that got lost on the way from it, or back."""
@@ -167,3 +169,80 @@ class SteadyPool(Pool):
         if isinstance(conn, SteadyConnection):
             conn.is_lent = False
         return super()._checkin_apply(conn, txn, cursor, forked)
+
+
+class Returning(local):
+    """What a thread gives back and what was not counted yet."""
+
+    connection: SteadyConnection | None = None
+
+
+class EarlierPool(SteadyPool):
+    """The same for releases of pymongo that count a connection no longer in the course of a longer method.
+
+    They give it to the next call first. Interrupted in between they would have one place less for ever, and
+    interrupted after it nobody would know that it is counted.
+    """
+
+    _requests = 0
+
+    def __init__(
+        self,
+        address: tuple[str, int | None],
+        options: PoolOptions,
+        is_sdam: bool = False,  # noqa: FBT001, FBT002  # of pymongo
+        client_id: ObjectId | None = None,
+    ) -> None:
+        """Take what pymongo gives."""
+        self._returning = Returning()
+        super().__init__(address, options, is_sdam, client_id)
+
+    @property
+    def requests(self) -> int:
+        """How many connections are lent or being made."""
+        return self._requests
+
+    @requests.setter
+    def requests(self, number: int) -> None:
+        returned = self._returning.connection
+        if returned is not None and number < self._requests:
+            returned.is_lent = False
+            self._returning.connection = None
+        self._requests = number
+
+    @override
+    def _get_conn(self, *given: Any, **named: Any) -> Connection:
+        found = super()._get_conn(*given, **named)
+        if isinstance(found, SteadyConnection):
+            found.loans += 1
+        return found
+
+    @override
+    def checkin(self, conn: Connection) -> None:
+        """Take a connection back; one that was not counted then is counted as one that got lost."""
+        if not isinstance(conn, SteadyConnection):
+            super().checkin(conn)
+            return
+        loans = conn.loans
+        self._returning.connection = conn
+        try:
+            super().checkin(conn)
+        finally:
+            if self._returning.connection is not None:
+                self._returning.connection = None
+                self._lose(conn, loans)
+
+    def _lose(self, conn: SteadyConnection, loans: int) -> None:
+        with self.size_cond:
+            if conn in self.conns:
+                self.conns.remove(conn)
+        self.lost.append(conn.cancel_context)
+        # Unless another call has it, to which it was given before it was counted.
+        if conn.loans == loans:
+            conn.is_lent = False
+            conn.close_conn(ConnectionClosedReason.ERROR)
+
+
+def pool_class() -> type[SteadyPool]:
+    """Return the class of pools for the release of pymongo that is installed."""
+    return SteadyPool if hasattr(Pool, "_checkin_apply") else EarlierPool

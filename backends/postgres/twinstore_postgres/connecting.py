@@ -28,7 +28,7 @@ from twinstore.redaction import mentions_secret, secrets_in
 from twinstore.servicelog import note_lost
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.deadlines import PatientConnection, TimedConnection
-from twinstore_postgres.refusals import REFUSALS, code_of_refusal, hide_password
+from twinstore_postgres.refusals import REFUSALS, code_of_refusal, hide_password, remedy_of_full
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -280,8 +280,10 @@ class Target:
         kind = (
             TimeoutExceededError if isinstance(error, psycopg.errors.ConnectionTimeout) else UnavailableError
         )
-        advice = "Try again later." if full else "Check that the server runs and can be reached."
-        return note_lost(kind(f"{message} {advice}", outcome=Outcome.NOT_APPLIED, driver=DRIVER))
+        advice = remedy_of_full(text) if full else "Check that the server runs and can be reached."
+        gone = kind(f"{message} {advice}", outcome=Outcome.NOT_APPLIED, driver=DRIVER)
+        gone.full = full
+        return note_lost(gone)
 
 
 class Sockets(Renewable):

@@ -19,7 +19,7 @@ from psycopg import pq
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
-__all__ = ["REFUSALS", "code_of_refusal", "hide_password"]
+__all__ = ["REFUSALS", "code_of_refusal", "hide_password", "remedy_of_full"]
 
 # The server's answers to a connection that can only be repaired by changing the settings.
 REFUSALS: Final = {
@@ -44,10 +44,21 @@ REFUSALS: Final = {
     "server does not support SSL": "Switch TLS on at the server, or correct sslmode.",
     "requires a valid client certificate": "Give sslcert and sslkey in the connection string.",
 }
+# What an administrator has set for one role or one database.
+LIMITED: Final = re.compile(r'too many connections for (?P<what>role|database) (?P<name>"(?:[^"]|"")*")')
 # A line of what the client library writes of the messages it gets.
 REFUSAL: Final = re.compile(rb'\tErrorResponse\t.*? C "(?P<code>[0-9A-Z]{5})"')
 NOT_REFUSED: Final = "00000"
 WAITS: Final = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRITING: select.POLLOUT}
+
+
+def remedy_of_full(text: str) -> str:
+    """Return what to do where the server has said that it has no connection left."""
+    limited = LIMITED.search(text)
+    if limited is None:
+        return "Try again later."
+    raised = f"ALTER {limited['what'].upper()} {limited['name']} CONNECTION LIMIT ..."
+    return f"Its CONNECTION LIMIT is reached. Try again later, use fewer at a time, or raise it: {raised}"
 
 
 def code_of_refusal(conninfo: str, seconds: float) -> str | None:

@@ -220,7 +220,8 @@ static int add_payload(const Columns *columns, Buffer *out, const Packed *values
   *version = 1;
   buffer_add_byte(out, '{');
   int first = 1;
-  for (u32 slot = 0; slot < program->field_count; slot++) {
+  for (u32 index = 0; index < program->field_count; index++) {
+    u32 slot = root_of(program)->written[index];
     if (values[slot].tag == TAG_ABSENT) continue;
     if (!first) buffer_add_byte(out, ',');
     first = 0;

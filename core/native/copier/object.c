@@ -89,9 +89,10 @@ int check_object(Checker *checker, const Node *node, const Element *element, Val
   buffer_add_byte(out, '{');
   size_t begin = out->size;
   for (u32 index = 0; index < node->field_count; index++) {
-    const Element *field = &checker->elements[place + index];
-    values[index] = (Value){0};
-    if (!add_field(checker, &node->fields[index], field, &values[index], out, begin)) return 0;
+    u32 number = node->written[index];
+    values[number] = (Value){0};
+    if (!add_field(checker, &node->fields[number], &checker->elements[place + number], &values[number], out, begin))
+      return 0;
   }
   buffer_add_byte(out, '}');
   value->fields = values;

@@ -107,6 +107,7 @@ typedef struct {
   i64 low, high;
   const Member *members;
   const Field *fields;
+  const u32 *written; // numbers of the fields, in the order in which they are written
   const Rule *rules;
   const SortKey *keys;
   u32 member_count, field_count, rule_count, key_count;

@@ -165,9 +165,27 @@ static void resolve_node(const Nodes *all, const Node *node) {
   if (node->kind == NODE_ENUM) require(all, node->member_count >= 1 && node->member_count <= 256);
 }
 
+// Whether a server that keeps objects of JSON has one name before another one: shorter ones first.
+static int stands_before(Text left, Text right) {
+  return left.size == right.size ? memcmp(left.bytes, right.bytes, left.size) < 0 : left.size < right.size;
+}
+
+// A server that finds names in its own order has nothing to sort.
+static void order_fields(Input *input, Node *node) {
+  u32 *written = input_room(input, node->field_count, sizeof(u32));
+  for (u32 index = 0; written && index < node->field_count; index++) {
+    u32 at = index;
+    for (; at && stands_before(node->fields[index].name, node->fields[written[at - 1]].name); at--)
+      written[at] = written[at - 1];
+    written[at] = index;
+  }
+  node->written = written;
+}
+
 void resolve_nodes(Input *input, Node *nodes, u32 count) {
   const Nodes all = {input, nodes, count};
   for (u32 index = 0; index < count; index++) resolve_node(&all, &nodes[index]);
+  for (u32 index = 0; index < count; index++) order_fields(input, &nodes[index]);
   for (u32 index = 0; !input->failed && index < count; index++) {
     const Node *node = &nodes[index];
     if (node->kind == NODE_LIST || node->kind == NODE_MAP) resolve_list(&all, node);

@@ -148,8 +148,8 @@ static u8 read_list(Transcoder *t, const Node *node) {
   return BSON_ARRAY;
 }
 
-// The node of a member, by its name; `hint` is the field that follows the last one in canonical order.
-static int member_node(const Transcoder *t, const Node *node, const char *name, u32 *hint, const Node **found) {
+// The node of a member, by its name, and of a model its field; `hint` tells how many fields are written up to the last one.
+static int member_node(const Transcoder *t, const Node *node, const char *name, u32 *hint, u32 *number, const Node **found) {
   *found = NULL;
   if (!node || node->kind == NODE_JSON) return 1;
   if (node->kind == NODE_MAP) {
@@ -160,9 +160,10 @@ static int member_node(const Transcoder *t, const Node *node, const char *name, 
   size_t size = strlen(name);
   for (u32 count = 0; count < node->field_count; count++) {
     u32 index = (*hint + count) % node->field_count;
-    const Field *field = &node->fields[index];
+    const Field *field = &node->fields[node->written[index]];
     if (field->name.size == size && !memcmp(field->name.bytes, name, size)) {
       *hint = index + 1;
+      *number = node->written[index];
       *found = &t->program->nodes[field->node];
       return 1;
     }
@@ -171,7 +172,7 @@ static int member_node(const Transcoder *t, const Node *node, const char *name, 
 }
 
 static int read_member(Transcoder *t, const Node *node, u32 *hint) {
-  Place place = {(u32)t->out->size, 0};
+  Place place = {(u32)t->out->size, 0, 0};
   const Node *found;
   buffer_add_byte(t->out, 0);
   skip_blanks(t);
@@ -179,7 +180,7 @@ static int read_member(Transcoder *t, const Node *node, u32 *hint) {
   buffer_add_byte(t->out, 0);
   skip_blanks(t);
   if (t->out->failed || !take(t, ':')) return 0;
-  if (!member_node(t, node, (const char *)t->out->bytes + place.start + 1, hint, &found)) return 0;
+  if (!member_node(t, node, (const char *)t->out->bytes + place.start + 1, hint, &place.field, &found)) return 0;
   u8 type = read_value(t, found);
   if (!type || t->out->failed) return 0;
   t->out->bytes[place.start] = type;
@@ -202,7 +203,7 @@ static u8 read_date(Transcoder *t, size_t start) {
 
 // A map whose order the model keeps stays as it is, and the checker declines it where its names do not rise.
 static int is_sorted_by_model(const Node *node) {
-  return !node || (node->kind != NODE_OBJECT && !(node->kind == NODE_MAP && (node->flags & KEPT_ORDER)));
+  return !node || node->kind != NODE_MAP || !(node->flags & KEPT_ORDER);
 }
 
 static u8 read_object(Transcoder *t, const Node *node) {

@@ -16,7 +16,8 @@ typedef struct {
 } Transcoder;
 
 // Adds the value of a whole JSON text and answers its type of BSON, 0 where it is declined; what was added then
-// is for the caller to take back. Names of maps and free JSON come out in the order of their bytes.
+// is for the caller to take back. Fields of models come out in canonical order, names of maps
+// and free JSON in the order of their bytes.
 u8 transcode(Transcoder *transcoder, const Node *node, Text json);
 
 // The milliseconds since 1970 of a text exactly as twinstore.jsontext.format_timestamp writes it; 0 where it is none.

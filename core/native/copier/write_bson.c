@@ -45,13 +45,14 @@ u8 bson_add_text(Buffer *out, Text text) {
   return BSON_TEXT;
 }
 
-static int names_rise(const u8 *bytes, const Place *left, const Place *right) {
+static int members_rise(const u8 *bytes, const Place *left, const Place *right) {
+  if (left->field != right->field) return left->field < right->field;
   return strcmp((const char *)bytes + left->start + 1, (const char *)bytes + right->start + 1) <= 0;
 }
 
 static int are_sorted(const u8 *bytes, const Place *places, u32 count) {
   for (u32 index = 1; index < count; index++)
-    if (!names_rise(bytes, &places[index - 1], &places[index])) return 0;
+    if (!members_rise(bytes, &places[index - 1], &places[index])) return 0;
   return 1;
 }
 
@@ -64,7 +65,7 @@ int sort_members(Buffer *out, Place *places, u32 count) {
   for (u32 index = 1; index < count; index++) {
     Place moved = places[index];
     u32 at = index;
-    for (; at && !names_rise(out->bytes, &places[at - 1], &moved); at--) places[at] = places[at - 1];
+    for (; at && !members_rise(out->bytes, &places[at - 1], &moved); at--) places[at] = places[at - 1];
     places[at] = moved;
   }
   u8 *sorted = out->bytes + out->size;

@@ -4,9 +4,9 @@
 
 #include "copier/program.h"
 
-// Where a member of an object lies: its type, name and value.
+// Where a member of an object lies: its type, name and value. Those of a model have the number of their field.
 typedef struct {
-  u32 start, end;
+  u32 start, end, field;
 } Place;
 
 // Adds a type, a name and the end of the name; answers where, because the type may be known later.
@@ -20,8 +20,8 @@ void bson_end(Buffer *out, size_t start);
 u8 bson_add_int(Buffer *out, i64 value, int is_long);
 u8 bson_add_text(Buffer *out, Text text);
 
-// Puts members that lie one behind the other, up to the end of `out`, into the order of their names; 0 where there are too
-// many that are not in order.
+// Puts members that lie one behind the other, up to the end of `out`, into the order of the fields or else of
+// their names; 0 where there are too many that are not in order.
 int sort_members(Buffer *out, Place *places, u32 count);
 
 #endif

@@ -15,11 +15,14 @@ from twinstore.fast.nodes import NodeKind, Presence
 from twinstore.fields import INT64_MAX, INT64_MIN, is_empty
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydantic.fields import FieldInfo
 
     from twinstore.fast.nodes import Node
+    from twinstore.jsontext import JsonValue
 
-__all__ = ["Absence", "absence_of"]
+__all__ = ["Absence", "absence_of", "as_written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,24 @@ def absence_of(info: FieldInfo, node: Node, cls: type, *, optional: bool) -> Abs
             "take twinstore.fields.is_empty, with an empty default"
         )
     return Absence(Presence.DEFAULT, found.default, found.number, left_out=True)
+
+
+def as_written(default: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
+    """Return the JSON of a default with the fields of models as native code orders them."""
+    if node.kind is not NodeKind.OBJECT or not default:
+        return default
+    return jsontext.dumps(_as_written(jsontext.loads(default), node, nodes))
+
+
+def _as_written(value: JsonValue, node: Node, nodes: Sequence[Node]) -> JsonValue:
+    if node.kind is NodeKind.OBJECT and isinstance(value, dict):
+        fields = {field.name: nodes[field.node] for field in node.fields}
+        # As PostgreSQL orders names; native code takes models whose names are ASCII.
+        names = sorted(value, key=lambda name: (len(name), name))
+        return {name: _as_written(value[name], fields[name], nodes) for name in names}
+    if node.kind is NodeKind.LIST and isinstance(value, list):
+        return [_as_written(item, nodes[node.item], nodes) for item in value]
+    return value
 
 
 def _is_empty(absence: Absence, node: Node) -> bool:

@@ -24,7 +24,7 @@ from twinstore.fast.annotations import (
     unwrapped,
 )
 from twinstore.fast.constraints import UnrecognisedError, flagged
-from twinstore.fast.defaults import absence_of
+from twinstore.fast.defaults import absence_of, as_written
 from twinstore.fast.nodes import (
     ABSENT_NODE,
     KEPT_ORDER,
@@ -177,7 +177,7 @@ class Deriver:
             node=value.node,
             presence=absence.presence,
             left_out=absence.left_out,
-            default=absence.default,
+            default=as_written(absence.default, self.nodes[value.node], self.nodes),
             number=absence.number,
         )
 

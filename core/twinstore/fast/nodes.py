@@ -142,7 +142,8 @@ class NodeField:
         presence: what it means that it is not there.
         left_out: whether the wire form leaves it out where it has its default; a document that holds exactly
             the default is declined, and where it is not there nothing is emitted. Rules see the default.
-        default: the canonical JSON of the default; empty where there is none.
+        default: the JSON of the default, with the fields of models as native code orders them; empty where
+            there is none.
         number: what rules see of the default: an integer, a flag as 0 or 1, the position of an enumeration,
             the number of entries of a list.
     """

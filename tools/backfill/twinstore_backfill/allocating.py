@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["batches_kept", "give_memory_back"]
+__all__ = ["batches_kept", "give_memory_back", "small_batches_kept"]
 
 # From malloc.h.
 TRIM_THRESHOLD: Final = -1
@@ -26,6 +26,8 @@ LARGE_BLOCK: Final = 1_000_000
 LARGEST_BATCH: Final = 9_000_000
 # What a thread keeps of the free memory of its batches; there are five blocks for each.
 KEPT: Final = 32_000_000
+# The same for batches that are smaller than a large block. So much may be kept by each of some ten threads.
+KEPT_OF_SMALL: Final = 4_000_000
 
 
 def give_memory_back() -> None:
@@ -36,7 +38,20 @@ def give_memory_back() -> None:
 @contextmanager
 def batches_kept() -> Generator[None]:
     """Keep the memory of batches for the next ones until the block ends, as a copy needs it."""
-    _set(LARGEST_BATCH, KEPT)
+    with _kept(LARGEST_BATCH, KEPT):
+        yield
+
+
+@contextmanager
+def small_batches_kept() -> Generator[None]:
+    """Keep the memory of small batches until the block ends, as digests need it; large documents go back."""
+    with _kept(LARGE_BLOCK, KEPT_OF_SMALL):
+        yield
+
+
+@contextmanager
+def _kept(mapped: int, kept: int) -> Generator[None]:
+    _set(mapped, kept)
     try:
         yield
     finally:

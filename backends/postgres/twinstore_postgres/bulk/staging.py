@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConcurrencyError, ConfigurationError
 from twinstore.shapes import Kind
 from twinstore.tenancy import label_of
 from twinstore_postgres.columns import VERSION, column_name, digits_of
@@ -70,11 +70,6 @@ SELECT tenant, count(*), NULL FROM written GROUP BY tenant
 UNION ALL
 SELECT NULL, count(*), count(*) FILTER (WHERE twinstore_other) FROM probed WHERE NOT twinstore_missing
 """
-# The keys of staged rows that are stored with other content.
-SELECT_OTHER: Final = """
-SELECT {staged_key} FROM {stage} AS staged JOIN {table} AS stored ON ({stored_key}) = ({staged_key})
- WHERE ({stored_values}) IS DISTINCT FROM ({staged_values})
-"""
 # Stored rows with other content become equal to the staged ones; the answer is their keys.
 OVERWRITE: Final = """
 UPDATE {table} AS stored SET ({columns}) = ROW({staged_columns}){version}
@@ -95,6 +90,8 @@ DELETE FROM {table} AS stored USING {stage} AS staged
 """
 
 
+# How often rows are merged that rivals remove between the statements. Nearly always once is enough.
+MERGES: Final = 3
 STORED: Final = sql.Identifier("stored")
 STAGED: Final = sql.Identifier("staged")
 
@@ -169,7 +166,6 @@ class Statements:
     insert_all: bytes
     compare: bytes
     insert_new: bytes
-    select_other: bytes
     overwrite: bytes
     displace: bytes
 
@@ -272,14 +268,30 @@ class Stage:
             rows.write(copy)
 
     def _merge(self, staged: int, *, overwrite: bool) -> Merged:
-        found = self._connection.execute(self._statements.insert_new).fetchall()
-        written = self._table.labelled((tenant, number) for tenant, number, other in found if other is None)
-        equal = sum(number - other for _, number, other in found if other is not None)
-        # Each row is new or equal, and none is both; otherwise a rival wrote some meanwhile, or some differ.
-        if sum(written.values()) + equal == staged:
-            return Merged(written, ())
-        others = self._statements.overwrite if overwrite else self._statements.select_other
-        return Merged(written, self._keys(self._connection.execute(others).fetchall()))
+        written: Counter[str] = Counter()
+        others: list[Row] = []
+        for _ in range(MERGES):
+            found = self._connection.execute(self._statements.insert_new).fetchall()
+            new = self._table.labelled((tenant, number) for tenant, number, other in found if other is None)
+            done = sum(number - other for _, number, other in found if other is not None) + sum(new.values())
+            written.update(new)
+            if overwrite and done < staged:
+                overwritten = self._keys(self._connection.execute(self._statements.overwrite).fetchall())
+                others += overwritten
+                done += len(overwritten)
+            # Each row is new, equal or overwritten, and none is two of these.
+            if done == staged:
+                return Merged(written, others)
+            # Otherwise some differ, or rivals wrote some meanwhile; each statement sees what they committed.
+            changed = self._connection.execute(self._statements.compare).fetchall()
+            if not changed or (not overwrite and not any(missing for *_, missing in changed)):
+                return Merged(written, [*others, *self._keys(key for *key, _ in changed)])
+        raise ConcurrencyError(
+            f"Rows of {self._table.entity.name} were removed again and again while they were written; repeat "
+            "the range.",
+            driver=DRIVER,
+            entity=self._table.entity.name,
+        )
 
     def _key(self, found: Sequence[object] | None) -> Row | None:
         """Return a key that a statement answers with, as those of the rows are."""
@@ -314,7 +326,6 @@ def statements_of(table: Table) -> Statements:
         insert_all=made(INSERT_ALL),
         compare=made(COMPARE),
         insert_new=made(INSERT_NEW),
-        select_other=made(SELECT_OTHER),
         overwrite=made(OVERWRITE),
         displace=made(PARK if parked_columns(table.entity) else DISPLACE),
     )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import TwinstoreError
 from twinstore.ledger import JobState, RangeState
+from twinstore_backfill.connections import copy_needs, telling_needs
 from twinstore_backfill.copy.control import HIGHEST_RATE, Control
 from twinstore_backfill.copy.dry import DryRun
 from twinstore_backfill.copy.holder import worker_id
@@ -103,7 +104,7 @@ def run_copy(
     state = inspect_source(source)
     as_of = instant_of_judgement(source.bulk, options.as_of)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
-    with tuned_collector():
+    with tuned_collector(), telling_needs(copy_needs(options.jobs)):
         if options.execute:
             prepare_target(target)
             result = Copy(source, target, options, progress, stop).run(entities, as_of, started)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
 from twinstore.turns import LARGE_BYTES
+from twinstore_backfill.connections import telling_needs, verify_needs
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
@@ -147,7 +148,7 @@ def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
     )
     run = Verification(context, options, progress, stop, state.warnings, write)
     try:
-        with tuned_collector():
+        with tuned_collector(), telling_needs(verify_needs(options.jobs)):
             if options.only is not None:
                 run.compare_again(entities, options.only)
             else:
