@@ -73,9 +73,15 @@ EXACT = "exact"
 PATHS = ("native", EXACT) if fast_path().is_on else (EXACT,)
 
 # A database shared with the other worker may take its time, as may a busy machine, which says nothing about
-# the code.
+# the code; nor does it how many of the drawn models a search by chance throws away.
 hypothesis.settings.register_profile(
-    "real-servers", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "real-servers",
+    deadline=None,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.filter_too_much,
+        hypothesis.HealthCheck.data_too_large,
+    ],
 )
 hypothesis.settings.load_profile("real-servers")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import bson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from psycopg import adapters, pq
 from psycopg.adapt import PyFormat, Transformer
 
@@ -49,8 +49,6 @@ EXAMPLES = [
 ]
 FACTORIES = [item for item in ROW_FACTORIES if isinstance(program_of(item.entity), Program)]
 TENANT = "acme"
-# Drawing a model with rules takes its time on a machine that others use.
-SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
 def stored(entity: Entity, row: Row[Any]) -> bytes:
@@ -116,7 +114,7 @@ def test_rows_of_drawn_models_are_those_that_the_client_sends(
     assert draw is not None
     found: list[bool] = []
 
-    @settings(max_examples=2000 if long_form else 40, suppress_health_check=SLOW, database=None)
+    @settings(max_examples=2000 if long_form else 40, database=None)
     @given(draw(TENANT, "drawn"))
     def compare(model: CanonicalModel) -> None:
         raw = stored(entity, Row(model, example.markers(TENANT, model)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import bson
 import pytest
 from bson import ObjectId
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from tests.fast.test_copy_rows import EXAMPLES, FACTORIES, TENANT, stored
 from twinstore.access import Row
@@ -68,9 +68,7 @@ def test_documents_of_drawn_models_are_those_that_the_driver_encodes(
     assert draw is not None
     found = 0
 
-    @settings(
-        max_examples=2000 if long_form else 30, suppress_health_check=[HealthCheck.too_slow], database=None
-    )
+    @settings(max_examples=2000 if long_form else 30, database=None)
     @given(draw(TENANT, "drawn"))
     def compare(model: CanonicalModel) -> None:
         nonlocal found

@@ -28,7 +28,7 @@ def opened(observer: Observer) -> aio.AsyncStorage:
 
 
 def complete(work: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, timeout=20))
+    asyncio.run(asyncio.wait_for(work, timeout=100))
 
 
 def test_a_call_has_the_context_variables_of_its_task() -> None:

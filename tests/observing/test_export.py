@@ -137,7 +137,7 @@ def test_spans_of_a_task_have_that_of_the_task_as_parent(
             await asyncio.gather(*(serve(storage, number) for number in range(4)))
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(asyncio.wait_for(work(), timeout=20))
+        asyncio.run(asyncio.wait_for(work(), timeout=100))
     spans = telemetry.spans.get_finished_spans()
     above = {span.context.span_id: span for span in spans if span.context}
     chains = [

@@ -43,7 +43,7 @@ def storage() -> AsyncStorage:
 
 
 def complete(work: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, timeout=20))
+    asyncio.run(asyncio.wait_for(work, timeout=100))
 
 
 async def fail_inside_a_unit(opened: AsyncStorage) -> None:
@@ -236,7 +236,7 @@ def test_the_event_loop_goes_on_while_a_call_waits() -> None:
             gate = Event()
 
             def wait_for_the_gate(stored: RunSummary | None) -> RunSummary | None:
-                assert gate.wait(10)
+                assert gate.wait(60)
                 return stored
 
             waiting = asyncio.create_task(opened.scheduler.run_summaries.modify("t", "s", wait_for_the_gate))

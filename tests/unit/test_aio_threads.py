@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from tests.faults.held_rows import eventually
 from twinstore import add_scheduler_memory_storage, aio, open_storage
 from twinstore.aio import threads as threads_module
 from twinstore.aio.entering import of_block
+from twinstore.aio.joined import JoinedThreads
 from twinstore.aio.threads import ATTEMPTS, SharedThreads, UnitThread
 from twinstore.errors import ConfigurationError, UnavailableError, ValidationError
 from twinstore.testing.scheduler.builders import make_run
@@ -268,6 +270,38 @@ def test_a_call_given_up_in_the_line_is_never_made(threads: SharedThreads, gate:
         assert 90 not in gate.begun
 
     complete(work())
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_error_of_a_call_that_was_given_up_is_reported_to_nobody(
+    threads: SharedThreads, gate: Gate, *, joined: bool
+) -> None:
+    """As the one of a statement that was cancelled on the server."""
+    told: list[object] = []
+
+    def fail() -> None:
+        gate.pass_through()
+        raise LookupError
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        calls = JoinedThreads(threads) if joined else threads
+        task = asyncio.create_task(calls.run(fail))
+        await begun(gate, 1)
+        task.cancel()
+        await asyncio.sleep(0)
+        gate.open()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        del task
+        # Every thread has let go of what it has done.
+        await asyncio.gather(*(threads.run(int) for _ in range(PLACES)))
+        gc.collect()
+        await asyncio.sleep(0)
+
+    complete(work())
+    gc.collect()
+    assert told == []
 
 
 def test_a_block_that_was_being_entered_is_left_in_its_thread_when_the_loop_is_closed(gate: Gate) -> None:

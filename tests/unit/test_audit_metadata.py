@@ -54,7 +54,7 @@ def test_it_is_an_argument_of_the_storage_for_asyncio() -> None:
         async with aio.open_storage(config(), options={"scheduler": GIVEN}) as opened:
             return dict((await opened.scheduler.audit_service.write(EVENT)).metadata)
 
-    assert asyncio.run(asyncio.wait_for(work(), timeout=20)) == EXPECTED
+    assert asyncio.run(asyncio.wait_for(work(), timeout=100)) == EXPECTED
 
 
 def test_it_is_a_section_of_the_settings_below_what_the_host_gives_at_run_time() -> None:

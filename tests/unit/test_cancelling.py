@@ -40,13 +40,13 @@ def test_a_statement_does_not_end_while_a_cancellation_is_on_its_way() -> None:
 
     def cancel() -> None:
         sent.set()
-        assert arrived.wait(10)
+        assert arrived.wait(60)
         assert not ended.is_set()
 
     call.begin(cancel)
     canceller = Thread(target=call.cancel)
     canceller.start()
-    assert sent.wait(10)
+    assert sent.wait(60)
 
     def end() -> None:
         call.end_statement()
@@ -56,8 +56,8 @@ def test_a_statement_does_not_end_while_a_cancellation_is_on_its_way() -> None:
     statement.start()
     assert not ended.wait(0.05)
     arrived.set()
-    canceller.join(10)
-    statement.join(10)
+    canceller.join(60)
+    statement.join(60)
     assert ended.is_set()
 
 

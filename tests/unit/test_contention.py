@@ -24,29 +24,29 @@ def lost(key: str = "run") -> ConcurrencyError:
 
 
 def test_the_next_one_goes_on_when_the_first_one_is_done() -> None:
-    turns, has_turn, may_end, order = Turns(longest=30), Event(), Event(), list[str]()
+    turns, has_turn, may_end, order = Turns(longest=60), Event(), Event(), list[str]()
 
     def first() -> None:
         with turns.repetition():
             assert not turns.wait(ROW, 10)
             has_turn.set()
-            assert may_end.wait(10)
+            assert may_end.wait(60)
             order.append("first")
 
     def second() -> None:
         with turns.repetition():
-            assert turns.wait(ROW, 10)
+            assert turns.wait(ROW, 60)
             order.append("second")
 
     threads = [Thread(target=first), Thread(target=second)]
     threads[0].start()
-    assert has_turn.wait(10)
+    assert has_turn.wait(60)
     threads[1].start()
     while len(turns._lines[ROW]) < 2:  # noqa: SLF001  # nobody tells who comes into the line
         pass
     may_end.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert order == ["first", "second"]
 
 
@@ -62,7 +62,7 @@ def test_nobody_waits_for_another_row_or_longer_than_it_is_worth() -> None:
 
     thread = Thread(target=holder)
     thread.start()
-    assert has_turn.wait(10)
+    assert has_turn.wait(60)
     with turns.repetition():
         assert not turns.wait(("another", "row"), 10)
     with turns.repetition():
@@ -70,7 +70,7 @@ def test_nobody_waits_for_another_row_or_longer_than_it_is_worth() -> None:
         assert not turns.wait(ROW, 100)  # held up: it goes on without
         assert time.monotonic() - begun < 60
     may_end.set()
-    thread.join(10)
+    thread.join(60)
     with turns.repetition():
         assert not turns.wait(ROW, 10)  # the line is empty again
     assert turns._lines == {}  # noqa: SLF001  # nothing of it stays

@@ -43,9 +43,9 @@ def test_a_process_that_must_be_killed_is_said(caplog: pytest.LogCaptureFixture)
 
 def test_a_process_that_stops_or_has_stopped_is_not(caplog: pytest.LogCaptureFixture) -> None:
     with child(POLITE) as process:
-        end(process.pid, signal.SIGTERM, timeout=10)
+        end(process.pid, signal.SIGTERM, timeout=60)
         process.wait()
-        end(process.pid, signal.SIGTERM, timeout=10)
+        end(process.pid, signal.SIGTERM, timeout=60)
     assert warnings(caplog) == []
 
 

@@ -49,11 +49,11 @@ def test_a_unit_waits_for_another_thread_and_then_sees_what_it_committed() -> No
         unit = store.begin()
         put(unit, "first")
         claimed.set()
-        assert asked.wait(10)
+        assert asked.wait(60)
         unit.commit()
 
     def second() -> str | None:
-        assert claimed.wait(10)
+        assert claimed.wait(60)
         unit = store.begin()
         asked.set()
         unit.lock(TEXTS, KEY)
@@ -61,14 +61,14 @@ def test_a_unit_waits_for_another_thread_and_then_sees_what_it_committed() -> No
 
     with ThreadPoolExecutor(2) as pool:
         pool.submit(first)
-        assert pool.submit(second).result(10) == "first"
+        assert pool.submit(second).result(60) == "first"
 
 
 def test_a_unit_that_waits_too_long_raises_instead_of_hanging() -> None:
     store = MemoryDatabase(patience=0.01)
     put(store.begin(), "never committed")
     with ThreadPoolExecutor(1) as pool, pytest.raises(ConcurrencyError):
-        pool.submit(lambda: put(store.begin(), "late")).result(10)
+        pool.submit(lambda: put(store.begin(), "late")).result(60)
 
 
 def test_two_units_of_one_thread_conflict_at_once_because_neither_could_wait() -> None:
@@ -82,7 +82,7 @@ def test_an_isolated_unit_loses_at_once_to_one_that_wrote_first_and_is_open() ->
     store = MemoryDatabase(patience=3600)
     put(store.begin(isolated=True), "never committed")
     with ThreadPoolExecutor(1) as pool, pytest.raises(ConcurrencyError, match="has not ended"):
-        pool.submit(lambda: put(store.begin(isolated=True), "late")).result(10)
+        pool.submit(lambda: put(store.begin(isolated=True), "late")).result(60)
 
 
 def test_an_isolated_unit_waits_for_a_step_and_then_loses_if_the_step_changed_the_row() -> None:
@@ -97,10 +97,10 @@ def test_an_isolated_unit_waits_for_a_step_and_then_loses_if_the_step_changed_th
 
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(step)
-        assert claimed.wait(10)
+        assert claimed.wait(60)
         with pytest.raises(ConcurrencyError, match="since this one began"):
             put(unit, "late")
-        done.result(10)
+        done.result(60)
     assert (unit.get(TEXTS, KEY), committed(store)) == (None, "step")
 
 

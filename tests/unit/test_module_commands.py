@@ -231,7 +231,7 @@ class TestAsyncio:
         assert invoke(capsys, "dev", "aio", "library").code == 0
         assert not (checkout / "aio" / "old.py").exists()
         assert {"AsyncLibrarySession", "AsyncLibraryStorage"} <= set(aio.__all__)
-        asyncio.run(asyncio.wait_for(self.used(), timeout=20))
+        asyncio.run(asyncio.wait_for(self.used(), timeout=100))
 
     def test_what_evolve_of_its_models_takes_is_written_beside_them(
         self, checkout: Path, capsys: pytest.CaptureFixture[str]

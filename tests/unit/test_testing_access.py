@@ -121,7 +121,7 @@ def nobody_waits(patch: Patch) -> None:
         found = get(self, *arguments)
         if len(met) < RIVALS and get_ident() not in met:
             met.add(get_ident())
-            barrier.wait(10)
+            barrier.wait(60)
         return found
 
     patch.setattr(store.MemoryDatabase, "lock", lambda *_: None)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
@@ -54,9 +54,7 @@ def test_a_moved_run_is_valid_in_every_state(state: RunState, following: RunStat
 
 
 @pytest.mark.parametrize("name", EVERY_MODEL)
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_generated_model_survives_its_canonical_form(name: str, data: st.DataObject) -> None:
     model = data.draw(EVERY_MODEL[name])

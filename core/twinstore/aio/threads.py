@@ -200,6 +200,8 @@ class SharedThreads(CallThreads, Renewable):
     def give_up(self, job: Job[T]) -> None:
         """Let nobody wait for a job; what it does on a server is cancelled."""
         job.running.given_up = True
+        # Its error is nobody's any more, and nothing that asyncio should report.
+        job.future.add_done_callback(looked_at)
         # After that: a job that has not begun sees that it is not wanted any more.
         if job.begun:
             self._canceller.end(job.running)
@@ -366,7 +368,7 @@ def taken_out(line: deque[Job[object]], since: float) -> list[Job[object]]:
     return found
 
 
-def looked_at(future: asyncio.Future[bool]) -> None:
+def looked_at(future: asyncio.Future[T]) -> None:
     """Look at the outcome of what nobody waits for, so that asyncio does not report it."""
     if not future.cancelled():
         future.exception()

@@ -374,6 +374,7 @@ def examples(number: int) -> Callable[[Callable[P, None]], Callable[P, None]]:
             hypothesis.HealthCheck.function_scoped_fixture,
             hypothesis.HealthCheck.too_slow,
             hypothesis.HealthCheck.filter_too_much,
+            hypothesis.HealthCheck.data_too_large,
         ],
     )
     # Threads of client libraries use the module random for their pauses, also while a row is drawn, and
