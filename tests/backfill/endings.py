@@ -116,15 +116,16 @@ def end_of(case: Case, configs: Mapping[str, Path], directory: Path) -> Ended:
     """Run a case to its end in a process of its own."""
     out = _place(case, directory)
     with _stdout(case.stdout) as stdout:
-        process = subprocess.Popen(
+        done = subprocess.run(
             [*_before(case), *command_of(configs[case.config], case.arguments, out)],
+            check=False,
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
             cwd=directory,
+            timeout=PATIENCE,
         )
-        shown, errors = process.communicate(timeout=PATIENCE)
-    return Ended(process.returncode, shown or "", errors, files_of(out), out.parent.exists())
+    return Ended(done.returncode, done.stdout or "", done.stderr, files_of(out), out.parent.exists())
 
 
 def end_here(case: Case, configs: Mapping[str, Path], directory: Path) -> Ended:
