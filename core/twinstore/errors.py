@@ -251,12 +251,7 @@ class ConfigurationError(TwinstoreError):
 
 
 class UnavailableError(TwinstoreError):
-    """The store cannot be reached, or the connection was lost.
-
-    Attributes:
-        outcome: whether the write was applied.
-        full: whether the server has no connection left for this role, this database or anybody.
-    """
+    """The store cannot be reached, or the connection was lost."""
 
     code = "connection_error"
     http_status = 503
@@ -275,6 +270,7 @@ class UnavailableError(TwinstoreError):
         """Take what is known of the write beside the usual location."""
         super().__init__(message, module=module, entity=entity, key=key, driver=driver)
         self.outcome = outcome
+        # Whether the server has no connection left for this role, this database or anybody.
         self.full = False
 
 
