@@ -119,7 +119,9 @@ int text_is_lower(Text text) {
 }
 
 int text_compare(Text left, Text right) {
-  int order = memcmp(left.bytes, right.bytes, left.size < right.size ? left.size : right.size);
+  u32 both = left.size < right.size ? left.size : right.size;
+  // An absent text has no bytes to point at.
+  int order = both ? memcmp(left.bytes, right.bytes, both) : 0;
   return order ? order : (left.size > right.size) - (left.size < right.size);
 }
 
