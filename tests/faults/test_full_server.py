@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 TENANT: Final = "acme"
 SLOTS: Final = 12
+# One may have been for a connection that was just ending.
+REFUSALS: Final = 5
 MINUTE: Final = timedelta(minutes=1)
 ROLE: Final = "twinstore_app"
 DATABASE: Final = "twinstore"
@@ -52,13 +55,16 @@ def open_at(server: PostgresServer, **changes: object) -> Iterator[SchedulerStor
 
 @contextmanager
 def all_slots_of(url: str) -> Iterator[None]:
-    """Take every slot that a role can have."""
+    """Take every slot that a role can have, also of connections that are still ending."""
     with ExitStack() as stack:
-        while True:
+        refused = 0
+        while refused < REFUSALS:
             try:
                 stack.enter_context(psycopg.connect(url))
+                refused = 0
             except psycopg.OperationalError:
-                break
+                refused += 1
+                time.sleep(0.02)
         yield
 
 

