@@ -62,11 +62,10 @@ def refused(answer: Answer, code: int) -> str:
 
 
 def config_for(path: Path, mongo: MongoDatabase, postgres: PostgresDatabase, **changes: object) -> Path:
-    document = settings(
-        mongo.url, postgres.app_url, **{"OwnerConnectionString": postgres.owner_url, **changes}
-    )
+    document = settings(mongo.url, postgres.app_url, OwnerConnectionString=postgres.owner_url)
     persistence = document["Persistence"]
     assert isinstance(persistence, dict)
+    persistence["Postgres"].update(changes)
     persistence["Mongo"]["Database"] = mongo.name
     persistence["Postgres"].setdefault("ApplicationRole", "twinstore_test_app")
     return write_config(path / "s.json", document)

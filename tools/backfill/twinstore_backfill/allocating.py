@@ -27,7 +27,7 @@ LARGEST_BATCH: Final = 9_000_000
 # What a thread keeps of the free memory of its batches; there are five blocks for each.
 KEPT: Final = 32_000_000
 # The same for batches that are smaller than a large block. So much may be kept by each of some ten threads.
-KEPT_OF_SMALL: Final = 4_000_000
+KEPT_OF_SMALL: Final = 1_000_000
 
 
 def give_memory_back() -> None:
