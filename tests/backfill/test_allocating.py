@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import pytest
 
+from twinstore.turns import LARGE_BYTES
 from twinstore_backfill import allocating
-from twinstore_backfill.cli import verifying
+from twinstore_backfill.verify.digesting import DigestReader
 from twinstore_mongo.bulk_digests import UNASKED_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PAGE: Final = 4096
 ROUNDS: Final = 40
@@ -67,22 +64,34 @@ def test_the_memory_of_large_documents_goes_back_all_the_same() -> None:
     assert min(pages(3 * allocating.LARGE_BLOCK)) > each * ROUNDS // 2
 
 
-def test_a_verification_keeps_small_batches_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def reading(monkeypatch: pytest.MonkeyPatch, *largest: int | None) -> list[tuple[int, int]]:
+    """Return what the C library is told while digests of such rows are read."""
     told: list[tuple[int, int]] = []
-    report = object()
-
-    def run(*_: object) -> object:
-        told.append((0, 0))
-        return report
 
     def tell(mapped: int, kept: int) -> None:
         told.append((mapped, kept))
 
     monkeypatch.setattr(allocating, "_set", tell)
-    monkeypatch.setattr(verifying, "run_verify", run)
-    sides, progress = nullcontext(cast("Any", (None, None))), cast("Callable[[], Any]", nullcontext)
-    telling = cast("Any", type("Telling", (), {"progress": staticmethod(progress)}))
-    assert verifying.verified(sides, cast("Any", None), None, cast("Any", None), telling) is report
-    large = allocating.LARGE_BLOCK
-    assert told == [(large, allocating.KEPT_OF_SMALL), (0, 0), (large, large)]
-    assert UNASKED_BYTES < large <= allocating.KEPT_OF_SMALL
+    with DigestReader(cast("Any", None), 1, cast("Any", None), cast("Any", None)) as reader:
+        reader.largest.expect(len(largest))
+        for size in largest:
+            reader.largest.add(size)
+            told.append((0, 0))
+    return told
+
+
+LARGE: Final = (allocating.LARGE_BLOCK, allocating.LARGE_BLOCK)
+SMALL: Final = (allocating.LARGE_BLOCK, allocating.KEPT_OF_SMALL)
+
+
+def test_what_reads_digests_keeps_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = reading(monkeypatch, 700, LARGE_BYTES - 1)
+    assert told[:4] == [SMALL, (0, 0), (0, 0), LARGE]
+    assert UNASKED_BYTES < allocating.LARGE_BLOCK < allocating.KEPT_OF_SMALL
+
+
+@pytest.mark.parametrize("largest", [LARGE_BYTES, None])
+def test_it_keeps_nothing_once_a_row_may_be_large(
+    monkeypatch: pytest.MonkeyPatch, largest: int | None
+) -> None:
+    assert reading(monkeypatch, 700, largest)[:4] == [SMALL, (0, 0), LARGE, (0, 0)]

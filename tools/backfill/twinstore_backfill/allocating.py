@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["batches_kept", "give_memory_back", "small_batches_kept"]
+__all__ = ["batches_kept", "give_all_back", "give_memory_back", "small_batches_kept"]
 
 # From malloc.h.
 TRIM_THRESHOLD: Final = -1
@@ -27,12 +27,19 @@ LARGEST_BATCH: Final = 9_000_000
 # What a thread keeps of the free memory of its batches; there are five blocks for each.
 KEPT: Final = 32_000_000
 # The same for batches that are smaller than a large block. So much may be kept by each of some ten threads.
-KEPT_OF_SMALL: Final = 1_000_000
+KEPT_OF_SMALL: Final = 4_000_000
 
 
 def give_memory_back() -> None:
     """Have large blocks go back to the system when they are freed; nothing happens with other C libraries."""
     _set(LARGE_BLOCK, LARGE_BLOCK)
+
+
+def give_all_back() -> None:
+    """The same, and have what was kept until now go back as well."""
+    give_memory_back()
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextmanager
@@ -55,9 +62,7 @@ def _kept(mapped: int, kept: int) -> Generator[None]:
     try:
         yield
     finally:
-        give_memory_back()
-        with suppress(AttributeError, OSError, TypeError):
-            ctypes.CDLL(None).malloc_trim(0)
+        give_all_back()
 
 
 def _set(mapped: int, kept: int) -> None:

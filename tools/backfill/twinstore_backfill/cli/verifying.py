@@ -16,7 +16,6 @@ from twinstore.config import Settings
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.keys import Key
 from twinstore.plugins import installed_backend_names, load_backend
-from twinstore_backfill.allocating import small_batches_kept
 from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.cli.params import (
     AsOf,
@@ -213,12 +212,7 @@ def verified(
     told: Telling,
 ) -> ParityReport:
     """Compare and return the report; the findings are written to the directory."""
-    with (
-        reports_in(out) as write,
-        sides as (left, right),
-        told.progress() as progress,
-        small_batches_kept(),
-    ):
+    with reports_in(out) as write, sides as (left, right), told.progress() as progress:
         return run_verify(left, right, options, progress, stop, write)
 
 

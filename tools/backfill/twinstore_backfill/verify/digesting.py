@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from logging import getLogger
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from typing_extensions import override
 
 from twinstore.bulk import Digestible, Key, KeyRange, RangeDigests
 from twinstore.catalog import Entity
+from twinstore.turns import LARGE_BYTES
+from twinstore_backfill.allocating import give_all_back, small_batches_kept
 from twinstore_backfill.ignoring import of_entity
 from twinstore_backfill.verify.ahead import MOST_AHEAD, Ahead
 from twinstore_backfill.verify.expected import Expecting
@@ -63,8 +65,13 @@ def is_digestible(context: VerifyContext, entity: Entity) -> bool:
 class LargestRow:
     """Learns from several threads how large the rows of the source are."""
 
-    def __init__(self) -> None:
-        """Begin with nothing known."""
+    def __init__(self, large: Callable[[], None]) -> None:
+        """Begin with nothing known.
+
+        Args:
+            large: is called when a row may be large, before anybody who waits hears of it.
+        """
+        self._large = large
         self._lock = Lock()
         self._expected = 1
         self._largest: int | None = 0
@@ -77,6 +84,8 @@ class LargestRow:
 
     def add(self, largest: int | None) -> None:
         """Take the bytes of the largest row of a part, ``None`` where they are not known."""
+        if largest is None or largest >= LARGE_BYTES:
+            self._large()
         with self._lock:
             if self._largest is not None:
                 self._largest = None if largest is None else max(self._largest, largest)
@@ -167,7 +176,15 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         )
         self._readings: list[Reading] = []
         self._ahead = Ahead(MOST_AHEAD)
-        self.largest = LargestRow()
+        # What is kept of the memory of small batches would be missing where large documents are compared.
+        self.largest = LargestRow(give_all_back)
+        self._kept = ExitStack()
+
+    @override
+    def __enter__(self) -> Self:
+        """Keep the memory of small batches while they are read, as long as no row may be large."""
+        self._kept.enter_context(small_batches_kept())
+        return self
 
     def begin(self, entity: Entity, tenant: str | None, bounds: Sequence[Key], owners: int = 1) -> Reading:
         """Begin to read the digests of an entity, or of the rows of one tenant."""
@@ -231,6 +248,7 @@ class DigestReader(AbstractContextManager["DigestReader"]):
             pool.shutdown(cancel_futures=True)
         # Whoever waits for a part that was never read.
         self.largest.add(None)
+        self._kept.close()
 
 
 @dataclass(frozen=True, slots=True)
