@@ -75,6 +75,7 @@ CASES: Final = {
     "what differs goes and comes": Case("-d +d ~d", "commit", "overwrite", 2, "d", OURS, OURS),
     "what differs changes": Case("~d", "commit", "overwrite", 2, "d", OURS, OURS),
     "what differs becomes equal": Case("-d +d", "commit", "overwrite", 1, "", OURS, OURS),
+    "one changes, one comes, one goes": Case("+b ~b ~a -d", "commit", "overwrite", 3, "ab", OURS, OURS),
     "one comes and is overwritten": Case("+b ~b -d", "commit", "overwrite", 2, "b", OURS, OURS),
 }
 

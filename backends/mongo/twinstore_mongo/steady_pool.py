@@ -233,14 +233,10 @@ class EarlierPool(SteadyPool):
                 self._lose(conn, loans)
 
     def _lose(self, conn: SteadyConnection, loans: int) -> None:
-        with self.size_cond:
-            if conn in self.conns:
-                self.conns.remove(conn)
+        # It is not closed: another call may have it by now, and one that waits may go on waiting.
         self.lost.append(conn.cancel_context)
-        # Unless another call has it, to which it was given before it was counted.
         if conn.loans == loans:
             conn.is_lent = False
-            conn.close_conn(ConnectionClosedReason.ERROR)
 
 
 def pool_class() -> type[SteadyPool]:

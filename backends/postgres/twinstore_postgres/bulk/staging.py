@@ -279,8 +279,9 @@ class Stage:
                 overwritten = self._keys(self._connection.execute(self._statements.overwrite).fetchall())
                 others += overwritten
                 done += len(overwritten)
-            # Each row is new, equal or overwritten, and none is two of these.
-            if done == staged:
+            # Each row is new or equal, and none is both. One that was equal until a rival changed it is
+            # overwritten, and would stand for one that went.
+            if done == staged and not others:
                 return Merged(written, others)
             # Otherwise some differ, or rivals wrote some meanwhile; each statement sees what they committed.
             changed = self._connection.execute(self._statements.compare).fetchall()
