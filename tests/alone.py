@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MOST: Final = 3
 # Which tests there are depends on them.
 KEPT: Final = ("--long",)
+# With them most tests may never have run.
+EARLY: Final = ("-x", "--exitfirst", "--maxfail")
 STEPS: Final = ("setup", "call", "teardown")
 
 
@@ -50,7 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run pytest with these arguments; return its exit code, or 0 where what failed passed alone."""
     environment, failures = dict(os.environ), Failures()
     code = int(pytest.main([*arguments], plugins=[failures]))
-    if code != pytest.ExitCode.TESTS_FAILED or failures.others or not 0 < len(failures.tests) <= MOST:
+    ends_early = any(argument.startswith(EARLY) for argument in arguments)
+    accident = not failures.others and 0 < len(failures.tests) <= MOST
+    if code != pytest.ExitCode.TESTS_FAILED or ends_early or not accident:
         return code
     say("Failed beside other tests; each runs once more, alone:", failures.tests)
     options = [option for option in KEPT if option in arguments]

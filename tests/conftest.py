@@ -77,11 +77,17 @@ PATHS = ("native", EXACT) if fast_path().is_on else (EXACT,)
 hypothesis.settings.register_profile(
     "real-servers",
     deadline=None,
+    # What is drawn follows from the text of a test, so that a run says something about what was changed. The
+    # full forms draw by chance.
+    derandomize=True,
     suppress_health_check=[
         hypothesis.HealthCheck.too_slow,
         hypothesis.HealthCheck.filter_too_much,
         hypothesis.HealthCheck.data_too_large,
     ],
+)
+hypothesis.settings.register_profile(
+    "by-chance", hypothesis.settings.get_profile("real-servers"), derandomize=False
 )
 hypothesis.settings.load_profile("real-servers")
 
@@ -192,6 +198,8 @@ class WorkerNode(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the shared directory in the controller; learn it in a worker."""
+    if is_long(config):
+        hypothesis.settings.load_profile("by-chance")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a shell ignores it, and so would every process that a test interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)

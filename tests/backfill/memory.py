@@ -20,7 +20,7 @@ PROGRAM: Final = "import sys; from twinstore_backfill.cli import main; sys.exit(
 
 
 def peak(arguments: list[str], expected: Exit) -> int:
-    """Run a command to its end; return the most memory of it and its children, shared pages in parts."""
+    """Run a command to its end; return the most memory that it and its children had of their own."""
     sizes = [0]
     ended = Event()
     with subprocess.Popen(
@@ -51,9 +51,12 @@ def family(process: int) -> list[int]:
 
 
 def proportional_bytes(process: int) -> int:
-    """Return the proportional set size of a process, 0 of one that has ended."""
+    """Return what a process has of its own, 0 of one that has ended.
+
+    Without the pages of files: how much of these counts depends on how many other processes have them.
+    """
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:"))

@@ -17,6 +17,7 @@ from twinstore.testing.scheduler.builders import make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
 
     from tests.databases import PostgresDatabase
     from twinstore.bulk import BulkPort, ImportOutcome, OnConflict, Record
@@ -110,11 +111,11 @@ def merged(bulk: BulkPort, batch: Sequence[Record], on_conflict: OnConflict) -> 
     return outcome
 
 
-def await_waiting(connection: psycopg.Connection[Any], rival: int) -> None:
+def await_waiting(connection: psycopg.Connection[Any], rival: int, waiting: Future[Any]) -> None:
     """Return as soon as a session waits for what another one holds."""
     waits = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
     while connection.execute(waits, [rival]).fetchone() == (0,):
-        pass
+        assert not waiting.done()
 
 
 @pytest.mark.native
@@ -138,7 +139,7 @@ def test_what_a_rival_does_meanwhile_is_seen(
         for step in case.steps.split():
             rival.execute(EACH[step[0]].encode(), [step[1:]])
         waiting = pool.submit(merged, bulk, batch, case.on_conflict)
-        await_waiting(admin, rival.info.backend_pid)
+        await_waiting(admin, rival.info.backend_pid, waiting)
         (rival.commit if case.end == "commit" else rival.rollback)()
         outcome = waiting.result()
     overwritten = case.on_conflict == "overwrite"
@@ -150,3 +151,32 @@ def test_what_a_rival_does_meanwhile_is_seen(
     found = admin.execute("SELECT id, updated_by FROM scheduler.schedules WHERE id <> 'taker'")
     wanted = {**dict.fromkeys(NAMES, OURS), "b": case.b, "d": case.d}
     assert dict(found.fetchall()) == {key: who for key, who in wanted.items() if who is not None}
+
+
+# Of an owner who has changed names in capitals: what is overwritten never equals what is stored.
+CAPITALS: Final = """
+CREATE FUNCTION scheduler.capitals() RETURNS trigger LANGUAGE plpgsql
+AS $$ BEGIN NEW.updated_by := upper(NEW.updated_by); RETURN NEW; END $$;
+CREATE TRIGGER capitals BEFORE UPDATE ON scheduler.schedules
+    FOR EACH ROW EXECUTE FUNCTION scheduler.capitals();
+"""
+NO_CAPITALS: Final = "DROP FUNCTION scheduler.capitals CASCADE"
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "records"])
+def test_what_a_trigger_changes_is_overwritten_once(
+    bulk: BulkPort, admin: psycopg.Connection[Any], *, packed: bool
+) -> None:
+    batch = read(bulk, packed=packed)
+    admin.execute(MISSING)
+    admin.execute(CAPITALS)
+    try:
+        admin.execute(CHANGED)
+        outcome = merged(bulk, batch, "overwrite")
+    finally:
+        admin.execute(NO_CAPITALS)
+    assert set(outcome.conflicts) == {Conflict(("d",), Tenant(T), overwritten=True)}
+    assert (sum(outcome.written.values()), sum(outcome.unchanged.values())) == (2, 3)
+    found = admin.execute("SELECT id, updated_by FROM scheduler.schedules")
+    assert dict(found.fetchall()) == {**dict.fromkeys(NAMES, OURS), "d": OURS.upper()}

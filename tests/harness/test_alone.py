@@ -15,14 +15,26 @@ ROOT = Path(__file__).parents[2]
 BESIDE_OTHERS = 'os.environ.get("PYTEST_XDIST_WORKER")'
 
 
-def run(directory: Path, conditions: list[str]) -> tuple[int, str]:
+def run(directory: Path, conditions: list[str], *options: str) -> tuple[int, str]:
     """Run a test for each condition, which fails where it holds; return the exit code and the output."""
     tests = "".join(
         f"def test_{number}():\n    assert not ({one})\n\n" for number, one in enumerate(conditions)
     )
     (directory / "test_some.py").write_text(f"import os\n\n{tests}")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.alone", "-n", "1", "--rootdir", ".", "-p", "no:cacheprovider", "."],
+        [
+            sys.executable,
+            "-m",
+            "tests.alone",
+            "-n",
+            "1",
+            "--rootdir",
+            ".",
+            "-p",
+            "no:cacheprovider",
+            *options,
+            ".",
+        ],
         cwd=directory,
         # It is no worker, whoever runs this test.
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
@@ -54,6 +66,10 @@ def test_every_other_failure_fails_the_run(tmp_path: Path, conditions: list[str]
     code, said = run(tmp_path, conditions)
     assert code == pytest.ExitCode.TESTS_FAILED
     assert "passed alone" not in said
+
+
+def test_a_run_that_ends_at_its_first_failure_fails(tmp_path: Path) -> None:
+    assert run(tmp_path, [BESIDE_OTHERS], "-x")[0] != 0
 
 
 def test_a_file_that_cannot_be_read_fails_the_run(tmp_path: Path) -> None:

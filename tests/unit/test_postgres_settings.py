@@ -142,6 +142,25 @@ def test_a_full_server_or_one_that_goes_is_no_mistake_in_the_settings(said: str)
     error = target.explain(failed)
     assert isinstance(error, UnavailableError)
     assert error.outcome is Outcome.NOT_APPLIED
+    assert error.full == any(words in said for words in ("too many", "slots", "no more"))
+
+
+def test_what_is_hidden_of_a_full_server_is_not_in_the_advice_either() -> None:
+    secret = SecretStr("postgresql://system:system@db.example/things")
+    target = target_of(secret, PostgresSettings(), purpose="The connection string")
+    error = target.explain(psycopg.OperationalError('FATAL: too many connections for role "system"'))
+    assert isinstance(error, UnavailableError)
+    assert error.full
+    assert "system" not in error.message.replace("FATAL", "")
+    assert error.message.endswith("cannot be used: OperationalError. Try again later.")
+
+
+@pytest.mark.parametrize(("name", "quoted"), [("app", '"app"'), ('a"b', '"a""b"')])
+def test_the_role_whose_limit_to_raise_is_named_as_a_statement_has_it(name: str, quoted: str) -> None:
+    target = target_of(SecretStr(URL), PostgresSettings(), purpose="The connection string")
+    # The server writes a name as it is.
+    error = target.explain(psycopg.OperationalError(f'FATAL: too many connections for role "{name}"'))
+    assert error.message.endswith(f"raise it: ALTER ROLE {quoted} CONNECTION LIMIT <number>.")
 
 
 def test_what_a_server_said_is_judged_also_where_it_is_not_shown() -> None:

@@ -205,11 +205,17 @@ class Connection(Renewable):
         return self._store or self._opening.run(self._opened, seconds)
 
     def _opened(self) -> OpenDatabase:
+        self._check_open()
+        if self._store is None:
+            store = self._open()
+            # It may have been closed while this connected, and then nobody would close what came of it.
+            self._check_open()
+            self._store = store
+        return self._store
+
+    def _check_open(self) -> None:
         if self._closed:
             raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
-        if self._store is None:
-            self._store = self._open()
-        return self._store
 
     def check_names(self, entities: Iterable[Entity]) -> None:
         """Refuse another name for a collection whose description allows none, or that cannot be.

@@ -64,13 +64,15 @@ SELECT state IS DISTINCT FROM 'idle' AND state IS DISTINCT FROM 'idle in transac
 """
 # The server takes every parameter that libpq knows, so a pooler has said this.
 REFUSED_PARAMETER: Final = "unsupported startup parameter"
+# Of a pooler whose database is switched off for a while.
+DISABLED: Final = '" is disabled'
 # Some of these also match 'role "' or 'database "', but are transient.
 TOO_MANY: Final = (
     "too many connections",
     "too many clients",
     "remaining connection slots",
     "max_client_conn",
-    '" is disabled',
+    DISABLED,
 )
 # The same by SQLSTATE, where the text is in another language.
 CODES: Final = {
@@ -79,9 +81,9 @@ CODES: Final = {
     "3D000": 'database "',
     "42704": "unrecognized configuration parameter",
 }
-NO_RESOURCES: Final = "53"
+NO_SLOT: Final = "53300"
 # Nothing that settings cause: no refusal, the connection, resources, an administrator, the system.
-TRANSIENT: Final = ("00", "08", NO_RESOURCES, "57", "58", "XX")
+TRANSIENT: Final = ("00", "08", "53", "57", "58", "XX")
 # A server that comes or goes, after it has asked for the password; of libpq, which names no SQLSTATE here.
 NOT_NOW: Final = (
     "the database system is",
@@ -270,7 +272,7 @@ class Target:
         if remedy is None and not away and _sent_password(error):
             # In the words of another language, or of another release.
             code = code_of_refusal(self.conninfo.get_secret_value(), ASK_SECONDS)
-            full = code is not None and code.startswith(NO_RESOURCES)
+            full = code == NO_SLOT
             remedy = REFUSALS["authentication failed"] if code is None else remedy_of(code)
         hide_password(error)
         if remedy is not None or isinstance(error, psycopg.ProgrammingError):
@@ -280,9 +282,9 @@ class Target:
         kind = (
             TimeoutExceededError if isinstance(error, psycopg.errors.ConnectionTimeout) else UnavailableError
         )
-        advice = remedy_of_full(text) if full else "Check that the server runs and can be reached."
+        advice = remedy_of_full(shown) if full else "Check that the server runs and can be reached."
         gone = kind(f"{message} {advice}", outcome=Outcome.NOT_APPLIED, driver=DRIVER)
-        gone.full = full
+        gone.full = full and DISABLED not in text
         return note_lost(gone)
 
 

@@ -45,7 +45,7 @@ REFUSALS: Final = {
     "requires a valid client certificate": "Give sslcert and sslkey in the connection string.",
 }
 # What an administrator has set for one role or one database.
-LIMITED: Final = re.compile(r'too many connections for (?P<what>role|database) (?P<name>"(?:[^"]|"")*")')
+LIMITED: Final = re.compile(r'too many connections for (?P<what>role|database) "(?P<name>.*)"')
 # A line of what the client library writes of the messages it gets.
 REFUSAL: Final = re.compile(rb'\tErrorResponse\t.*? C "(?P<code>[0-9A-Z]{5})"')
 NOT_REFUSED: Final = "00000"
@@ -57,7 +57,8 @@ def remedy_of_full(text: str) -> str:
     limited = LIMITED.search(text)
     if limited is None:
         return "Try again later."
-    raised = f"ALTER {limited['what'].upper()} {limited['name']} CONNECTION LIMIT ..."
+    name = limited["name"].replace('"', '""')
+    raised = f'ALTER {limited["what"].upper()} "{name}" CONNECTION LIMIT <number>.'
     return f"Its CONNECTION LIMIT is reached. Try again later, use fewer at a time, or raise it: {raised}"
 
 

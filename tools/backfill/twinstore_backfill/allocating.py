@@ -36,7 +36,7 @@ def give_memory_back() -> None:
 
 
 def give_all_back() -> None:
-    """The same, and have what was kept until now go back as well."""
+    """Have what is kept of free memory go back to the system, and from now on large blocks as well."""
     give_memory_back()
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from twinstore.errors import UnavailableError
 from twinstore.fast.native import SWITCH, fast_path
+from twinstore_backfill.verify.digesting import readers_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,13 +29,15 @@ def verify_needs(jobs: int) -> str:
     rows, less = 2 * jobs, less_with(jobs)
     most = f"{rows} connections of each side"
     if fast_path().is_on:
-        most = f"{rows + jobs + 1} connections of each side, and with {SWITCH}=off up to {rows}"
+        most = (
+            f"{rows + readers_at_once(jobs) + 1} connections of each side, and with {SWITCH}=off up to {rows}"
+        )
     return f"A verification with --jobs {jobs} needs up to {most}{less}"
 
 
 def less_with(jobs: int) -> str:
     """Return the end of the sentence."""
-    return "." if jobs == 1 else "; with a smaller --jobs it needs less."
+    return "." if jobs == 1 else "; with a smaller --jobs it needs fewer."
 
 
 @contextmanager

@@ -269,7 +269,7 @@ class Stage:
 
     def _merge(self, staged: int, *, overwrite: bool) -> Merged:
         written: Counter[str] = Counter()
-        others: list[Row] = []
+        others: dict[Row, None] = {}
         for _ in range(MERGES):
             found = self._connection.execute(self._statements.insert_new).fetchall()
             new = self._table.labelled((tenant, number) for tenant, number, other in found if other is None)
@@ -277,19 +277,24 @@ class Stage:
             written.update(new)
             if overwrite and done < staged:
                 overwritten = self._keys(self._connection.execute(self._statements.overwrite).fetchall())
-                others += overwritten
+                others.update(dict.fromkeys(overwritten))
                 done += len(overwritten)
             # Each row is new or equal, and none is both. One that was equal until a rival changed it is
             # overwritten, and would stand for one that went.
             if done == staged and not others:
-                return Merged(written, others)
+                return Merged(written, ())
             # Otherwise some differ, or rivals wrote some meanwhile; each statement sees what they committed.
             changed = self._connection.execute(self._statements.compare).fetchall()
-            if not changed or (not overwrite and not any(missing for *_, missing in changed)):
-                return Merged(written, [*others, *self._keys(key for *key, _ in changed)])
+            if not any(missing for *_, missing in changed):
+                if not overwrite or not changed:
+                    return Merged(written, [*others, *self._keys(key for *key, _ in changed)])
+                # All were written. What differs now is what a trigger of the database makes of them, or what
+                # a rival wrote later.
+                if done >= staged:
+                    return Merged(written, [*others])
         raise ConcurrencyError(
-            f"Rows of {self._table.entity.name} were removed again and again while they were written; repeat "
-            "the range.",
+            f"Rows of {self._table.entity.name} were changed or removed again and again while they were "
+            "written; repeat the range.",
             driver=DRIVER,
             entity=self._table.entity.name,
         )

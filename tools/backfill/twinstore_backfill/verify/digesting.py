@@ -71,7 +71,7 @@ class LargestRow:
         Args:
             large: is called when a row may be large, before anybody who waits hears of it.
         """
-        self._large = large
+        self._large, self._told_large = large, False
         self._lock = Lock()
         self._expected = 1
         self._largest: int | None = 0
@@ -84,7 +84,8 @@ class LargestRow:
 
     def add(self, largest: int | None) -> None:
         """Take the bytes of the largest row of a part, ``None`` where they are not known."""
-        if largest is None or largest >= LARGE_BYTES:
+        if (largest is None or largest >= LARGE_BYTES) and not self._told_large:
+            self._told_large = True
             self._large()
         with self._lock:
             if self._largest is not None:
