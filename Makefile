@@ -125,7 +125,7 @@ $(BIN)/python:
 SHORTLY := sed -unE 's/^Installing collected.*/  Installing all of them, which takes a minute/p; \
 	/\.metadata/!s/^ *(Downloading|Using cached|Building) ([^ ]*\/)?/  \1 /p'
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+$(VENV)/.installed: pyproject.toml hatch_version.py | $(BIN)/python
 	@echo "Installing what pyproject.toml names into $(VENV): some minutes the first time, for 800 MB with both servers"
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable '.[dev]' | $(SHORTLY)
 	@touch $@
