@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from twinstore.backend import OpenRequest
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
+    from twinstore_postgres.connecting import Connection
     from twinstore_postgres.execution import Execution
     from twinstore_postgres.initializer import PostgresInitializer
 
@@ -180,8 +181,18 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         with self._server.connection(seconds) as connection, translated(outcome=Outcome.NOT_APPLIED):
             with until(connection, monotonic() + seconds if end is None else end):
                 connection.execute("SELECT 1", prepare=False)
+            with until(connection, end):
+                self._check_defaults(connection)
             with until(connection, end), self._server.transport.settled(connection):
                 self._initializer.check_applied(connection)
+
+    def _check_defaults(self, connection: Connection) -> None:
+        """Refuse sessions that begin with unsafe settings; one that does is not used again."""
+        try:
+            self._initializer.check_defaults(connection)
+        except ConfigurationError:
+            self._server.end_unsafe(connection)
+            raise
 
     @override
     def close(self) -> None:

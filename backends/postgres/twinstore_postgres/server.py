@@ -107,7 +107,7 @@ class ServerConnections(ConnectionSource, Renewable):
             )
         )
         self.direct = Direct(settings, self.target, read_only=read_only)
-        self._guard = RoleGuard()
+        self._guard = RoleGuard(pooled=self.pooled)
         # A source is only read, and a role that no policy binds reads all of it.
         self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
@@ -165,6 +165,11 @@ class ServerConnections(ConnectionSource, Renewable):
         """
         return PooledConnection(self, seconds)
 
+    def end_unsafe(self, connection: Connection) -> None:
+        """Close a session that began with unsafe settings and keeps them; the pool opens another."""
+        if not self.pooled and not self._host_owned:
+            connection.close()
+
     def connect(self) -> Connection:
         """Open a connection beside the pool, past a transaction pooler; the caller closes it.
 
@@ -221,6 +226,8 @@ class ServerConnections(ConnectionSource, Renewable):
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):
                     self._check(loan.connection)
+                if self._guard.unsafe:
+                    self.end_unsafe(loan.connection)
             finally:
                 loan.give_back()
         with self._lock:
@@ -293,11 +300,11 @@ class ServerConnections(ConnectionSource, Renewable):
         # Not in _open: who asks for the version may be about to migrate, and beside the pool all is seen.
         if seconds is None:
             pool = self._open()
-            self._guard.refuse_bare()
+            self._guard.refuse()
             return self._take(pool, self._seconds)
         begun = monotonic()
         pool = self._open(seconds)
-        self._guard.refuse_bare()
+        self._guard.refuse()
         return self._take(pool, max(0.0, seconds - (monotonic() - begun)))
 
     def _take(self, pool: Pool, seconds: float) -> Loan:
