@@ -79,6 +79,11 @@ def settings_of(database: PostgresDatabase, login: str, **more: object) -> Setti
     return {"Persistence": {"Scheduler": "Postgres", "Postgres": postgres}}
 
 
+def url_of(settings: Settings) -> str:
+    """Return the connection string."""
+    return str(load_settings(settings).backend_section("scheduler", "Postgres")["ConnectionString"])
+
+
 @pytest.fixture
 def admin(database: PostgresDatabase) -> Iterator[Connection]:
     with psycopg.connect(database.superuser_url, autocommit=True) as connection:
@@ -251,9 +256,7 @@ def test_asyncio_refuses_it_too(settings: Settings, admin: Connection) -> None:
 
 
 def test_connections_of_a_host_are_refused_too(settings: Settings, login: str, admin: Connection) -> None:
-    section = settings["Persistence"]
-    assert isinstance(section, dict)
-    url = section["Postgres"]["ConnectionString"]
+    url = url_of(settings)
     place = f'ROLE "{login}"'
     with ConnectionPool(url, min_size=1, max_size=2) as pool:
         over_pool: Settings = {"Persistence": {"Postgres": {"Pool": pool}}}
@@ -276,9 +279,7 @@ def test_connections_of_a_host_are_refused_too(settings: Settings, login: str, a
 def test_what_a_session_has_set_itself_is_the_business_of_the_application(
     settings: Settings, storage: SchedulerStorage
 ) -> None:
-    section = settings["Persistence"]
-    assert isinstance(section, dict)
-    with psycopg.connect(section["Postgres"]["ConnectionString"]) as host:
+    with psycopg.connect(url_of(settings)) as host:
         host.execute("SET app.tenant_id = 'the-callers'")
         host.execute("SELECT set_config('app.tenant_id', 'now', true)")
         assert storage.bind(host, "acme").runs.get("acme", "r") is None
@@ -287,11 +288,11 @@ def test_what_a_session_has_set_itself_is_the_business_of_the_application(
         assert host.execute("SELECT current_setting('app.tenant_id')").fetchone() == ("the-callers",)
 
 
-def test_an_option_of_the_connection_string_counts(settings: Settings) -> None:
-    section = settings["Persistence"]
-    assert isinstance(section, dict)
-    url = postgres_url(section["Postgres"]["ConnectionString"], options=f"-c app.tenant_id={TENANT}")
-    changed = {"Persistence": {"Postgres": {**section["Postgres"], "ConnectionString": url}}}
+def test_an_option_of_the_connection_string_counts(
+    settings: Settings, database: PostgresDatabase, login: str
+) -> None:
+    url = postgres_url(url_of(settings), options=f"-c app.tenant_id={TENANT}")
+    changed = settings_of(database, login, ConnectionString=url)
     assert "or from the connection string" in refusal(lambda: use(changed))
 
 
@@ -388,10 +389,9 @@ def everywhere(places: Places, storage: SchedulerStorage, admin: psycopg.Connect
         answers = places.answers(storage)
         expected = f"ALTER {place} RESET {name};"
         assert {safe for safe, _ in answers.values()} == {False}, (place, answers)
-        for _, said in answers.values():
-            (statement,) = set(STATEMENT.findall(said))
-            assert statement.startswith(expected)
-            assert TENANT not in said
+        (statement,) = {found for _, said in answers.values() for found in STATEMENT.findall(said)}
+        assert statement.startswith(expected)
+        assert all(statement in said and TENANT not in said for _, said in answers.values())
         assert expected in refusal(lambda: use(places.settings))
         for part in statement.split(";")[:-1]:
             admin.execute(part.encode())
@@ -491,12 +491,9 @@ def test_the_doctor_lists_them_by_name(
 
 
 def test_the_doctor_says_what_it_could_not_ask(
-    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    database: PostgresDatabase, login: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    section = settings["Persistence"]
-    assert isinstance(section, dict)
-    away = postgres_url(section["Postgres"]["OwnerConnectionString"], port="1")
-    changed = {"Persistence": {**section, "Postgres": {**section["Postgres"], "OwnerConnectionString": away}}}
+    changed = settings_of(database, login, OwnerConnectionString=postgres_url(database.owner_url, port="1"))
     config = write_config(tmp_path / "settings.json", changed)
     answer = invoke(capsys, "--config", config, "doctor")
     assert answer.code == 0
