@@ -354,7 +354,7 @@ def test_a_role_that_may_not_read_the_catalogue_gets_unknown_with_the_grant(
         admin.execute(f"GRANT SELECT ON {catalogue} TO PUBLIC".encode())
 
 
-# ------------------------------------------------------------------------------- a server of its own
+# ------------------------------------------------------------------------------- the whole server
 
 
 def test_settings_for_all_and_of_the_server_itself(

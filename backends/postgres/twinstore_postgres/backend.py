@@ -28,7 +28,7 @@ from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
 from twinstore_postgres.transactions import UNIT, Transaction
-from twinstore_postgres.transports import joined_transport
+from twinstore_postgres.transports import OWN, joined_transport
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -187,11 +187,12 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
                 self._initializer.check_applied(connection)
 
     def _check_defaults(self, connection: Connection) -> None:
-        """Refuse sessions that begin with unsafe settings; one that does is not used again."""
+        """Refuse sessions that begin with unsafe settings; of our own pool none that does is used again."""
         try:
             self._initializer.check_defaults(connection)
         except ConfigurationError:
-            self._server.end_unsafe(connection)
+            if self._server.transport is OWN:
+                connection.close()
             raise
 
     @override

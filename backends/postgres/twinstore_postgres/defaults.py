@@ -158,7 +158,7 @@ def roles_of(settings: PostgresSettings) -> tuple[str, ...]:
 
 
 def users_of(secrets: Iterable[SecretStr]) -> Iterator[str]:
-    """Yield the users of connection strings; whoever connects refuses one that cannot be read."""
+    """Yield the users of connection strings. One that cannot be read is refused where it is used."""
     for secret in secrets:
         with suppress(psycopg.ProgrammingError):
             user = conninfo.conninfo_to_dict(secret.get_secret_value()).get("user")

@@ -45,7 +45,7 @@ from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.steady_pool import SteadyPool
 from twinstore_postgres.targets import target_of
-from twinstore_postgres.transports import transport_of
+from twinstore_postgres.transports import OWN, transport_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,11 +165,6 @@ class ServerConnections(ConnectionSource, Renewable):
         """
         return PooledConnection(self, seconds)
 
-    def end_unsafe(self, connection: Connection) -> None:
-        """Close a session that began with unsafe settings and keeps them; the pool opens another."""
-        if not self.pooled and not self._host_owned:
-            connection.close()
-
     def connect(self) -> Connection:
         """Open a connection beside the pool, past a transaction pooler; the caller closes it.
 
@@ -226,8 +221,8 @@ class ServerConnections(ConnectionSource, Renewable):
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):
                     self._check(loan.connection)
-                if self._guard.unsafe:
-                    self.end_unsafe(loan.connection)
+                if self._guard.unsafe and self._transport is OWN:
+                    loan.connection.close()  # it keeps what it began with
             finally:
                 loan.give_back()
         with self._lock:
