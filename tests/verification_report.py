@@ -15,6 +15,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -78,10 +79,13 @@ GROUPS: Final = {
 ON_FILES: Final = {"task runner", "backfill, parity"}
 # The drivers of a case are those that its id names, or else those of its file here.
 DRIVERS_OF_FILES: Final = {
+    "backfill/test_between_servers": "mongo postgres",
     "backfill/test_copy": "memory",
     "backfill/test_exit_codes": "mongo postgres",
     "backfill/test_sample_service": "mongo postgres",
     "backfill/test_verify": "memory",
+    "faults/test_claim_edges": "postgres",
+    "faults/test_locks": "postgres",
     "taskrunner/test_configuration": "mongo",
     "taskrunner/test_page": "mongo postgres",
     "taskrunner/test_row_level_security": "postgres",
@@ -186,8 +190,8 @@ def cases_of(suite: ET.Element) -> dict[str, Case]:
     """Return the cases of a suite by id; pytest writes a second element for an error in a teardown."""
     cases: dict[str, Case] = {}
     for case in map(case_of, suite.iter("testcase")):
-        worse = max(case, cases.get(case.id, case), key=lambda item: OUTCOMES.index(item.outcome))
-        cases[case.id] = worse
+        both = (case, cases.get(case.id, case))
+        cases[case.id] = max(both, key=lambda item: OUTCOMES.index(item.outcome))
     return cases
 
 
@@ -207,7 +211,7 @@ def read_run(path: Path, levels: Iterable[str] = LEVELS) -> Run:
     first = cases_of(whole)
     later = {name: case for suite in alone for name, case in cases_of(suite).items()}
     again = [name for name, case in later.items() if case.outcome == "passed"]
-    started = whole.get("timestamp", "").partition(".")[0]
+    started = datetime.fromisoformat(whole.get("timestamp", "")).isoformat(timespec="seconds")
     return Run(level, commit, started, tuple((first | later).values()), again)
 
 
