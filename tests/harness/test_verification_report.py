@@ -51,7 +51,7 @@ def run(folder: Path, files: dict[str, str], *options: str, name: str = "test 03
     for path, text in {**files, "pytest.ini": "[pytest]\naddopts = --import-mode=importlib"}.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
-    words = ["-q", "-n", "0", "-p", "no:cacheprovider", f"--junitxml={JUNIT.name}", *options]
+    words = ["-q", "-n", "0", "-p", "no:hypothesispytest", f"--junitxml={JUNIT.name}", *options]
     command = [sys.executable, "-m", "pytest", *words, *(["-o", f"junit_suite_name={name}"] if name else [])]
     done = subprocess.run(command, cwd=folder, capture_output=True, check=False, text=True, timeout=120)
     assert done.returncode < 2 or "error" in done.stdout, done.stdout + done.stderr
@@ -169,9 +169,8 @@ class TestAudit(AuditServiceContract):
 
 
 def test_a_recorded_run_names_the_methods_that_its_cases_exercise(tmp_path: Path) -> None:
-    """With a worker, so that what it saw is sent to the process that writes."""
     file = f"tests/{KITS['memory']}.py"
-    words = ["-n", "1", "-p", "twinstore.testing.matrix", "--method-matrix=matrix.json"]
+    words = ["-p", "twinstore.testing.matrix", "--method-matrix=matrix.json"]
     run_ = read_run(run(tmp_path, {file: AUDIT}, *words))
     assert {case.outcome for case in run_.cases} == {"passed"}
     support = support_of(run_.cases)
