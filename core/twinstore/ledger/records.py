@@ -56,6 +56,7 @@ class RangeProgress:
     worker: str | None = None
     fence: int = 0
     attempts: int = 0
+    deaths: int = 0
     tally: RangeTally | None = None
     position: Position | None = None
     finished_at: datetime | None = None
@@ -71,6 +72,7 @@ class RangeProgress:
             worker=stored.worker,
             fence=stored.fence,
             attempts=stored.attempts,
+            deaths=stored.deaths,
             tally=RangeTally.of(stored.tally) if stored.finished_at is not None else None,
             position=stored.position,
             finished_at=stored.finished_at,
