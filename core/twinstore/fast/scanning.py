@@ -37,7 +37,7 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 COUNT: Final = struct.Struct("<q")
 LENGTH: Final = struct.Struct("<I")
 ASKED: Final = struct.Struct("<II")
-CELL: Final = struct.Struct("<II3Q4Q")
+CELL: Final = struct.Struct("<II4Q4Q")
 HALF: Final = 64
 DIGEST_BYTES: Final = 32
 FUNCTIONS: Final = {
@@ -115,7 +115,8 @@ class Scanner:
             entity: what is read.
             bounds: where its ranges end.
             cutoff: when rows have expired.
-            accepts: asked about the content of what the judge does not accept; without it nobody judges.
+            accepts: asked about what the judge does not accept: a document as it is stored, or the content of
+                a line; without it nobody judges.
             judge: asked about each document before.
         """
         self._library, self._form, self._accepts, self._judge = found, form, accepts, judge
@@ -224,9 +225,9 @@ def read_labels(data: bytes, at: int) -> tuple[list[str], int]:
 
 def read_cells(data: bytes, labels: list[str]) -> Iterator[tuple[tuple[int, str], Cell]]:
     """Yield the cells."""
-    for number, owner, count, expired, largest, *halves in CELL.iter_unpack(data):
+    for number, owner, count, expired, largest, ignored, *halves in CELL.iter_unpack(data):
         xor_low, xor_high, sum_low, sum_high = halves
-        cell = Cell(count, expired, xor_high << HALF | xor_low, sum_high << HALF | sum_low, largest)
+        cell = Cell(count, expired, xor_high << HALF | xor_low, sum_high << HALF | sum_low, largest, ignored)
         yield (number, labels[int(owner)]), cell
 
 
