@@ -23,6 +23,7 @@ The flow of a copy, range by range:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
@@ -300,13 +301,28 @@ class BulkView(Protocol):
         ...
 
     def packed(
-        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+        self,
+        entity: Entity,
+        within: KeyRange,
+        *,
+        tenant_id: str | None = None,
+        batch_size: int = 1000,
+        ignored: AbstractSet[str] = frozenset(),
     ) -> Iterator[Sequence[Record]]:
         """Return the same rows as :meth:`records`, in batches that native code may have read.
 
         Such a batch is a :class:`~twinstore.fast.packed.PackedBatch`, which is a sequence of the same
         records. Default: the records, of which few should wait.
+
+        Args:
+            entity: what is read.
+            within: the range.
+            tenant_id: reads the rows of one tenant alone.
+            batch_size: how many rows a batch has at most.
+            ignored: unknown properties at the top of a document that are left out of the row; a store that
+                does not leave them out returns such a row with its ``error``.
         """
+        del ignored
         return self.records(entity, within, tenant_id=tenant_id, batch_size=min(batch_size, 1000))
 
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
@@ -337,6 +353,7 @@ class BulkView(Protocol):
         part: int = 0,
         parts: int = 1,
         of_source: bool = False,
+        ignored: AbstractSet[str] = frozenset(),
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> RangeDigests | NoDigests:
@@ -353,10 +370,12 @@ class BulkView(Protocol):
             part: which of the parts, from zero; a store that cannot divide its rows has all in the first.
             parts: how many there are.
             of_source: what no copy reads, such as how often a row was changed, need not be of this driver.
+            ignored: unknown properties at the top of a document that are left out of its content; the cells
+                count the rows that have one. A store may show such rows as any other.
             accepts: asked whether the models accept the ``content`` of a row, where nothing else tells.
             tell: called with the number of rows read since the last call; what it raises ends the reading.
         """
-        del entity, bounds, secret, tenant_id, cutoff, part, parts, of_source, accepts, tell
+        del entity, bounds, secret, tenant_id, cutoff, part, parts, of_source, ignored, accepts, tell
         return NO_DIGESTS
 
 

@@ -20,6 +20,10 @@ static void read_layout(Input *input, Documents *documents) {
     if (!slots[index].name.size != ((i32)index == documents->id_slot)) input->failed = 1;
   }
   documents->slots = slots;
+  documents->skipped_count = input_count(input, 8, MOST_SKIPPED);
+  Text *skipped = input_room(input, documents->skipped_count, sizeof(Text));
+  for (u32 index = 0; skipped && index < documents->skipped_count; index++) skipped[index] = input_text(input);
+  documents->skipped = skipped;
 }
 
 Documents *ts_documents_new(const Program *program, const u8 *layout, size_t size) {
@@ -53,37 +57,14 @@ static i32 slot_named(const Documents *documents, Text name, u32 guess) {
   return -1;
 }
 
-// Names that are skipped, of which none may stand twice.
-#define MOST_INTERNAL 9
-typedef struct {
-  Text names[MOST_INTERNAL];
-  u32 count;
-} Internal;
-
-// Whether a decoder takes a value and gives it back, whatever it means.
-static int is_sound(const Element *element) {
-  int plain;
-  switch (element->type) {
-    case BSON_TEXT: return text_points(text_in(element), &plain) >= 0;
-    case BSON_FLAG: return *element->bytes <= 1;
-    case BSON_INT:
-    case BSON_LONG:
-    case BSON_INSTANT:
-    case BSON_ID:
-    case BSON_NULL: return 1;
-    default: return 0;
+// Skips what is no part of a row, once each, where a copy may leave it out.
+static int skip(const Documents *documents, u8 *seen, Text name, const Element *element) {
+  for (u32 index = 0; index < documents->skipped_count; index++) {
+    if (!text_equal(documents->skipped[index], name)) continue;
+    if (seen[index] || !comes_back(element)) return 0;
+    return seen[index] = 1;
   }
-}
-
-// Takes what is no part of a row: what a driver or another program keeps beside it.
-static int skip_internal(Internal *internal, Text name, const Element *element) {
-  if (!name.size || name.bytes[0] != '_' || internal->count == MOST_INTERNAL || !is_sound(element)) return 0;
-  for (u32 at = 0; at < name.size; at++)
-    if (name.bytes[at] >= 0x80) return 0;
-  for (u32 index = 0; index < internal->count; index++)
-    if (text_equal(internal->names[index], name)) return 0;
-  internal->names[internal->count++] = name;
-  return 1;
+  return 0;
 }
 
 // Whether an `_id` that is no slot is one that the driver may have written.
@@ -107,8 +88,9 @@ static int find_identity(const Documents *documents, Walk *walk, Element *found)
 
 // Finds the element of each slot; 0 where a name is unknown or stands twice, or there is no `_id`.
 static int find_slots(const Documents *documents, Walk walk, Element *found) {
-  Internal internal = {{ID}, 1};
+  u8 seen[MOST_SKIPPED];
   u32 guess = 0;
+  memset(seen, 0, documents->skipped_count);
   for (u32 slot = 0; slot < documents->program->slot_count; slot++) found[slot].type = 0;
   if (!find_identity(documents, &walk, found)) return 0;
   while (walk.at < walk.stop) {
@@ -117,7 +99,7 @@ static int find_slots(const Documents *documents, Walk walk, Element *found) {
     if (!walk_next(&walk, &name, &element)) return 0;
     i32 slot = slot_named(documents, name, guess);
     if (slot < 0) {
-      if (!skip_internal(&internal, name, &element)) return 0;
+      if (!skip(documents, seen, name, &element)) return 0;
       continue;
     }
     if (found[slot].type) return 0;
