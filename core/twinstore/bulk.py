@@ -82,6 +82,7 @@ class Record:
         model: the decoded row, ``None`` when it cannot be decoded.
         storage: the storage markers of the entity, instants as datetimes; absent markers are left out.
         text_timestamp: whether an instant was stored as text.
+        ignored: whether an unknown property of it was left out, because the caller ignores that.
         error: why the row cannot be decoded.
         original: what is stored, as JSON text or as something that tells it in pieces. With ``error`` it is
             required; else a quarantine that needs it takes the model, which is another form of the row.
@@ -93,6 +94,7 @@ class Record:
     model: CanonicalModel | None
     storage: Mapping[str, object] = field(default_factory=dict[str, object])
     text_timestamp: bool = False
+    ignored: bool = False
     error: str | None = None
     # Not compared: it tells in pieces what the other attributes say, and is another object at each read.
     original: Original | str | None = field(default=None, compare=False)

@@ -94,6 +94,15 @@ class Migration:
 JSON: Final = ("--format", "json")
 
 
+def ignored_of(answer: Answer) -> dict[tuple[str, str], int]:
+    """Return how many documents lost an ignored property in a copy, by entity and tenant."""
+    return {
+        (item["entity"], tenant["tenant"]): tenant["ignored"]
+        for item in answer.json["entities"]
+        for tenant in item["tenants"]
+    }
+
+
 def without_envelope(answer: Answer) -> Document:
     left_out = {"envelope", "fast_path", "as_of"}
     return {name: value for name, value in answer.json.items() if name not in left_out}
@@ -186,6 +195,11 @@ def test_a_property_that_is_ignored_everywhere_keeps_the_fast_path(to_postgres: 
     assert (rows >= RUN_COUNT, of > rows) == (True, True)
     again = to_postgres("copy", "--execute", *without_reason, path="off")
     assert (again.code, again.json["totals"]["written"]) == (Exit.OK, 0)
+    # Counted with the fast path and without it, by owner too.
+    for answer in (copied, again):
+        assert answer.json["totals"]["ignored"] == with_v
+        assert ignored_of(answer) == ignored_of(copied)
+    assert sum(ignored_of(copied).values()) == with_v
 
     ready = to_postgres.both("verify", job=EVERY_V)
     assert (ready.code, ready.json["verdict"], ready.json["cutover_ready"]) == (Exit.OK, "PASS", True)

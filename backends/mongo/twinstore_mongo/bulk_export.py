@@ -265,6 +265,7 @@ class Exporter:
 
     def record(self, document: Document, raw: bytes) -> Record:
         """Return the record of a document."""
+        whole = len(document)
         if self.ignored:
             document = {name: value for name, value in document.items() if name not in self.ignored}
         record = Record(
@@ -272,6 +273,7 @@ class Exporter:
             self.owner_of(document),
             None,
             text_timestamp=mark_utc(document, self.instants),
+            ignored=len(document) < whole,
         )
         record.original = BsonOriginal(raw)
         self.codec.restore_maps(document)

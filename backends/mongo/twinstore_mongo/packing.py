@@ -67,7 +67,17 @@ def documents_of(
     # What stands as `_id` and follows from the content is no slot.
     names = {slot.name for slot in slots}
     # What is a field of the row is never ignored.
-    skipped = sorted((internal_names(entity) | (ignored - {*codec.names.values()})) - {*names, ID})
-    if own != (identity is Identity.SLOT) or len(names) != len(slots) or len(skipped) > MOST_SKIPPED:
+    internal = internal_names(entity) - {*names, ID}
+    others = ignored - {*codec.names.values(), *internal, *names, ID}
+    has_room = len(internal) + len(others) <= MOST_SKIPPED
+    if own != (identity is Identity.SLOT) or len(names) != len(slots) or not has_room:
         return None
-    return NativeDocuments(found, program, identity, slots, versioned=entity.versioned, skipped=skipped)
+    return NativeDocuments(
+        found,
+        program,
+        identity,
+        slots,
+        versioned=entity.versioned,
+        skipped=sorted(internal),
+        ignored=sorted(others),
+    )

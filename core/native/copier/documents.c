@@ -24,6 +24,7 @@ static void read_layout(Input *input, Documents *documents) {
   Text *skipped = input_room(input, documents->skipped_count, sizeof(Text));
   for (u32 index = 0; skipped && index < documents->skipped_count; index++) skipped[index] = input_text(input);
   documents->skipped = skipped;
+  documents->internal_count = (u32)input_between(input, 0, (i64)documents->skipped_count);
 }
 
 Documents *ts_documents_new(const Program *program, const u8 *layout, size_t size) {
@@ -57,11 +58,13 @@ static i32 slot_named(const Documents *documents, Text name, u32 guess) {
   return -1;
 }
 
-// Skips what is no part of a row, once each, where a copy may leave it out.
-static int skip(const Documents *documents, u8 *seen, Text name, const Element *element) {
+// Skips what is no part of a row, once each, where a copy may leave it out. `partial` becomes 1 where that is ignored
+// on request.
+static int skip(const Documents *documents, u8 *seen, Text name, const Element *element, u32 *partial) {
   for (u32 index = 0; index < documents->skipped_count; index++) {
     if (!text_equal(documents->skipped[index], name)) continue;
     if (seen[index] || !comes_back(element)) return 0;
+    if (index >= documents->internal_count) *partial = 1;
     return seen[index] = 1;
   }
   return 0;
@@ -87,7 +90,7 @@ static int find_identity(const Documents *documents, Walk *walk, Element *found)
 }
 
 // Finds the element of each slot; 0 where a name is unknown or stands twice, or there is no `_id`.
-static int find_slots(const Documents *documents, Walk walk, Element *found) {
+static int find_slots(const Documents *documents, Walk walk, Element *found, u32 *partial) {
   u8 seen[MOST_SKIPPED];
   u32 guess = 0;
   memset(seen, 0, documents->skipped_count);
@@ -99,7 +102,7 @@ static int find_slots(const Documents *documents, Walk walk, Element *found) {
     if (!walk_next(&walk, &name, &element)) return 0;
     i32 slot = slot_named(documents, name, guess);
     if (slot < 0) {
-      if (!skip(documents, seen, name, &element)) return 0;
+      if (!skip(documents, seen, name, &element, partial)) return 0;
       continue;
     }
     if (found[slot].type) return 0;
@@ -110,9 +113,11 @@ static int find_slots(const Documents *documents, Walk walk, Element *found) {
 }
 
 // Reads one document of which the length is known to fit.
-static int read_document(const Documents *documents, Checker *checker, const u8 *document, u32 size, Buffer *rows) {
+static int read_document(const Documents *documents, Checker *checker, const u8 *document, u32 size, Buffer *rows,
+                         u32 *partial) {
   Element found[MOST_FIELDS];
-  return find_slots(documents, walk_of(document, size), found) && check_row(checker, found, rows);
+  *partial = 0;
+  return find_slots(documents, walk_of(document, size), found, partial) && check_row(checker, found, rows);
 }
 
 static void add_three(Buffer *buffer, size_t first, size_t second, size_t third) {
@@ -126,12 +131,12 @@ i64 ts_read_documents(const Documents *documents, const u8 *raw, size_t size, Bu
   i64 count = 0;
   checker_init(&checker, documents->program);
   for (size_t at = 0; at < size;) {
-    u32 length = document_size(raw + at, size - at);
+    u32 partial, length = document_size(raw + at, size - at);
     size_t row = rows->size;
-    // Whoever reads the places has 32 bits.
-    if (!length || at > UINT32_MAX || row > UINT32_MAX) return TS_BROKEN;
-    if (read_document(documents, &checker, raw + at, length, rows)) {
-      add_three(places, row, at, length);
+    // The reader of the places has 32 bits, and the highest one of the length says whether something is ignored.
+    if (!length || length > INT32_MAX || at > UINT32_MAX || row > UINT32_MAX) return TS_BROKEN;
+    if (read_document(documents, &checker, raw + at, length, rows, &partial)) {
+      add_three(places, row, at, length | partial << 31);
       count++;
     } else {
       add_three(declined, at, length, (size_t)count);
@@ -144,7 +149,9 @@ i64 ts_read_documents(const Documents *documents, const u8 *raw, size_t size, Bu
 
 int ts_accepts_document(const Documents *documents, const u8 *document, size_t size, Buffer *scratch) {
   Checker checker;
+  u32 partial;
   checker_init(&checker, documents->program);
   buffer_clear(scratch);
-  return document_size(document, size) == size && read_document(documents, &checker, document, (u32)size, scratch);
+  return document_size(document, size) == size &&
+         read_document(documents, &checker, document, (u32)size, scratch, &partial);
 }

@@ -19,7 +19,7 @@ struct Documents {
   i32 id_slot; // -1 where `_id` is no slot
   const StoredSlot *slots;
   const Text *skipped; // names that are no part of a row
-  u32 skipped_count;
+  u32 skipped_count, internal_count; // behind the internal names those that are ignored on request
   void *memory;
 };
 

@@ -78,8 +78,11 @@ class NativeDocuments:
         *,
         versioned: bool,
         skipped: Sequence[str] = (),
+        ignored: Sequence[str] = (),
     ) -> None:
         """Take how documents hold the slots of a program, and the names that are no part of a row.
+
+        ``ignored`` are those of other programs that a user drops; documents with one are counted.
 
         Raises:
             ValueError: the library takes no such layout.
@@ -88,7 +91,7 @@ class NativeDocuments:
         self._library = declared(library, FUNCTIONS)
         # It must not end before these documents do.
         self._program = program_handle(library, program)
-        layout = layout_of(identity, slots, versioned=versioned, skipped=skipped)
+        layout = layout_of(identity, slots, versioned=versioned, skipped=skipped, ignored=ignored)
         made = self._library.ts_documents_new(self._program.address, layout, len(layout))
         self.handle: Final = Handle(self._library, made, "ts_documents_free")
 
@@ -115,7 +118,12 @@ class NativeDocuments:
 
 
 def layout_of(
-    identity: Identity, slots: Sequence[StoredSlot], *, versioned: bool, skipped: Sequence[str] = ()
+    identity: Identity,
+    slots: Sequence[StoredSlot],
+    *,
+    versioned: bool,
+    skipped: Sequence[str] = (),
+    ignored: Sequence[str] = (),
 ) -> bytes:
     """Return the bytes of a layout, as ``copier/documents.h`` says."""
     writer = Writer()
@@ -128,5 +136,6 @@ def layout_of(
         writer.number(slot.is_long)
 
     writer.many(slots, slot_of)
-    writer.many(skipped, writer.text)
+    writer.many((*skipped, *ignored), writer.text)
+    writer.number(len(skipped))
     return writer.tobytes()

@@ -26,6 +26,7 @@ class RangeTally:
     expired: Mapping[str, int] = field(default_factory=dict[str, int])
     text_timestamp: Mapping[str, int] = field(default_factory=dict[str, int])
     torn_tail: Mapping[str, int] = field(default_factory=dict[str, int])
+    ignored: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def lines(self) -> tuple[TallyLine, ...]:
         """Return the tally as the ledger stores it: owners are values, never names of fields."""

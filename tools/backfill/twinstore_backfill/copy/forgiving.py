@@ -50,4 +50,4 @@ def _instead(record: Record, read: Record | None) -> Record:
     """Return what a record is without the ignored properties, with all of its bytes for a quarantine."""
     if read is None:
         return record
-    return replace(read, original=record.original, text_timestamp=record.text_timestamp)
+    return replace(read, original=record.original, text_timestamp=record.text_timestamp, ignored=True)

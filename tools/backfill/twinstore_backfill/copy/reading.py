@@ -150,6 +150,7 @@ class RangeReader:
         self._quarantined: Counter[str] = Counter()
         self._text_timestamp: Counter[str] = Counter()
         self._torn_tail: Counter[str] = Counter()
+        self._ignored: Counter[str] = Counter()
         self._expired = expired
         self._lines = lines
         self._identity = tuple(entity.identity.items())
@@ -171,7 +172,9 @@ class RangeReader:
             if not self._wanted(record):
                 unwanted.append(position)
         self._follow(batch, len(batch) - 1)
-        return batch.without(examined.due, unwanted)
+        wanted = batch.without(examined.due, unwanted)
+        self._ignored += wanted.ignored(examined.read - examined.expired)
+        return wanted
 
     def _examined(self, batch: PackedBatch) -> Examined | None:
         """Return what the packed rows of a batch amount to, ``None`` where each row has to be looked at."""
@@ -218,6 +221,7 @@ class RangeReader:
             expired=dict(self._expired_rows),
             text_timestamp=dict(self._text_timestamp),
             torn_tail=dict(self._torn_tail),
+            ignored=dict(self._ignored),
         )
         # Before the commit: a driver that loses a record must not have its range called live.
         self._check_complete(tally)
@@ -243,6 +247,8 @@ class RangeReader:
         if self._expired is not None and self._expired(record):
             self._expired_rows[label] += 1
             return False
+        if record.ignored:
+            self._ignored[label] += 1
         return True
 
     def _keep_back(self, record: Record, reason: str) -> None:
