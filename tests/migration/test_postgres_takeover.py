@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -19,6 +21,7 @@ from twinstore.scheduler.module import MODULE
 from twinstore_postgres import migrator
 from twinstore_postgres.migrator import Migration, shipped_migrations
 from twinstore_postgres.schema import describe_schema
+from twinstore_postgres.takeover import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -398,3 +401,28 @@ class TestLedgerOfCopies:
         consent = Consent(EffectKind.RLS, "jobs", 3)
         assert ledger.ensure_migrations(accept={consent}).applied == LEDGER_FILES
         assert (ledger.effects(), ledger.verify()) == ((), ())
+
+
+def test_counting_waits_for_a_table_of_another_process_without_holding_one(
+    owner: Connection, empty_postgres_database: PostgresDatabase
+) -> None:
+    """Two processes that begin together: one counts rows, while the other alters the same tables."""
+    owner.execute(FOREIGN)
+    names = ["audit", "runs"]
+    url = empty_postgres_database.owner_url
+    with closing(psycopg.connect(url, autocommit=True)) as other, ThreadPoolExecutor() as pool:
+        with owner.transaction():
+            owner.execute("LOCK TABLE scheduler.runs IN ACCESS EXCLUSIVE MODE")
+            found = pool.submit(counted, other, "scheduler", names)
+            await_waiting(owner, other.info.backend_pid)
+            # It has counted the first table, and holds nothing of it any more.
+            owner.execute("LOCK TABLE scheduler.audit IN ACCESS EXCLUSIVE MODE NOWAIT")
+        assert found.result() == [("audit", 0), ("runs", 2)]
+
+
+def await_waiting(connection: Connection, pid: int) -> None:
+    """Wait until a backend waits for a lock."""
+    waiting = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+    deadline = monotonic() + 30
+    while connection.execute(waiting, [pid]).fetchone() == (0,):
+        assert monotonic() < deadline, "it does not wait"

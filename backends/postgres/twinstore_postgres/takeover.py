@@ -37,7 +37,7 @@ SELECT c.relname, c.relkind = 'r', c.relforcerowsecurity AND c.relrowsecurity
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = %s AND c.relname = ANY (%s) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
-COUNT: Final = "SELECT {name}, count(*) FROM (SELECT FROM {table} LIMIT {limit}) AS counted"
+COUNT: Final = "SELECT count(*) FROM (SELECT FROM {table} LIMIT {limit}) AS counted"
 
 
 def taken_over(
@@ -127,16 +127,17 @@ def relations_of(
 
 
 def counted(connection: Connection, schema: str, names: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the rows of tables, one more than is counted where there are more."""
-    if not names:
-        return []
-    parts = [
-        sql.SQL(COUNT).format(
-            name=sql.Literal(name), table=sql.Identifier(schema, name), limit=sql.Literal(COUNTED_ROWS + 1)
-        )
-        for name in names
-    ]
-    return [(str(name), int(rows)) for name, rows in connection.execute(sql.SQL(" UNION ALL ").join(parts))]
+    """Return the rows of tables, one more than is counted where there are more.
+
+    Table by table: a statement over several would hold the lock of one while it waits for another, and so
+    deadlock with another process that is migrating them.
+    """
+    found: list[tuple[str, int]] = []
+    for name in names:
+        count = sql.SQL(COUNT).format(table=sql.Identifier(schema, name), limit=sql.Literal(COUNTED_ROWS + 1))
+        ((rows,),) = connection.execute(count).fetchall()
+        found.append((name, int(rows)))
+    return found
 
 
 def unwanted(wanted: AbstractSet[str], real: AbstractSet[str], kinds: tuple[str, ...]) -> list[str]:
