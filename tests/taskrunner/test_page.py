@@ -10,6 +10,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 import twinstore
 from tests.docs.pages import DOCS
 from twinstore.taskrunner import ALL_TENANTS
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase
+
+pytestmark = pytest.mark.long
 
 PAGE: Final = (DOCS / "task-runner.md").read_text("utf-8")
 COMMANDS: Final = re.findall(r"^\$ (twinstore .+)$", PAGE, re.MULTILINE)
