@@ -30,6 +30,11 @@ WORKERS ?= 3
 SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 DISTRIBUTED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PYTEST := python -m pytest $(DISTRIBUTED)
+# A whole run that ends writes the file for verification-report. The name of its suite is its level and commit.
+# With ARGS a run is about a part, and leaves the file alone.
+JUNIT := verification-report.xml
+COMMIT = $(shell git describe --always --exclude='*' --abbrev=12 --dirty 2>/dev/null || echo unknown)
+WHOLE = --junitxml=$(JUNIT) -o junit_suite_name='$@ $(COMMIT)' || { code=$$?; ((code == 1)) || rm -f $(JUNIT); exit $$code; }
 
 .PHONY: help setup demo check fix test test-long lowest mutants statements verification-report soak native native-sanitized wheels bench bench-modules bench-aio docs clean
 
@@ -62,10 +67,10 @@ fix: setup ## repair what ruff can repair
 	$(BIN)/ruff format
 
 test: setup ## run the tests against real servers (ARGS='tests/unit -k cron')
-	$(BIN)/python -m tests.alone $(DISTRIBUTED) $(ARGS)
+	$(BIN)/python -m tests.alone $(DISTRIBUTED) $(or $(ARGS),$(WHOLE))
 
 test-long: setup ## the same, with the full form of every test that has a bounded one
-	$(BIN)/$(PYTEST) --long $(ARGS)
+	$(BIN)/$(PYTEST) --long $(or $(ARGS),$(WHOLE))
 
 statements: setup ## record again what the drivers send in a run of the contract kit
 	$(BIN)/$(PYTEST) --long --write-statements tests/contract/test_postgres_contract.py tests/contract/test_mongo_contract.py $(ARGS)
@@ -76,8 +81,8 @@ lowest: $(LOWEST)/.installed ## unit tests and a part of the kit on the lowest v
 mutants: setup ## plant faults into the sample driver and let the contract kit find each
 	$(BIN)/python -m tests.plant_mutants $(ARGS)
 
-verification-report: setup ## run the groups of the suite and write verification-report.md (ARGS='--only postgres')
-	$(BIN)/python -m tests.verification --workers $(WORKERS) $(ARGS)
+verification-report: setup ## render the last whole run of test or test-long by group and driver (ARGS='--only postgres')
+	$(BIN)/python -m tests.verification_report $(ARGS)
 
 soak: setup ## faults of every kind at random on both databases, and a judge of what they left (ARGS='--minutes 10 --seed 7')
 	$(BIN)/python -m tests.soak $(ARGS)
@@ -125,7 +130,7 @@ $(BIN)/python:
 SHORTLY := sed -unE 's/^Installing collected.*/  Installing all of them, which takes a minute/p; \
 	/\.metadata/!s/^ *(Downloading|Using cached|Building) ([^ ]*\/)?/  \1 /p'
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+$(VENV)/.installed: pyproject.toml hatch_version.py | $(BIN)/python
 	@echo "Installing what pyproject.toml names into $(VENV): some minutes the first time, for 800 MB with both servers"
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable '.[dev]' | $(SHORTLY)
 	@touch $@

@@ -5,7 +5,7 @@
 Workers share the cores of a machine, and some tests are about moments: who gives up first, who still waits.
 What fails there and passes in a process of its own does not fail the run, but it is named at its end, because
 something is wrong with the test or with the product. Many such failures are no accident, and fail the run; so
-does a worker that has crashed.
+does a worker that has crashed. The JUnit file of the run gets a suite "alone" for each of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 MOST: Final = 3
 # Which tests there are depends on them.
 KEPT: Final = ("--long",)
+JUNIT: Final = "--junitxml="
 # With them most tests may never have run.
 EARLY: Final = ("-x", "--exitfirst", "--maxfail")
 STEPS: Final = ("setup", "call", "teardown")
@@ -58,7 +62,8 @@ def main(arguments: Sequence[str]) -> int:
         return code
     say("Failed beside other tests; each runs once more, alone:", failures.tests)
     options = [option for option in KEPT if option in arguments]
-    if not all(passes(name, options, environment) for name in failures.tests):
+    reports = [argument.partition("=")[2] for argument in arguments if argument.startswith(JUNIT)]
+    if not all(passes(name, options, environment, reports) for name in failures.tests):
         return code
     say("Failed beside other tests and passed alone, which is a defect to look for:", failures.tests)
     return 0
@@ -70,10 +75,18 @@ def say(what: str, names: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def passes(name: str, options: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether a test passes in a process of its own."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", *options, name]
-    return subprocess.run(command, env=environment, check=False).returncode == 0
+def passes(name: str, options: Sequence[str], environment: Mapping[str, str], reports: Iterable[str]) -> bool:
+    """Whether a test passes in a process of its own; its result is added to the JUnit files of the run."""
+    with TemporaryDirectory() as folder:
+        result = Path(folder, "alone.xml")
+        options = [*options, f"{JUNIT}{result}", "-o", "junit_suite_name=alone"]
+        command = [sys.executable, "-m", "pytest", "-n", "0", *options, name]
+        code = subprocess.run(command, env=environment, check=False).returncode
+        for report in reports if result.is_file() else ():
+            whole = ET.parse(report)  # noqa: S314  # pytest wrote both
+            whole.getroot().extend(ET.parse(result).getroot())  # noqa: S314
+            whole.write(report, "utf-8", xml_declaration=True)
+    return code == 0
 
 
 if __name__ == "__main__":

@@ -219,6 +219,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the shared directory in the controller; learn it in a worker."""
     if is_long(config):
         hypothesis.settings.load_profile("by-chance")
+        record_calls(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a shell ignores it, and so would every process that a test interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -245,6 +246,14 @@ def use_for_files(directory: Path) -> None:
     os.environ["TMPDIR"] = str(directory)
     # What was looked up before holds no longer.
     tempfile.tempdir = None
+
+
+def record_calls(config: pytest.Config) -> None:
+    """Record in the JUnit file what the kit calls; docs/capabilities.md is made from it."""
+    # Imported here because it loads all modules.
+    from twinstore.testing.matrix import Recorder  # noqa: PLC0415
+
+    config.pluginmanager.register(Recorder(config), "method-recorder")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -287,17 +296,25 @@ def servers(run_directory: Path) -> ServerUrls:
     return servers_of(run_directory)
 
 
+def url_of(servers: ServerUrls, kind: str) -> str:
+    """Return the URL of a server; a test of one that ``TWINSTORE_TEST_ONLY`` excludes is skipped."""
+    try:
+        return servers[kind]
+    except LookupError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="session")
 def mongo_server(servers: ServerUrls, run_directory: Path) -> Iterator[MongoServer]:
     """Return the MongoDB of this run with an open client."""
-    with closing(MongoServer(servers["mongo"], run_directory)) as server:
+    with closing(MongoServer(url_of(servers, "mongo"), run_directory)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def postgres_server(servers: ServerUrls, run_directory: Path) -> Iterator[PostgresServer]:
     """Return the PostgreSQL of this run with an open superuser connection."""
-    with closing(PostgresServer(servers["postgres"], run_directory)) as server:
+    with closing(PostgresServer(url_of(servers, "postgres"), run_directory)) as server:
         yield server
 
 

@@ -7,7 +7,7 @@ In this order:
 3. the embedded servers, which come from pip and need nothing else.
 
 ``TWINSTORE_TEST_ONLY=postgres`` (or ``mongo``) leaves the other server out: none is started, no URL is
-needed, and a test that asks for it fails.
+needed, and the tests that need it are skipped.
 """
 
 from __future__ import annotations

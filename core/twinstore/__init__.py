@@ -2,7 +2,8 @@
 
 Start with :func:`open_storage`; the models and contracts of a module live in the package of the module.
 For each installed module ``library`` there are ``LibraryStorage``, ``LibrarySession``,
-``add_library_storage`` and, for each installed driver, a function such as ``add_library_mongo_storage``.
+``add_library_storage`` and, for each installed driver, a function such as ``add_library_mongo_storage`` and
+``LibraryMongoSessionFactory``, which is :class:`SessionFactory` under the name of the module and the driver.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         ValidationError,
     )
     from twinstore.installed import *  # noqa: F403  # generated: storages and functions of our modules
+    from twinstore.module_storage import SessionFactory
     from twinstore.paging import Page
     from twinstore.storage import Storage, open_storage
 
@@ -64,6 +66,7 @@ __all__ = [
     "NotFoundError",
     "Outcome",
     "Page",
+    "SessionFactory",
     "Settings",
     "Storage",
     "SystemClock",
@@ -92,6 +95,7 @@ else:
         "Settings": "config",
         "load_settings": "config",
         "Page": "paging",
+        "SessionFactory": "module_storage",
         "Storage": "storage",
         "open_storage": "storage",
         "__version__": "released",

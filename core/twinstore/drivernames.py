@@ -1,4 +1,6 @@
-"""The class names that hosts know of a driver, derived from the modules: initialisers and repositories.
+"""The class names that hosts know of a driver, derived from the modules.
+
+They are those of initialisers, session factories and repositories.
 
 A driver holds no repository. ``MongoRunRepository`` is the one repository of runs, bound to MongoDB, and
 ``LibraryMongoInitializer`` is the initialiser of that driver, bound to the module ``library``.
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, get_type_hints
 from typing_extensions import is_protocol
 
 from twinstore.errors import ConfigurationError
+from twinstore.module_storage import SessionFactory
 from twinstore.modules import ModuleSpec, complete_modules
 from twinstore.repository import Repository
 
@@ -72,6 +75,7 @@ def bound_names(
     found: dict[str, type] = {}
     for spec in complete_modules():
         found[f"{spec.title}{driver}Initializer"] = initializer(spec)
+        found[f"{spec.title}{driver}SessionFactory"] = SessionFactory
         if source is not None:
             found[f"{spec.title}DataSource"] = source(spec)
         for repository in repository_classes(spec):

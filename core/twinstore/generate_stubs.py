@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from twinstore.modules import MODULE_GROUP, built_modules, module_spec
-from twinstore.plugins import ENTRY_POINT_GROUP
+from twinstore.plugins import ENTRY_POINT_GROUP, installed_backend_names
 
 __all__ = ["shipped_modules", "stubs"]
 
@@ -45,20 +45,33 @@ def sync_stub() -> str:
         for name, spec in modules.items()
         for title in (name, *(f"{name}_{driver}" for driver in _shipped(ENTRY_POINT_GROUP)))
     }
+    factories = {
+        f"{spec.title}{driver}SessionFactory": spec.session.__name__
+        for spec in modules.values()
+        for driver in installed_backend_names()
+        if spec.session is not None and driver.casefold() in _shipped(ENTRY_POINT_GROUP)
+    }
     classes = [kind for spec in modules.values() for kind in (spec.session, spec.storage) if kind is not None]
     return _stub(
         "The names that come from our modules and drivers",
         [
             "from collections.abc import Iterable, Mapping",
+            "from typing import TypeAlias",
             "from twinstore.clock import Clock",
             "from twinstore.config import ConfigSource",
+            "from twinstore.module_storage import SessionFactory",
             "from twinstore.observing.observer import Observer",
             *(f"from {kind.__module__} import {kind.__name__} as {kind.__name__}" for kind in classes),
         ],
-        [*functions, *(kind.__name__ for kind in classes)],
+        [*functions, *factories, *(kind.__name__ for kind in classes)],
         [
             "class ModuleAttributes:",
             *(_attribute(name, f"{spec.title}Storage") for name, spec in modules.items()),
+            # Their repositories are known to the driver alone.
+            *(
+                f"{name}: TypeAlias = SessionFactory[object, {session}]"
+                for name, session in factories.items()
+            ),
             *(f"def {name}({CONFIG}, {OPTIONS}) -> {result}: ..." for name, result in functions.items()),
             "def names() -> tuple[str, ...]: ...",
         ],

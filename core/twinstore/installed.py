@@ -67,7 +67,14 @@ def _makers() -> Mapping[str, Callable[[], object]]:
             makers[f"add_{name}_{driver.casefold()}_storage"] = lambda name=name, driver=driver: opener(
                 name, driver
             )
+            makers[f"{module_plugins()[name].title}{driver}SessionFactory"] = _session_factory
     return makers
+
+
+def _session_factory() -> object:
+    from twinstore.module_storage import SessionFactory  # noqa: PLC0415  # only if its name is asked for
+
+    return SessionFactory
 
 
 @cache

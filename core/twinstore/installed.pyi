@@ -1,9 +1,11 @@
 # The names that come from our modules and drivers, as `python -m twinstore.generate_aio` wrote it.
 
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from twinstore.clock import Clock
 from twinstore.config import ConfigSource
+from twinstore.module_storage import SessionFactory
 from twinstore.observing.observer import Observer
 from twinstore.scheduler.storage import SchedulerSession as SchedulerSession
 from twinstore.scheduler.storage import SchedulerStorage as SchedulerStorage
@@ -13,10 +15,22 @@ from twinstore.tracking.storage import TrackingStorage as TrackingStorage
 from twinstore.tracking.storage import TrackingUnit as TrackingUnit
 
 __all__: list[str] = [
+    "SchedulerFilesystemSessionFactory",
+    "SchedulerMemorySessionFactory",
+    "SchedulerMongoSessionFactory",
+    "SchedulerPostgresSessionFactory",
     "SchedulerSession",
     "SchedulerStorage",
+    "TaskRunnerFilesystemSessionFactory",
+    "TaskRunnerMemorySessionFactory",
+    "TaskRunnerMongoSessionFactory",
+    "TaskRunnerPostgresSessionFactory",
     "TaskRunnerSession",
     "TaskRunnerStorage",
+    "TrackingFilesystemSessionFactory",
+    "TrackingMemorySessionFactory",
+    "TrackingMongoSessionFactory",
+    "TrackingPostgresSessionFactory",
     "TrackingStorage",
     "TrackingUnit",
     "add_scheduler_filesystem_storage",
@@ -43,6 +57,19 @@ class ModuleAttributes:
     def tracking(self) -> TrackingStorage: ...
     @property
     def taskrunner(self) -> TaskRunnerStorage: ...
+
+SchedulerFilesystemSessionFactory: TypeAlias = SessionFactory[object, SchedulerSession]
+SchedulerMemorySessionFactory: TypeAlias = SessionFactory[object, SchedulerSession]
+SchedulerMongoSessionFactory: TypeAlias = SessionFactory[object, SchedulerSession]
+SchedulerPostgresSessionFactory: TypeAlias = SessionFactory[object, SchedulerSession]
+TrackingFilesystemSessionFactory: TypeAlias = SessionFactory[object, TrackingUnit]
+TrackingMemorySessionFactory: TypeAlias = SessionFactory[object, TrackingUnit]
+TrackingMongoSessionFactory: TypeAlias = SessionFactory[object, TrackingUnit]
+TrackingPostgresSessionFactory: TypeAlias = SessionFactory[object, TrackingUnit]
+TaskRunnerFilesystemSessionFactory: TypeAlias = SessionFactory[object, TaskRunnerSession]
+TaskRunnerMemorySessionFactory: TypeAlias = SessionFactory[object, TaskRunnerSession]
+TaskRunnerMongoSessionFactory: TypeAlias = SessionFactory[object, TaskRunnerSession]
+TaskRunnerPostgresSessionFactory: TypeAlias = SessionFactory[object, TaskRunnerSession]
 
 def add_scheduler_storage(
     config: ConfigSource = None,

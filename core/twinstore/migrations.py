@@ -28,7 +28,9 @@ __all__ = [
     "MigrationReport",
     "MigrationState",
     "MigrationStatus",
+    "ReportsDefaults",
     "SchemaSnapshot",
+    "SessionDefaults",
     "TakesSnapshots",
     "consent_required",
     "standing",
@@ -224,6 +226,30 @@ class TakesSnapshots(Protocol):
 
     def snapshot(self) -> SchemaSnapshot:
         """Return what the connected server holds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionDefaults:
+    """The settings with which sessions of a database begin, without their values.
+
+    Attributes:
+        unsafe: a sentence for each that switches protection off, with the statement that repairs it.
+        allowed: the name of each other one, and for what it is set.
+        unknown: a sentence for each thing that could not be read, with what to do.
+    """
+
+    unsafe: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class ReportsDefaults(Protocol):
+    """The initialiser of a driver whose server gives sessions settings before their first statement."""
+
+    def session_defaults(self) -> SessionDefaults:
+        """Return those of the database; connects, and writes nothing."""
         ...
 
 

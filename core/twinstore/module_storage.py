@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinstore.migrations import Initializer
     from twinstore.observing.notifier import Notifier
 
-__all__ = ["ModuleSessions", "ModuleStorage"]
+__all__ = ["ModuleStorage", "SessionFactory"]
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -58,8 +58,8 @@ class WhileOpen:
         return self._notifier.run(name, call, *args, **kwargs)
 
 
-class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
-    """The session factory."""
+class SessionFactory(StaysInProcess, Generic[R_co, S_co]):
+    """Opens sessions: what ``storage.sessions`` is, for every module and driver."""
 
     def __init__(
         self,
@@ -89,7 +89,8 @@ class ModuleSessions(StaysInProcess, Generic[R_co, S_co]):
 
         Args:
             tenant_id: the one tenant of the session.
-            causal_consistency: accepted and without effect on drivers that always read their writes.
+            causal_consistency: whether reads wait, if they must, for the earlier writes of the session. No
+                effect on drivers that always read their writes.
             purpose: why all tenants are needed; opens system scope and excludes ``tenant_id``.
 
         Raises:
@@ -145,7 +146,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         # Made once: every call of a host that opens no session goes through it.
         self._unbound = self._observed_over(backend.repositories)
         self._lifetime = Lifetime(backend.driver)
-        self.sessions = ModuleSessions(
+        self.sessions = SessionFactory(
             backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
         )
         self.open_units = OpenUnits()

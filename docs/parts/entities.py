@@ -32,10 +32,11 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
     """
     titles = {entity: f"{number}.{n} {entity.name}" for n, entity in enumerate(module.catalog.entities, 1)}
     samples = samples_of(module)
-    head = ("Entity", "Key", "Retention", "Samples")
+    head = ("Entity", "Model", "Key", "Retention", "Samples")
     rows = (
         (
             f"[{entity.name}](#{_anchor(title)})",
+            _models(entity),
             codes(entity.key),
             retention(entity),
             _links(module, [name for name, model in samples.items() if issubclass(model, entity.model)]),
@@ -43,13 +44,21 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
         for entity, title in titles.items()
     )
     sections = (
-        f"#### {title}\n\n{prose(entity.model)}\n\n{held(entity)}" for entity, title in titles.items()
+        f"#### {title}\n\nModel: {_models(entity)}.\n\n{prose(entity.model)}\n\n{held(entity)}"
+        for entity, title in titles.items()
     )
     stored = {entity.model for entity in titles}
     others = [name for name, model in samples.items() if model not in stored]
     # What callers send or are told is the row of another model.
     told = [f"Stored as part of another entity or not at all: {_links(module, others)}."] if others else []
     return "\n\n".join((table(head, rows), *told, *sections))
+
+
+def _models(entity: Entity) -> str:
+    """Return links to the model of the rows of an entity, or to each of its kinds if it has some."""
+    kinds = [kind for kind in entity.model.__subclasses__() if kind.__module__ == entity.model.__module__]
+    names = [kind.__name__ for kind in kinds or [entity.model]]
+    return ", ".join(f"[{code(name)}](api-{entity.module}.md#{name.casefold()})" for name in names)
 
 
 def retention(entity: Entity) -> str:

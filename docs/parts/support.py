@@ -1,6 +1,7 @@
-"""Which driver supports which method, from the last run of ``make verification-report ARGS=--update-docs``.
+"""Which driver supports which method, as a run of ``make test-long`` has shown.
 
-The data is committed, so that the pages can be checked without a run.
+The data is committed, so that the pages can be checked without a run. ``make verification-report
+ARGS=--update-docs`` renews it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROMPT: Final = re.compile(r"^\$ (?P<line>.+)$", re.MULTILINE)
-# From an index, from the checkout, or from the file that a build of this version makes.
-PACKAGE: Final = re.compile(
-    rf"(twinstore|\.|(\S*/)?twinstore-{re.escape(version('twinstore'))}-py3-none-(any|manylinux_2_28_x86_64)\.whl)\["
-)
+# From an index, from the checkout, or from the file that a build makes, whatever its version.
+PACKAGE: Final = re.compile(r"(twinstore|\.|\$\(ls (\S*/)?twinstore-\*\.whl\))\[")
 VARIABLE: Final = re.compile(r"(?P<name>\w+)=(?P<value>.*)")
 HELP: Final = frozenset({"--help", "-h"})
 # A tutorial is replayed, line by line.

@@ -19,7 +19,7 @@ from tests.every_module import for_every_module, migrate
 from twinstore import open_storage
 from twinstore.catalog import Entity, Retention
 from twinstore.query import IsNull
-from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
+from twinstore.scheduler.catalog import AUDIT, GRAPH_JOBS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.testing.examples import ModuleExamples, is_owned
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
@@ -132,6 +132,15 @@ AGED: Final = Retention(field="updatedAt", option="run_retention_days", where=(I
 )
 def test_the_retention_of_an_entity_is_that_of_its_description(entity: Entity, text: str) -> None:
     assert retention(entity) == text
+
+
+@each_entity
+def test_the_model_is_named_in_the_table_and_in_the_section(entity: Entity) -> None:
+    kinds = ["GraphBuildJob", "GraphOverlayJob"]
+    names = kinds if entity.name == GRAPH_JOBS.name else [entity.model.__name__]
+    links = ", ".join(f"[`{name}`](api-{entity.module}.md#{name.lower()})" for name in names)
+    assert re.search(rf"^\| \[{entity.name}\]\(#[\w-]+\) \| {re.escape(links)} \| ", PAGE, re.MULTILINE)
+    assert re.search(rf"^#### [\d.]+ {entity.name}\n\nModel: {re.escape(links)}\.$", PAGE, re.MULTILINE)
 
 
 @each_entity

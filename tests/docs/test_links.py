@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 LINK: Final = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 HEADING: Final = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
+# What each folder of a module and of a driver says of itself.
+FOLDERS: Final = [
+    *(ROOT / "core/twinstore" / module.name / "README.md" for module in MODULES),
+    *(path.parent / "README.md" for path in sorted(ROOT.glob("backends/*/twinstore_*"))),
+]
 NO_ANCHOR: Final = re.compile(r"[^\w\- ]")
 
 
@@ -33,7 +38,7 @@ def anchors(page: Path) -> set[str]:
     return {NO_ANCHOR.sub("", text.lower()).replace(" ", "-") for text in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *FOLDERS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
     for link in links(page):
         path, _, anchor = link.partition("#")
@@ -41,6 +46,13 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             assert anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", FOLDERS, ids=lambda page: page.parent.name)
+def test_the_readme_of_a_folder_is_short_and_says_where_to_begin(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert "\nBegin with [`" in text
+    assert len(text.splitlines()) <= 25
 
 
 def test_every_page_is_reachable_from_the_readme() -> None:

@@ -131,6 +131,6 @@ def test_every_extra_of_the_distribution_is_explained_in_the_readme() -> None:
 
 def test_no_page_speaks_of_extras_that_do_not_exist() -> None:
     project = (ROOT / "pyproject.toml").read_text("utf-8")
-    for extras in re.findall(r"(?:twinstore|\.whl|'\.)\[([\w,]+)\]", prose(*PAGES)):
+    for extras in re.findall(r"(?:twinstore|\.whl\)|'\.)\[([\w,]+)\]", prose(*PAGES)):
         for extra in extras.split(","):
             assert re.search(rf"^{extra} = ", project, re.MULTILINE), extra

@@ -10,7 +10,7 @@ from docs.parts.support import DRIVERS, committed_support
 from twinstore.modules import built_modules, module_spec
 from twinstore.testing.methods import method_names
 
-ADVICE: Final = "run `make verification-report ARGS=--update-docs`, then `make docs`"
+ADVICE: Final = "run `make test-long`, `make verification-report ARGS=--update-docs` and `make docs`"
 METHODS: Final = [name for module in built_modules() for name in method_names(module_spec(module))]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.alone import MOST
+from tests.verification_report import read_run
 
 ROOT = Path(__file__).parents[2]
 BESIDE_OTHERS = 'os.environ.get("PYTEST_XDIST_WORKER")'
@@ -47,9 +48,17 @@ def run(directory: Path, conditions: list[str], *options: str) -> tuple[int, str
 
 
 def test_what_passes_alone_fails_no_run_and_is_named_at_its_end(tmp_path: Path) -> None:
-    code, said = run(tmp_path, ["False", BESIDE_OTHERS])
+    code, said = run(
+        tmp_path, ["False", BESIDE_OTHERS], "--junitxml=run.xml", "-o", "junit_suite_name=test 0339f135189c"
+    )
     assert code == 0
     assert said.endswith("a defect to look for:\n  test_some.py::test_1\n\n")
+    found = read_run(tmp_path / "run.xml")
+    assert {case.id: case.outcome for case in found.cases} == {
+        "test_some.py::test_0": "passed",
+        "test_some.py::test_1": "passed",
+    }
+    assert found.again == ["test_some.py::test_1"]
 
 
 @pytest.mark.parametrize(

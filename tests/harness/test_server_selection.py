@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.conftest import url_of
 from tests.servers import (
     Source,
     choose_source,
@@ -52,6 +53,9 @@ def test_one_server_alone_needs_one_url_and_leaves_the_other_out() -> None:
     assert urls["postgres"] == "postgresql://db/postgres"
     with pytest.raises(LookupError, match="This run has no mongo server"):
         urls["mongo"]
+    assert url_of(urls, "postgres") == urls["postgres"]
+    with pytest.raises(pytest.skip.Exception, match="This run has no mongo server"):
+        url_of(urls, "mongo")
     assert kinds_of_run({"TWINSTORE_TEST_ONLY": ""}) == ("mongo", "postgres")
     with pytest.raises(ValueError, match="'sqlite' is unknown: use 'mongo' or 'postgres'"):
         choose_source({"TWINSTORE_TEST_ONLY": "sqlite"})

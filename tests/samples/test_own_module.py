@@ -139,6 +139,7 @@ def test_its_kit_finds_a_fault(outsider: Outsider, tmp_path: Path, old: str, new
     assert f"TestInMemory::{case}" in result.stdout, result.stdout[-2000:]
 
 
+@pytest.mark.usefixtures("mongo_server", "postgres_server")
 @pytest.mark.parametrize("tests", ["TestOnMongo", "TestOnPostgres"])
 def test_its_kit_passes_on_servers(outsider: Outsider, servers: ServerUrls, tests: str) -> None:
     result = outsider.run(

@@ -235,8 +235,10 @@ def test_the_plug_ins_are_read_without_importing_what_they_store() -> None:
 
 
 NAMES = {
+    "SchedulerMongoSessionFactory",
     "SchedulerSession",
     "SchedulerStorage",
+    "SessionFactory",
     "add_scheduler_memory_storage",
     "add_scheduler_mongo_storage",
     "add_scheduler_postgres_storage",

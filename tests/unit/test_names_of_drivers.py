@@ -51,6 +51,25 @@ def test_the_initialiser_of_a_storage_is_of_that_class() -> None:
         assert isinstance(storage.initializer, memory.SchedulerMemoryInitializer)
 
 
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("module", ["Scheduler", "TaskRunner", "Tracking"])
+def test_a_session_factory_has_the_name_of_module_and_driver_in_both_packages(
+    driver: str, module: str
+) -> None:
+    name = f"{module}{driver}SessionFactory"
+    assert (
+        getattr(import_module(DRIVERS[driver]), name) is getattr(twinstore, name) is twinstore.SessionFactory
+    )
+
+
+def test_the_sessions_of_a_storage_are_opened_by_a_session_factory() -> None:
+    with twinstore.add_scheduler_memory_storage() as storage:
+        assert isinstance(storage.sessions, twinstore.SessionFactory)
+        factory: twinstore.SchedulerMemorySessionFactory = storage.sessions
+        with factory.open("tenant") as session:
+            assert session.runs.get("tenant", "absent") is None
+
+
 def test_a_bound_repository_takes_the_rows_of_its_driver_only() -> None:
     with twinstore.add_scheduler_memory_storage() as storage:
         backend = storage._backend  # noqa: SLF001  # what a host gets from a driver of its own

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 from zipfile import ZipFile
 
 import pytest
+from packaging.version import Version
 
 from hatch_build import COMPILERS, platform
+from hatch_version import NEXT_RELEASE
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -121,7 +123,7 @@ def test_whoever_looks_for_it_is_told_what_it_is_for(metadata: Message) -> None:
     assert kinds >= {"Framework", "Operating System", "Programming Language", "Topic", "Typing"}
     assert metadata["Author"] == metadata["Maintainer"] == project["authors"][0]["name"]
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata["Version"] == project["version"]
+    assert Version(metadata["Version"]).release == Version(NEXT_RELEASE).release
     assert set(metadata.get_all("Provides-Extra", [])) == set(project["optional-dependencies"])
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> type:
-    """Return a class that hosts import by name: an initialiser or a repository bound to this driver."""
+    """Return a class that hosts import by name: initialiser, session factory or repository."""
     return bound_name(__name__, name, "Mongo", _initializer)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> type:
-    """Return a class that hosts import by name: initialiser, repository or connection source."""
+    """Return a class that hosts import by name, such as an initialiser or a connection source."""
     return bound_name(__name__, name, "Postgres", _initializer, _source)
 
 

@@ -28,13 +28,14 @@ from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
 from twinstore_postgres.transactions import UNIT, Transaction
-from twinstore_postgres.transports import joined_transport
+from twinstore_postgres.transports import OWN, joined_transport
 
 if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.backend import OpenRequest
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
+    from twinstore_postgres.connecting import Connection
     from twinstore_postgres.execution import Execution
     from twinstore_postgres.initializer import PostgresInitializer
 
@@ -180,8 +181,19 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         with self._server.connection(seconds) as connection, translated(outcome=Outcome.NOT_APPLIED):
             with until(connection, monotonic() + seconds if end is None else end):
                 connection.execute("SELECT 1", prepare=False)
+            with until(connection, end):
+                self._check_defaults(connection)
             with until(connection, end), self._server.transport.settled(connection):
                 self._initializer.check_applied(connection)
+
+    def _check_defaults(self, connection: Connection) -> None:
+        """Refuse sessions that begin with unsafe settings; of our own pool none that does is used again."""
+        try:
+            self._initializer.check_defaults(connection)
+        except ConfigurationError:
+            if self._server.transport is OWN:
+                connection.close()
+            raise
 
     @override
     def close(self) -> None:

@@ -18,6 +18,7 @@ from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.forks import Renewable, renew_in_child
 from twinstore.scope import SYSTEM_TENANT
 from twinstore_postgres.connecting import check_version
+from twinstore_postgres.defaults import refuse_unsafe
 from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
@@ -119,7 +120,10 @@ class DedicatedConnections(Renewable):
             with translated(outcome=Outcome.NOT_APPLIED):
                 check_version(connection)
                 target.check_options(connection)
-                self._safe = check_role(connection, self._module).exist
+                # Its own options name a tenant, so the session does not show with what others begin.
+                found = check_role(connection, self._module, fresh=False, own=False)
+                refuse_unsafe(found.unsafe)
+                self._safe = found.exist
         except BaseException:
             connection.close()
             raise

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from twinstore.errors import Outcome
+from twinstore_postgres.defaults import refuse_unsafe
 from twinstore_postgres.errors import translated
 from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.targets import BULK, MIGRATIONS, direct_target
@@ -83,6 +84,7 @@ class Direct:
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):
                     self._guard.check(connection)
+                refuse_unsafe(self._guard.unsafe)
             except BaseException:
                 connection.close()
                 raise

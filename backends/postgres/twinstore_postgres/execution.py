@@ -271,5 +271,5 @@ class JoinedExecution(Execution):
         if not self._safe:
             with translated(outcome=Outcome.NOT_APPLIED):
                 found = check_role(self._connection, self._module)
-            found.refuse_bare()
+            found.refuse()
             self._safe = found.exist

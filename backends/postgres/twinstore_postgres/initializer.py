@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -15,16 +16,18 @@ from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import (
     Initializer,
     MigrationReport,
+    ReportsDefaults,
     TakesSnapshots,
     consent_required,
     standing,
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations
-from twinstore.servicelog import migrating, note_ready
+from twinstore.servicelog import Limiter, migrating, note_ready
 from twinstore_postgres import migrator, reverting
 from twinstore_postgres.connecting import check_version
 from twinstore_postgres.datasource import source_class
+from twinstore_postgres.defaults import refuse_unsafe, roles_of, session_defaults
 from twinstore_postgres.errors import reading, translated
 from twinstore_postgres.failures import naming_rights
 from twinstore_postgres.numbering import numbering_differences
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from collections.abc import Set as AbstractSet
 
-    from twinstore.migrations import Consent, Effect, MigrationStatus, SchemaSnapshot
+    from twinstore.migrations import Consent, Effect, MigrationStatus, SchemaSnapshot, SessionDefaults
     from twinstore.modules import ModuleSpec
     from twinstore.reverting import Reversal
     from twinstore_postgres.connecting import Connection
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresInitializer", "initializer_class"]
 
+log = logging.getLogger("twinstore.postgres")
+
 # Of a message; `migrate verify` lists every one.
 SHOWN: Final = 10
 OWN_LEDGER: Final = """
@@ -55,7 +60,7 @@ SELECT FROM pg_class WHERE oid = to_regclass(%s) AND pg_has_role(relowner, 'USAG
 """
 
 
-class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
+class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, ReportsDefaults):
     """Implements :class:`~twinstore.migrations.Initializer`; see :func:`initializer_class` for its module."""
 
     module: ClassVar[ModuleSpec[object]]
@@ -64,6 +69,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         """Take the settings; nothing is connected yet."""
         self._settings = settings
         self._server = server
+        self._limiter = Limiter()  # probes ask often
 
     @override
     @migrating
@@ -139,7 +145,14 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
             found = schema_differences(connection, self.module, role, additions=additions)
             remedy = f"twinstore migrate run --module {self.module.name} --backend {DRIVER}"
             lagging = numbering_differences(connection, self.module)
-            return (*standing(self._statuses(connection), remedy), *found, *lagging)
+            given = self._defaults(connection)
+            return (
+                *standing(self._statuses(connection), remedy),
+                *found,
+                *lagging,
+                *given.unsafe,
+                *given.unknown,
+            )
 
     @override
     def export(self, names: Collection[str] | None = None) -> str:
@@ -151,6 +164,29 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         """Return what the server holds; see :class:`~twinstore.migrations.TakesSnapshots`."""
         with closing(self._connect(qualified=True)) as connection, reading():
             return snapshot_of(connection, self.module, self._settings.application_role)
+
+    @override
+    def session_defaults(self) -> SessionDefaults:
+        """Return what sessions begin with; see :class:`~twinstore.migrations.ReportsDefaults`."""
+        with closing(self._connect(qualified=True)) as connection, reading():
+            return self._defaults(connection)
+
+    def _defaults(self, connection: Connection) -> SessionDefaults:
+        return session_defaults(connection, roles_of(self._settings))
+
+    def check_defaults(self, connection: Connection) -> None:
+        """Raise ``ConfigurationError`` where sessions of our roles begin with unsafe settings.
+
+        What the role may not read is no reason: its own session shows what counts for it.
+        """
+        if not self._server.bound:
+            return
+        with reading():
+            found = self._defaults(connection)
+        for sentence in found.unknown:
+            if self._limiter.passes(sentence) is not None:
+                log.warning("%s", sentence)
+        refuse_unsafe(found.unsafe)
 
     @override
     def reversal(self, migration: str) -> Reversal:

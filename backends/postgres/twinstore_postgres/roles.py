@@ -11,6 +11,7 @@ from psycopg.rows import tuple_row
 
 from twinstore.errors import ConfigurationError, MigrationError
 from twinstore_postgres.ddl import text
+from twinstore_postgres.defaults import STARTED, refuse_unsafe, session_defaults
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.settings import DRIVER
 
@@ -24,8 +25,9 @@ __all__ = ["RoleGuard", "Tables", "check_role"]
 
 # One row: the role, its two privileges, the privileged roles that it can become, whether it can act as an
 # owner of tables, how many tables exist, and those of them whose rows no policy hides. What can be reached by
-# SET ROLE counts, and so does the role that logged in, to which RESET ROLE goes back.
-ROLE: Final = """
+# SET ROLE counts, and so does the role that logged in, to which RESET ROLE goes back. Last, what the session
+# began with.
+ROLE: Final = f"""
 SELECT current_user::text,
        r.rolsuper,
        r.rolbypassrls,
@@ -40,12 +42,13 @@ SELECT current_user::text,
        count(c.oid),
        coalesce(array_agg(c.relname::text ORDER BY c.relname)
                 FILTER (WHERE c.relname = ANY (%s)
-                          AND NOT (c.relrowsecurity AND c.relforcerowsecurity)), '{}')
+                          AND NOT (c.relrowsecurity AND c.relforcerowsecurity)), '{{}}'),
+       {STARTED}
   FROM pg_roles r
   LEFT JOIN pg_class c ON c.relkind = 'r' AND c.relnamespace = to_regnamespace(%s)
  WHERE r.rolname = current_user
  GROUP BY r.oid, r.rolsuper, r.rolbypassrls
-"""
+"""  # noqa: S608  # a part of the same statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +59,41 @@ class Tables:
         schema: the name of the module.
         exist: whether it has tables, which somebody else owns: only then the role is known to be safe.
         bare: those whose rows belong to tenants, and on which row-level security is not in force.
+        unsafe: a sentence for each setting with which sessions begin and that switches protection off.
     """
 
     schema: str
     exist: bool
     bare: tuple[str, ...] = ()
+    unsafe: tuple[str, ...] = ()
 
-    def refuse_bare(self) -> None:
-        """Raise ``MigrationError`` where tenants would see the rows of each other."""
+    @property
+    def refused(self) -> bool:
+        """Whether no call may be made."""
+        return bool(self.bare or self.unsafe)
+
+    def refuse(self) -> None:
+        """Refuse a call where tenants would see the rows of each other.
+
+        Raises:
+            ConfigurationError: sessions begin with unsafe settings.
+            MigrationError: row-level security is not in force.
+        """
+        refuse_unsafe(self.unsafe)
         if self.bare:
             raise unprotected(self.schema, self.bare)
 
 
-def check_role(connection: Connection, module: ModuleSpec[object]) -> Tables:
+def check_role(
+    connection: Connection, module: ModuleSpec[object], *, fresh: bool = True, own: bool = True
+) -> Tables:
     """Return what the role finds of a module.
+
+    Args:
+        connection: of the role; nothing that a caller has set on it is changed.
+        module: the module.
+        fresh: the session shows with what others begin. Otherwise the catalogue is read too.
+        own: as for :func:`session_defaults`.
 
     Raises:
         ConfigurationError: a superuser, a role with BYPASSRLS, the owner of the tables, or one that can
@@ -82,7 +106,7 @@ def check_role(connection: Connection, module: ModuleSpec[object]) -> Tables:
     row = cursor.execute(ROLE, [owned, schema], prepare=False).fetchone()  # it hardly comes again
     if row is None:
         return Tables(schema, exist=False)
-    role, superuser, bypass, above, owner, tables, bare = row
+    role, superuser, bypass, above, owner, tables, bare, started = row
     flaws = [
         flaw
         for flaw, found in (
@@ -101,7 +125,9 @@ def check_role(connection: Connection, module: ModuleSpec[object]) -> Tables:
             "give the other one as OwnerConnectionString, or set AllowUnsafeRole for a test.",
             driver=DRIVER,
         )
-    return Tables(schema, bool(tables), tuple(bare))
+    look = not fresh or started
+    unsafe = session_defaults(connection, own=own).unsafe if look else ()
+    return Tables(schema, bool(tables), tuple(bare), unsafe)
 
 
 def unprotected(schema: str, tables: Sequence[str]) -> MigrationError:
@@ -122,17 +148,19 @@ def unprotected(schema: str, tables: Sequence[str]) -> MigrationError:
 class RoleGuard:
     """Checks the role of one connection string, module by module.
 
-    It is asked again until the tables exist, because only then is it known who owns them, and until
-    row-level security is in force on them. Where it is not, calls are refused, and migrations, which mend it,
-    go on.
+    It is asked again until the tables exist, because only then is it known who owns them, until row-level
+    security is in force on them, and until no session begins with unsafe settings. Until then calls are
+    refused, and migrations, which repair or name it, go on.
 
     Attributes:
         schemas: the modules that are not known to be safe, by the name of their schema.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, pooled: bool = False) -> None:
+        """Take whether a pooler may give a session that began long ago."""
         self.schemas: dict[str, ModuleSpec[object]] = {}
-        self._bare: dict[str, Tables] = {}
+        self._pooled = pooled
+        self._refused: dict[str, Tables] = {}
 
     def add(self, module: ModuleSpec[object]) -> None:
         """Look at a module before the next use."""
@@ -146,16 +174,21 @@ class RoleGuard:
         """
         # Taken out one by one: another thread may add a module meanwhile.
         for schema, module in tuple(self.schemas.items()):
-            found = check_role(connection, module)
-            if found.bare:
-                self._bare[schema] = found
+            found = check_role(connection, module, fresh=not self._pooled)
+            if found.refused:
+                self._refused[schema] = found
             else:
-                self._bare.pop(schema, None)
+                self._refused.pop(schema, None)
                 if found.exist:
                     self.schemas.pop(schema, None)
 
-    def refuse_bare(self) -> None:
-        """Raise ``MigrationError`` where tenants would see the rows of each other."""
-        if self._bare:
-            for found in tuple(self._bare.values()):
-                found.refuse_bare()
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        """A sentence for each unsafe setting with which sessions begin."""
+        return next((found.unsafe for found in tuple(self._refused.values()) if found.unsafe), ())
+
+    def refuse(self) -> None:
+        """Refuse a call where tenants would see the rows of each other; see :meth:`Tables.refuse`."""
+        if self._refused:
+            for found in tuple(self._refused.values()):
+                found.refuse()

@@ -45,7 +45,7 @@ from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.steady_pool import SteadyPool
 from twinstore_postgres.targets import target_of
-from twinstore_postgres.transports import transport_of
+from twinstore_postgres.transports import OWN, transport_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,7 @@ class ServerConnections(ConnectionSource, Renewable):
             )
         )
         self.direct = Direct(settings, self.target, read_only=read_only)
-        self._guard = RoleGuard()
+        self._guard = RoleGuard(pooled=self.pooled)
         # A source is only read, and a role that no policy binds reads all of it.
         self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
@@ -221,6 +221,8 @@ class ServerConnections(ConnectionSource, Renewable):
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):
                     self._check(loan.connection)
+                if self._guard.unsafe and self._transport is OWN:
+                    loan.connection.close()  # it keeps what it began with
             finally:
                 loan.give_back()
         with self._lock:
@@ -293,11 +295,11 @@ class ServerConnections(ConnectionSource, Renewable):
         # Not in _open: who asks for the version may be about to migrate, and beside the pool all is seen.
         if seconds is None:
             pool = self._open()
-            self._guard.refuse_bare()
+            self._guard.refuse()
             return self._take(pool, self._seconds)
         begun = monotonic()
         pool = self._open(seconds)
-        self._guard.refuse_bare()
+        self._guard.refuse()
         return self._take(pool, max(0.0, seconds - (monotonic() - begun)))
 
     def _take(self, pool: Pool, seconds: float) -> Loan:

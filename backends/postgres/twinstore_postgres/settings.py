@@ -41,7 +41,8 @@ class PostgresSettings(BackendSettings):
             after that, a new one takes its place, a little earlier or later for each.
         statement_timeout_ms: the server cancels a statement after this many milliseconds; 0 never. A call to
             a server that says nothing is given up 5 seconds later.
-        allow_unsafe_role: accept a role that row-level security does not bind; for tests only.
+        allow_unsafe_role: accept a role that row-level security does not bind, and unsafe settings of
+            sessions; for tests only.
         pool: an open ``psycopg_pool.ConnectionPool`` of the host, used instead of ``connection_string`` and
             never closed; it keeps its own connection settings. From Python only.
     """

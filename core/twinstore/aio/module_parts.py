@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from twinstore.aio.threads import CallThreads, SharedThreads
     from twinstore.migrations import Consent, Effect, Initializer, MigrationReport, MigrationStatus
-    from twinstore.module_storage import ModuleSessions
+    from twinstore.module_storage import SessionFactory
     from twinstore.observing.notifier import Notifier
 
 __all__ = ["AsyncInitializer", "AsyncModuleSessions", "in_one_thread", "observing"]
@@ -63,7 +63,7 @@ class AsyncModuleSessions(Generic[S, A]):
 
     def __init__(
         self,
-        sync: ModuleSessions[object, S],
+        sync: SessionFactory[object, S],
         threads: SharedThreads,
         facade: Callable[[S, CallThreads], A],
     ) -> None:
@@ -76,7 +76,7 @@ class AsyncModuleSessions(Generic[S, A]):
     async def open(
         self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
     ) -> AsyncGenerator[A]:
-        """Open a session; see :meth:`twinstore.module_storage.ModuleSessions.open`.
+        """Open a session; see :meth:`twinstore.module_storage.SessionFactory.open`.
 
         Raises:
             UnavailableError: besides, all places for sessions and units stayed in use.

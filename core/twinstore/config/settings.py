@@ -146,6 +146,10 @@ class Settings:
         known = modules()
         return tuple(name for name in built_modules() if self._driver(known[name]) is not None)
 
+    def drivers_of(self, module: str) -> tuple[str, ...]:
+        """Return the installed drivers of a module that the settings name or have a section for."""
+        return tuple(self._drivers(module_keys(module)))
+
     @without_locals
     def for_role(self, role: str) -> Settings:
         """Return the settings as a process of this role sees them.

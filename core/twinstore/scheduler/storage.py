@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from typing_extensions import override
 
-from twinstore.module_storage import ModuleSessions, ModuleStorage
+from twinstore.module_storage import ModuleStorage
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore.scheduler.policy_service import PolicyRuns
 from twinstore.scheduler.repositories import Repositories
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.triggers import TriggerRepository
     from twinstore.scheduler.workers import WorkerRepository
 
-__all__ = ["SchedulerSession", "SchedulerSessions", "SchedulerStorage"]
+__all__ = ["SchedulerSession", "SchedulerStorage"]
 
 DEFAULTS: Final = SchedulerOptions()
 
@@ -90,9 +90,6 @@ class SchedulerSession:
             audit_service=AuditService(repositories.audit, clock, options.audit_metadata),
             policy_run_service=PolicyRuns(repositories.policy_jobs, clock, in_unit=in_unit),
         )
-
-
-SchedulerSessions = ModuleSessions[Repositories, SchedulerSession]
 
 
 class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.module_storage import ModuleSessions, ModuleStorage
+from twinstore.module_storage import ModuleStorage
 from twinstore.taskrunner.options import TaskRunnerOptions
 from twinstore.taskrunner.repositories import Repositories
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from twinstore.taskrunner.pack_run_logs import PackRunLogStore
     from twinstore.taskrunner.pack_runs import PackRunStateStore
 
-__all__ = ["TaskRunnerSession", "TaskRunnerSessions", "TaskRunnerStorage"]
+__all__ = ["TaskRunnerSession", "TaskRunnerStorage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,6 @@ class TaskRunnerSession:
     pack_run_logs: PackRunLogStore
     pack_artifacts: PackRunArtifactUploader
     pack_run_approvals: PackRunApprovalStore
-
-
-TaskRunnerSessions = ModuleSessions[Repositories, TaskRunnerSession]
 
 
 class TaskRunnerStorage(ModuleStorage[Repositories, TaskRunnerSession]):

@@ -23,10 +23,10 @@ from twinstore.testing.methods import Case, matrix_of, method_names, missing_met
 from twinstore.testing.recording import Calls, record_sessions
 from twinstore.testing.workspace import Workspace
 
-__all__ = ["contract_of", "pytest_addoption", "pytest_configure"]
+__all__ = ["PROPERTY", "Recorder", "pytest_addoption", "pytest_configure"]
 
 OPTION: Final = "--method-matrix"
-# The key under which a worker of pytest-xdist sends what a case did.
+# The property of a case with its driver, module and calls as JSON. Workers send it; a JUnit file has it, too.
 PROPERTY: Final = "twinstore_case"
 
 
@@ -50,7 +50,6 @@ class Recorder:
 
     def __init__(self, config: pytest.Config) -> None:
         self._calls = Calls()
-        self._servers: dict[str, str] = {}
         patch = pytest.MonkeyPatch()
         config.add_cleanup(patch.undo)
         for spec in complete_modules():
@@ -67,25 +66,16 @@ class Recorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Note what a case calls."""
-        told: dict[str, object] = {"contract": contract_of(item)}
-        item.user_properties.append((PROPERTY, told))
         workspace = _workspace_of(item)
         if workspace is None:
             return (yield)
         driver = workspace.storage.driver
-        told |= {"driver": driver, "module": _module_of(item), "server": self._server_of(workspace)}
         self._calls.begin(driver)
         try:
             return (yield)
         finally:
-            told["methods"] = self._calls.end()
-
-    def _server_of(self, workspace: Workspace) -> str:
-        # Asked once, because a case may count its round trips.
-        driver = workspace.storage.driver
-        if driver not in self._servers:
-            self._servers[driver] = workspace.storage.capabilities.server_version
-        return self._servers[driver]
+            seen = {"driver": driver, "module": _module_of(item), "methods": self._calls.end()}
+            item.user_properties.append((PROPERTY, json.dumps(seen)))
 
 
 def _workspace_of(item: pytest.Item) -> Workspace | None:
@@ -94,13 +84,6 @@ def _workspace_of(item: pytest.Item) -> Workspace | None:
         if isinstance(value, Workspace):
             return cast("Workspace", value)
     return None
-
-
-def contract_of(item: pytest.Item) -> str:
-    """Return the class that defines a case; a decorator may have hidden it from the function."""
-    kit: type | None = getattr(item, "cls", None)
-    name: str = getattr(item, "originalname", item.name)
-    return next((cls.__name__ for cls in kit.__mro__ if name in vars(cls)), "") if kit is not None else ""
 
 
 def _module_of(item: pytest.Item) -> str | None:
@@ -124,9 +107,9 @@ class Writer:
         case.seconds += report.duration
         if report.outcome != "passed" and case.outcome != "failed":
             case.outcome = report.outcome
-        for name, told in report.user_properties:
+        for name, seen in report.user_properties:
             if name == PROPERTY and report.when == "call":
-                for field, value in cast("dict[str, object]", told).items():
+                for field, value in json.loads(str(seen)).items():
                     setattr(case, field, value)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -53,20 +53,16 @@ class Case:
 
     Attributes:
         id: its node id.
-        contract: the class that defines it, empty for a plain function.
         module: the module whose kit it belongs to, ``None`` outside kits.
         driver: the driver of its storage, ``None`` outside kits.
-        server: the version of the server behind it, ``None`` where nobody asked.
         outcome: ``passed``, ``failed`` or ``skipped``.
         seconds: of its set-up, its call and its tear-down.
         methods: those it called on the driver; whether any call was answered with something.
     """
 
     id: str
-    contract: str = ""
     module: str | None = None
     driver: str | None = None
-    server: str | None = None
     outcome: str = PASSED
     seconds: float = 0.0
     methods: Mapping[str, bool] | None = None

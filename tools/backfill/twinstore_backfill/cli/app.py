@@ -26,7 +26,7 @@ COMMANDS: Final[dict[str, Place]] = {
     ),
     "doctor": (
         f"{OURS}.doctor:doctor",
-        "Say what is installed, whether the fast path is on, and which entities never take it.",
+        "List what is installed, whether the fast path is on, and settings that databases give sessions.",
     ),
     "smoke": (
         f"{OURS}.smoke:smoke",

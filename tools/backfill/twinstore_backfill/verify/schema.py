@@ -1,4 +1,4 @@
-"""C8: whether the target would go on as the migrations made it: tables, keys, indexes, policies."""
+"""C8: whether the target would go on as the migrations made it: tables, keys, indexes, policies, settings."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def schema_check(target: Store) -> Check:
     """Compare the schema of the target with the wanted one.
 
     Equal rows behind a missing key or policy are equal today only: the next write, or the next tenant, is
-    judged by another schema. So a difference leaves the proof open; what merely is there in addition, such as
-    an index for speed, does not.
+    judged by another schema, or by an unsafe setting of the database. So a difference leaves the proof open;
+    what merely is there in addition, such as an index for speed, does not.
     """
     found = target.storage.initializer.verify(additions=False)
     return listed_check(
