@@ -25,11 +25,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from twinstore.catalog import Key
 from twinstore.keys import KeyRange
-from twinstore.scanned import NOTHING_BESIDE, Cell, Counted, Digestible, RangeDigests, ScanRow
+from twinstore.scanned import NOTHING_BESIDE, Cell, Counted, Digestible, NoDigests, RangeDigests, ScanRow
 from twinstore.tenancy import StoredOwner, label_of
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ __all__ = [
     "ImportOutcome",
     "Key",
     "KeyRange",
+    "NoDigests",
     "OnConflict",
     "Position",
     "RangeDigests",
@@ -63,6 +64,7 @@ __all__ = [
     "Survey",
 ]
 
+NO_DIGESTS: Final = NoDigests("its driver has no digests")
 Position = str
 OnConflict = Literal["fail", "overwrite"]
 CommitCheck = Callable[["Access"], None]
@@ -225,10 +227,13 @@ class BulkPort(Protocol):
         """Return the present position, ``None`` where the store has none."""
         ...
 
-    def digestible(self, entity: Entity) -> Digestible:
-        """Return whether :meth:`BulkView.digests` tells digests of an entity. Default: it does not."""
+    def digestible(self, entity: Entity) -> Digestible | NoDigests:
+        """Return how :meth:`BulkView.digests` judges rows of an entity, or why there are no digests of it.
+
+        Default: there are none.
+        """
         del entity
-        return Digestible.NO
+        return NO_DIGESTS
 
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Return ranges of about ``rows`` rows each that together cover every key, lazily, in order."""
@@ -326,6 +331,7 @@ class BulkView(Protocol):
         entity: Entity,
         bounds: Sequence[Key],
         *,
+        secret: bytes,
         tenant_id: str | None = None,
         cutoff: datetime | None = None,
         part: int = 0,
@@ -333,13 +339,15 @@ class BulkView(Protocol):
         of_source: bool = False,
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
-    ) -> RangeDigests | None:
-        """Return digests of ranges of rows, read in any order; ``None``: only :meth:`rows` tells of them.
+    ) -> RangeDigests | NoDigests:
+        """Return digests of ranges of rows, read in any order, or why only :meth:`rows` shows the rows.
 
         Args:
             entity: what is read.
             bounds: keys in strictly rising order; range ``i`` holds the keys from the bound before ``i``
                 (included) to bound ``i`` (excluded), and the last one those from the last bound on.
+            secret: 16 random bytes, the key of the digests, drawn for each comparison of two stores. With it,
+                rows can be chosen that agree: do not log, store or send it.
             tenant_id: reads the rows of one tenant alone.
             cutoff: rows whose instant of retention is not after it count as expired.
             part: which of the parts, from zero; a store that cannot divide its rows has all in the first.
@@ -348,8 +356,8 @@ class BulkView(Protocol):
             accepts: asked whether the models accept the ``content`` of a row, where nothing else tells.
             tell: called with the number of rows read since the last call; what it raises ends the reading.
         """
-        del entity, bounds, tenant_id, cutoff, part, parts, of_source, accepts, tell
-        return None
+        del entity, bounds, secret, tenant_id, cutoff, part, parts, of_source, accepts, tell
+        return NO_DIGESTS
 
 
 class RangeWriter(Protocol):

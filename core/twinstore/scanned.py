@@ -12,7 +12,7 @@ from twinstore.tenancy import UNKNOWN_TENANT, StoredOwner, label_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["NOTHING_BESIDE", "Cell", "Counted", "Digestible", "RangeDigests", "ScanRow"]
+__all__ = ["NOTHING_BESIDE", "Cell", "Counted", "Digestible", "NoDigests", "RangeDigests", "ScanRow"]
 
 # What most entities have beside their content.
 NOTHING_BESIDE: Final = b"{}"
@@ -69,11 +69,17 @@ class Counted:
 
 
 class Digestible(Enum):
-    """Whether a store tells digests of ranges of the rows of an entity."""
+    """How a store that has digests of an entity judges its rows."""
 
-    NO = "it has none"
-    ROWS = "it has, and asks of each row whether the models accept it"
-    JUDGED = "it has, and knows of nearly every row whether the models accept it"
+    ROWS = "it asks of each row whether the models accept it"
+    JUDGED = "it knows of nearly every row whether the models accept it"
+
+
+@dataclass(frozen=True, slots=True)
+class NoDigests:
+    """Why a store has no digests of an entity, as reports show it; its rows are compared one by one."""
+
+    reason: str
 
 
 @dataclass(slots=True)
@@ -83,9 +89,12 @@ class Cell:
     Attributes:
         count: how many rows the digest is of.
         expired: how many there are beside them that retention removes.
-        xor: of the numbers of the rows, each the first 128 bits of the SHA-256 of its ``content``.
+        xor: of the numbers of the rows, each the first 128 bits of the SHA-256 of its ``content``. Reports
+            show it and ``sum``; both can be forged and prove nothing.
         sum: of the same numbers, modulo 2^128.
         largest: the most bytes that one of these rows has, an expired one too.
+        keyed: the sum, modulo 2^128, of what proves that two sides hold the same rows: of each row the first
+            128 bits of the SHA-256 of the secret of the run followed by the SHA-256 of its ``content``.
     """
 
     count: int = 0
@@ -93,6 +102,7 @@ class Cell:
     xor: int = 0
     sum: int = 0
     largest: int = 0
+    keyed: int = 0
 
     def merge(self, other: Cell) -> None:
         """Add the rows of another cell."""
@@ -101,6 +111,7 @@ class Cell:
         self.xor ^= other.xor
         self.sum = (self.sum + other.sum) % MODULUS
         self.largest = max(self.largest, other.largest)
+        self.keyed = (self.keyed + other.keyed) % MODULUS
 
 
 @dataclass(slots=True)

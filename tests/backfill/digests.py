@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import orjson
 
-from twinstore.bulk import NOTHING_BESIDE, Cell, Digestible, KeyRange, RangeDigests
+from twinstore.bulk import NOTHING_BESIDE, Cell, Digestible, KeyRange, NoDigests, RangeDigests
 from twinstore.stored import has_marks
 from twinstore_backfill.copy.retention import is_due
 from twinstore_backfill.verify.digests import document_number
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort, BulkView, Key, ScanRow
     from twinstore.catalog import Entity
 
-__all__ = ["digests_of_rows", "give_digests"]
+__all__ = ["cell_of", "digests_of_rows", "give_digests", "keyed_number"]
 
 
 def digests_of_rows(
@@ -29,6 +30,7 @@ def digests_of_rows(
     entity: Entity,
     bounds: Sequence[Key],
     *,
+    secret: bytes,
     tenant_id: str | None = None,
     cutoff: datetime | None = None,
     part: int = 0,
@@ -51,7 +53,8 @@ def digests_of_rows(
             continue
         place = bisect_right(bounds, row.key)
         if is_plain(entity, row, of_source=of_source) and (accepts is None or accepts(row.content)):
-            _add(found.cells.setdefault((place, row.label), Cell()), row, due=is_due(entity, row, cutoff))
+            one = cell_of(row, secret, due=is_due(entity, row, cutoff))
+            found.cells.setdefault((place, row.label), Cell()).merge(one)
         else:
             found.unproven.add(place)
     return found
@@ -66,15 +69,22 @@ def is_plain(entity: Entity, row: ScanRow, *, of_source: bool) -> bool:
     return row.error is None and not beside and not has_marks(row.content)
 
 
-def digestible(entity: Entity) -> Digestible:
+def digestible(entity: Entity) -> Digestible | NoDigests:
     """Whether no row of an entity has anything beside its content."""
-    return Digestible.NO if entity.beside or entity.derived else Digestible.JUDGED
+    return NoDigests("rows have more") if entity.beside or entity.derived else Digestible.JUDGED
 
 
-def _add(cell: Cell, row: ScanRow, *, due: bool) -> None:
+def cell_of(row: ScanRow, secret: bytes, *, due: bool) -> Cell:
+    """Return the digests of one row."""
     number = document_number(row.content)
-    one = Cell(0, 1, 0, 0, row.size) if due else Cell(1, 0, number, number, row.size)
-    cell.merge(one)
+    if due:
+        return Cell(expired=1, largest=row.size)
+    return Cell(1, 0, number, number, row.size, keyed_number(secret, row.content))
+
+
+def keyed_number(secret: bytes, content: bytes) -> int:
+    """Return what a row adds to the digest that proves its range."""
+    return int.from_bytes(sha256(secret + sha256(content).digest()).digest()[:16], "big")
 
 
 def give_digests(patch: pytest.MonkeyPatch, port: type[BulkPort], view: type[BulkView]) -> None:

@@ -18,19 +18,21 @@ import pytest
 from tests.backfill.digests import digests_of_rows, give_digests
 from tests.backfill.test_verify import change, remove
 from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, long_ago, memory_pair
-from twinstore.bulk import Cell, Counted, Digestible, KeyRange, RangeDigests
+from twinstore.bulk import Cell, Counted, Digestible, KeyRange, NoDigests, RangeDigests
 from twinstore.errors import UnavailableError
 from twinstore.fast.native import SWITCH
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run, moved
+from twinstore_backfill.ignoring import IgnoredPath
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.progress_record import RecordedProgress
 from twinstore_backfill.report.model import Envelope, RangeShares
 from twinstore_backfill.report.texts import proved_text
 from twinstore_backfill.report.writing import ReportFormat, render
 from twinstore_backfill.stopping import StopRequestedError, StopSwitch
+from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify import partition as dividing
 from twinstore_backfill.verify.ahead import Ahead
 from twinstore_backfill.verify.cutting import EarlyCuts
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.results import RangeResult
     from twinstore_backfill.verify.tasks import ListResult, VerifyContext
 
+A_PART: Final = "a part of the rows or of their fields is compared"
 ENVELOPE: Final = Envelope(generated_at="", host="", as_of="", seconds=0)
 TENANTS: Final = ("acme", "umbrella", "wayne")
 RANGE: Final = 10
@@ -181,9 +184,6 @@ def _fault(random_: random.Random) -> dict[str, object]:
     ],
 )
 def test_what_asks_for_a_part_goes_row_by_row(pair: MemoryPair, options: dict[str, Any]) -> None:
-    from twinstore_backfill.ignoring import IgnoredPath  # noqa: PLC0415
-    from twinstore_backfill.subset import Subset  # noqa: PLC0415
-
     given = dict(options)
     if given.pop("since", None):
         given |= {"subset": Subset(since=at(-1)), "entities": ("runs",)}
@@ -238,14 +238,77 @@ def test_a_failure_of_one_side_ends_the_reading_of_the_other(
 def test_a_driver_that_changes_its_mind_or_lacks_memory_leaves_everything_to_the_rows(
     pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for answer in (None, MemoryError()):
+    answers: dict[str, NoDigests | MemoryError] = {
+        "busy": NoDigests("busy"),
+        "there is too little memory for them": MemoryError(),
+    }
+    for reason, answer in answers.items():
 
-        def digests(*_: object, answer: MemoryError | None = answer, **__: object) -> None:
-            if answer is not None:
-                raise answer
+        def digests(*_: object, answer: NoDigests | MemoryError = answer, **__: object) -> NoDigests:
+            if isinstance(answer, NoDigests):
+                return answer
+            raise answer
 
         monkeypatch.setattr(MemoryView, "digests", digests)
-        assert shares(assert_alike(pair, monkeypatch)).by_digests == 0
+        report = assert_alike(pair, monkeypatch)
+        assert shares(report).by_digests == 0
+        found = report.envelope.without_digests
+        assert found.keys() == {entity.entity for entity in report.entities}
+        assert found["runs"] in {f"source: {reason}", f"target: {reason}"}
+        assert found["locks"] == "its rows are copied as released, with the higher of the two fences"
+
+
+def test_the_envelope_names_the_entities_that_were_compared_without_digests(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And every rendering does, with the reason."""
+    always = compared(pair)[0].envelope.without_digests
+    assert always.keys() == {
+        "graph_job_events",
+        "graph_jobs",
+        "impact_snapshots",
+        "locks",
+        "policy_jobs",
+    }
+    monkeypatch.setattr(dividing, "MOST_CELLS", 24)
+    report = assert_alike(pair, monkeypatch)
+    reason = "9 ranges of 3 owners would need more than 24 digests in memory"
+    assert report.envelope.without_digests == {**always, "runs": reason}
+    assert report.verdict == "PASS"
+    for form in ReportFormat:
+        assert f"runs ({reason})" in (shown := render(report, form).decode()) or form is ReportFormat.JSON
+        assert reason in shown
+    parts: dict[str, Any]
+    for parts in (
+        {"subset": Subset(since=at(-1)), "entities": ("runs",)},
+        {"ignored_fields": (IgnoredPath("runs", ("reason",)),), "entities": ("runs",)},
+    ):
+        assert compared(pair, **parts)[0].envelope.without_digests == {"runs": A_PART}
+    sampled = compared(pair, mode="sample")[0].envelope.without_digests
+    assert set(sampled.values()) == {"a sample is compared"}
+    monkeypatch.setenv(SWITCH, "off")
+    report = compared(pair)[0]
+    assert set(report.envelope.without_digests.values()) == {"the fast path is off"}
+    assert b"No digests were used: the fast path is off." in render(report, ReportFormat.MARKDOWN)
+
+
+def test_each_run_draws_a_key_that_both_sides_use(pair: MemoryPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[bytes] = []
+
+    def digests(view: MemoryView, entity: Entity, bounds: Sequence[Key], **given: Any) -> RangeDigests:  # noqa: ANN401  # as it is called
+        used.append(given["secret"])
+        return digests_of_rows(view, entity, bounds, **given)
+
+    monkeypatch.setattr(MemoryView, "digests", digests)
+    reports = [compared(pair)[0] for _ in range(2)]
+    first, second = used[: len(used) // 2], used[len(used) // 2 :]
+    assert len(set(first)) == len(set(second)) == 1
+    assert first != second
+    assert {len(secret) for secret in used} == {16}
+    alike = (report.model_copy(update={"envelope": ENVELOPE}) for report in reports)
+    one, other = (render(report, ReportFormat.JSON) for report in alike)
+    assert one == other
+    assert reports[0].envelope.without_digests == reports[1].envelope.without_digests
 
 
 def test_lists_are_compared_beside_the_ranges_and_again_where_a_row_of_the_target_is_larger(
@@ -439,8 +502,9 @@ def proof(
     source: RangeDigests | None = None, target: RangeDigests | None = None, **cells: tuple[int, int, int]
 ) -> Proof:
     """Return what two sides prove that have one row in range 1 each."""
-    one = {(1, "acme"): Cell(1, 0, 7, 7, 10)}
-    other = {(1, "acme"): Cell(*cells.get("cell", (1, 0, 7)), 7, 10)}
+    one = {(1, "acme"): Cell(1, 0, 7, 7, 10, 7)}
+    count, expired, keyed = cells.get("cell", (1, 0, 7))
+    other = {(1, "acme"): Cell(count, expired, 7, 7, 10, keyed)}
     left, right = source or RangeDigests(), target or RangeDigests()
     left.cells, right.cells = one, other
     return Proof(left, right)
@@ -469,7 +533,7 @@ def test_an_expired_row_may_have_the_key_of_another_where_keys_are_not_unique() 
         for unique in ((True, False), (False, True)):
             source, target = (RangeDigests(unique=alone) for alone in unique)
             for side, count in ((source, expired[0]), (target, expired[1])):
-                side.cells = {(0, "acme"): Cell(1, 0, 7, 7, 10), (1, "acme"): Cell(1, count, 7, 7, 10)}
+                side.cells = {(0, "acme"): Cell(1, keyed=7), (1, "acme"): Cell(1, count, keyed=7)}
             found = Proof(source, target)
             assert found.proves(0)
             assert found.proves(1) == (unique == ((True, False) if expired[0] else (False, True)))
@@ -478,7 +542,7 @@ def test_an_expired_row_may_have_the_key_of_another_where_keys_are_not_unique() 
 def test_small_ranges_divide_those_of_the_report() -> None:
     ranges = [KeyRange(None, ("d",)), KeyRange(("d",), ("m",)), KeyRange(("m",), None)]
     found = partition(ranges, [("b",), ("f",), ("h",), ("m",), ("x",)], 1)
-    assert found is not None
+    assert isinstance(found, Partition)
     assert found.bounds == (("b",), ("d",), ("f",), ("h",), ("m",), ("x",))
     assert [list(found.parts(within)) for within in ranges] == [[0, 1], [2, 3, 4], [5, 6]]
     assert list(found.joined([0, 1])) == [KeyRange(None, ("d",))]
@@ -491,7 +555,9 @@ def test_of_very_many_owners_larger_ranges_have_to_do_or_none(monkeypatch: pytes
     ranges = [KeyRange(None, ("d",)), KeyRange(("d",), None)]
     assert partition(ranges, [("b",)], 4) == Partition(tuple(ranges), (("b",), ("d",)))
     assert partition(ranges, [("b",)], 5) == Partition(tuple(ranges), (("d",),))
-    assert partition(ranges, [("b",)], 7) is None
+    assert partition(ranges, [("b",)], 7) == NoDigests(
+        "2 ranges of 7 owners would need more than 12 digests in memory"
+    )
 
 
 def test_what_takes_much_memory_is_read_by_fewer(pair: MemoryPair, monkeypatch: pytest.MonkeyPatch) -> None:

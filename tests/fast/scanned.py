@@ -12,6 +12,7 @@ import bson
 import psycopg
 from psycopg import sql
 
+from tests.backfill.digests import cell_of
 from tests.backfill.hostile.bson_values import packed
 from tests.backfill.hostile.documents import changed, parsed
 from tests.backfill.hostile.rows import changed as changed_value
@@ -23,7 +24,6 @@ from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
 from twinstore_backfill.copy.retention import is_due
-from twinstore_backfill.verify.digests import document_number
 from twinstore_mongo.codec import codec_of
 from twinstore_postgres.bulk.digest_form import why_no_digests
 from twinstore_postgres.derive import table_of
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DIGESTED",
     "NAMES",
+    "SECRET",
     "TENANTS",
     "Exact",
     "bounds_of",
@@ -57,6 +58,7 @@ DIGESTED: Final[tuple[Example, ...]] = tuple(
 )
 """The entities of which stores tell digests."""
 NAMES: Final = tuple(example.entity.name for example in DIGESTED)
+SECRET: Final = bytes(range(16))
 TENANTS: Final = ("acme", "umbrella", "globex")
 CHANGES: Final = (0, 0, 0, 0, 1, 2)
 
@@ -148,9 +150,7 @@ class Exact:
             self.odd.setdefault(number, []).append(row)
             return
         self.contents.setdefault(number, []).append(row.content)
-        due = is_due(entity, row, cutoff)
-        one = document_number(row.content)
-        cell = Cell(0, 1, 0, 0, row.size) if due else Cell(1, 0, one, one, row.size)
+        cell = cell_of(row, SECRET, due=is_due(entity, row, cutoff))
         self.cells.setdefault((number, row.label), Cell()).merge(cell)
 
     def check(self, found: RangeDigests, ranges: int) -> int:

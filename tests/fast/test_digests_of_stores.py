@@ -21,6 +21,7 @@ from tests.every_module import for_every_module, migrate
 from tests.fast.scanned import (
     DIGESTED,
     NAMES,
+    SECRET,
     bounds_of,
     exact_of,
     hostile_documents,
@@ -119,7 +120,7 @@ def test_a_client_with_one_connection_does_other_things_while_it_reads(mongo_ser
                 counted.append(sum(store.bulk.counts(entity).values()))
 
         with open_store(entity.module, "mongo", settings) as store, store.bulk.view() as view:
-            view.digests(entity, [], tell=tell)
+            view.digests(entity, [], secret=SECRET, tell=tell)
     assert counted == [6000]
 
 
@@ -137,8 +138,8 @@ def test_parts_of_a_table_that_was_written_anew_meanwhile_prove_nothing(
                 found = RangeDigests()
                 for part in range(3):
                     with store.bulk.view() as view:
-                        of_part = view.digests(example.entity, [], part=part, parts=3)
-                    assert of_part is not None
+                        of_part = view.digests(example.entity, [], secret=SECRET, part=part, parts=3)
+                    assert isinstance(of_part, RangeDigests)
                     found.merge(of_part)
                     if not part:
                         with psycopg.connect(database.superuser_url, autocommit=True) as connection:
@@ -161,14 +162,14 @@ def test_a_server_that_goes_away_before_the_rows_are_read_is_an_unreachable_one(
         with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
             connection.execute(end)
         with pytest.raises(UnavailableError):
-            view.digests(entity, [])
+            view.digests(entity, [], secret=SECRET)
 
 
 def before_of(port: BulkPort, entity: Entity) -> int:
     """Return how many rows have no place."""
     with port.view() as view:
-        found = view.digests(entity, [])
-    assert found is not None
+        found = view.digests(entity, [], secret=SECRET)
+    assert isinstance(found, RangeDigests)
     return found.unplaced
 
 
@@ -209,8 +210,8 @@ def test_several_threads_digest_the_batches_of_one_cursor(
         for parts in (1, 3):
             told: list[int] = []
             with store.bulk.view() as view:
-                of_part = view.digests(entity, bounds, parts=parts, tell=told.append)
-            assert of_part is not None
+                of_part = view.digests(entity, bounds, secret=SECRET, parts=parts, tell=told.append)
+            assert isinstance(of_part, RangeDigests)
             assert sum(told) == of_part.rows
             found.append(of_part)
     batches = len(added) // 2
@@ -250,8 +251,8 @@ def mongo_digests(database: MongoDatabase, name: str, tenant: str | None = None)
     entity = example_of(name).entity
     settings = load_settings(for_every_module(database.config, "Mongo"), environ={})
     with open_store(entity.module, "mongo", settings) as store, store.bulk.view() as view:
-        found = view.digests(entity, [], tenant_id=tenant)
-    assert found is not None
+        found = view.digests(entity, [], secret=SECRET, tenant_id=tenant)
+    assert isinstance(found, RangeDigests)
     assert not found.judged
     return found
 
@@ -273,9 +274,16 @@ def check(port: BulkPort, entity: Entity, parts: int = 1) -> int:
             told: list[int] = []
             with port.view() as view:
                 of_part = view.digests(
-                    entity, bounds, cutoff=cutoff, part=part, parts=parts, accepts=accepts, tell=told.append
+                    entity,
+                    bounds,
+                    secret=SECRET,
+                    cutoff=cutoff,
+                    part=part,
+                    parts=parts,
+                    accepts=accepts,
+                    tell=told.append,
                 )
-            assert of_part is not None
+            assert isinstance(of_part, RangeDigests)
             assert sum(told) == of_part.rows
             found.merge(of_part)
         assert found.judged

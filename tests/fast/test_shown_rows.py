@@ -12,7 +12,7 @@ import pytest
 from tests.backfill.hostile.bson_values import packed
 from tests.backfill.hostile.documents import changed, parsed
 from tests.fast.lines import altered, line_of, row_of, scan_in_memory, values_of
-from tests.fast.scanned import DIGESTED, NAMES, TENANTS, example_row, is_plain
+from tests.fast.scanned import DIGESTED, NAMES, SECRET, TENANTS, example_row, is_plain
 from twinstore.fast import scanning
 from twinstore.fast.native import library
 from twinstore_mongo.bulk_scan import CollectionScan
@@ -151,7 +151,7 @@ def test_owners_for_whom_no_cell_is_left_are_not_kept(
     values, form = values_of(scan, row), scanning.table_form(native, table_data(scan))
     owners = ("t1", "t2", "t3", "t1", "t4")
     lines = [line_of([owner if value in TENANTS else value for value in values]) for owner in owners]
-    scanner = scanning.Scanner(native, form, example.entity, [])
+    scanner = scanning.Scanner(native, form, example.entity, [], secret=SECRET)
     assert scanner.add_lines(b"".join(line + b"\n" for line in lines)) == len(lines)
     result = scanner.result(unique=True)
     assert {label: cell.count for (_, label), cell in result.cells.items()} == {"t1": 2, "t2": 1}

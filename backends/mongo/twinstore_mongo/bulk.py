@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.access import Access
-    from twinstore.bulk import CommitCheck, Digestible, Key, OnConflict, Position, Survey
+    from twinstore.bulk import CommitCheck, Digestible, Key, NoDigests, OnConflict, Position, Survey
     from twinstore.catalog import Entity, Module
     from twinstore.migrations import Initializer
     from twinstore_mongo.bulk_owners import Chosen
@@ -165,7 +165,7 @@ class MongoBulk(BulkPort):
             return position_of(store.database.command("ping")["operationTime"])
 
     @override
-    def digestible(self, entity: Entity) -> Digestible:
+    def digestible(self, entity: Entity) -> Digestible | NoDigests:
         return digestible(entity)
 
     @override

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pymongo import CursorType
 from pymongo.errors import OperationFailure
 
-from twinstore.bulk import Digestible
+from twinstore.bulk import Digestible, NoDigests
 from twinstore.fast.native import library
 from twinstore.fast.scanning import Judge, Scanner, document_form
 from twinstore.forks import ending
@@ -51,13 +51,15 @@ BALANCED: Final = "LoadBalanced"
 # A cursor that sends without being asked keeps its connection; with fewer than these others would miss it.
 MANY_CONNECTIONS: Final = 20
 LOOSE: Final = ("sparse", "partialFilterExpression")
+NO_LIBRARY: Final = "the native library is off"
 ACCEPTS: Final = "ts_accepts_document"
 
 
-def digestible(entity: Entity) -> Digestible:
-    """Return whether there are digests of the documents of an entity, and whether native code judges them."""
-    if library() is None or why_not(entity) is not None:
-        return Digestible.NO
+def digestible(entity: Entity) -> Digestible | NoDigests:
+    """Return how documents of an entity are judged, or why there are no digests of them."""
+    reason = NO_LIBRARY if library() is None else why_not(entity)
+    if reason is not None:
+        return NoDigests(reason)
     return Digestible.ROWS if native_documents(entity) is None else Digestible.JUDGED
 
 
@@ -73,19 +75,20 @@ class DigestScan:
         batches: Iterator[bytes],
         bounds: Sequence[Key],
         *,
+        secret: bytes,
         cutoff: datetime | None,
         of_source: bool,
         accepts: Callable[[bytes], bool] | None,
         tell: Callable[[int], None] | None,
         threads: int = 1,
-    ) -> RangeDigests | None:
-        """Return the digests of documents, ``None`` where native code shows none of them."""
+    ) -> RangeDigests | NoDigests:
+        """Return the digests of documents, or why native code shows none of them."""
         found, entity = library(), self._scan.entity
-        if found is None or why_not(entity) is not None:
-            return None
+        if found is None:
+            return NoDigests(NO_LIBRARY)
         form, judge = document_form(found, digest_form(entity, of_source=of_source)), judge_of(found, entity)
         scanners = [
-            Scanner(found, form, entity, bounds, cutoff=cutoff, accepts=accepts, judge=judge)
+            Scanner(found, form, entity, bounds, secret=secret, cutoff=cutoff, accepts=accepts, judge=judge)
             for _ in range(threads)
         ]
         unique = self._is_unique()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.bulk import BulkView, Digestible, RangeDigests
+from twinstore.bulk import BulkView, NoDigests, RangeDigests
 from twinstore.errors import TransactionAbortedError, ValidationError
 from twinstore.forks import OwnProcess, ending, of_one_process
 from twinstore.query import batch_size_argument
@@ -98,6 +98,7 @@ class MongoView(BulkView):
         entity: Entity,
         bounds: Sequence[Key],
         *,
+        secret: bytes,
         tenant_id: str | None = None,
         cutoff: datetime | None = None,
         part: int = 0,
@@ -105,13 +106,13 @@ class MongoView(BulkView):
         of_source: bool = False,
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
-    ) -> RangeDigests | None:
+    ) -> RangeDigests | NoDigests:
         """Return the digests of ranges; all rows are in the first part, because nothing divides them.
 
         As many threads as there are parts work on it, because this is what a verification waits for last.
         """
-        if digestible(entity) is Digestible.NO:
-            return None
+        if isinstance(found := digestible(entity), NoDigests):
+            return found
         if part:
             return RangeDigests()
         rows = chosen(entity, tenant_id, self._connection.collection_name)
@@ -122,6 +123,7 @@ class MongoView(BulkView):
             return scan.digests(
                 batches,
                 bounds,
+                secret=secret,
                 cutoff=cutoff,
                 of_source=of_source,
                 accepts=accepts,

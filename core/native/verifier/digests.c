@@ -6,12 +6,14 @@
 #include "verifier/sha256.h"
 
 #define SMALLEST 64 // places of a table; a power of two, as all its sizes
+#define DIGEST 32   // bytes of a SHA-256
 #define NONE 0xFFFFFFFFu
 
 typedef struct {
   u32 range, owner;
   u64 count, expired, largest;
-  u64 xor_low, xor_high, sum_low, sum_high;
+  u64 xor_low, xor_high, sum_low, sum_high; // for reports
+  u64 keyed_low, keyed_high;                // for proofs
 } Cell;
 
 typedef struct {
@@ -27,6 +29,7 @@ typedef struct {
 
 struct Digests {
   Blocks blocks;
+  u8 secret[SCAN_SECRET];
   u8 *memory; // of the bounds
   u32 parts, bounds;
   u8 is_number[SCAN_PARTS];
@@ -82,10 +85,11 @@ static int begin(Digests *digests, const u8 *bounds, size_t size) {
   return digests->keys && digests->unproven && read_bounds(digests, &given);
 }
 
-Digests *ts_digests_new(const u8 *bounds, size_t size, u32 most_cells) {
+Digests *ts_digests_new(const u8 *bounds, size_t size, u32 most_cells, const u8 *secret) {
   Digests *digests = calloc(1, sizeof *digests);
   if (!digests) return NULL;
   digests->blocks = sha256_blocks();
+  memcpy(digests->secret, secret, SCAN_SECRET);
   digests->most_cells = most_cells;
   digests->last_owner = NONE;
   if (begin(digests, bounds, size)) return digests;
@@ -218,18 +222,33 @@ static u64 number_of(const u8 *bytes) {
   return value;
 }
 
-static void add_number(Cell *cell, u64 high, u64 low) {
-  cell->xor_high ^= high;
-  cell->xor_low ^= low;
-  cell->sum_low += low;
-  cell->sum_high += high + (cell->sum_low < low);
+static void add_to_sum(u64 *sum_high, u64 *sum_low, u64 high, u64 low) {
+  *sum_low += low;
+  *sum_high += high + (*sum_low < low);
 }
 
-static void add_content(Digests *digests, Cell *cell, Span content) {
-  u8 digest[32];
+static void add_shown(Cell *cell, u64 high, u64 low) {
+  cell->xor_high ^= high;
+  cell->xor_low ^= low;
+  add_to_sum(&cell->sum_high, &cell->sum_low, high, low);
+}
+
+// Rows can be chosen so that sums of their digests agree; sums of a function whose key is drawn later cannot be met.
+// It must be a pseudo-random function: sums of a product or XOR with the key agree where the plain sums agree.
+static void add_keyed(const Digests *digests, Cell *cell, const u8 digest[DIGEST]) {
+  u8 input[SCAN_SECRET + DIGEST], keyed[DIGEST];
+  memcpy(input, digests->secret, SCAN_SECRET);
+  memcpy(input + SCAN_SECRET, digest, DIGEST);
+  sha256(digests->blocks, input, sizeof input, keyed);
+  add_to_sum(&cell->keyed_high, &cell->keyed_low, number_of(keyed), number_of(keyed + 8));
+}
+
+static void add_content(const Digests *digests, Cell *cell, Span content) {
+  u8 digest[DIGEST];
   sha256(digests->blocks, content.bytes, content.size, digest);
   cell->count++;
-  add_number(cell, number_of(digest), number_of(digest + 8));
+  add_shown(cell, number_of(digest), number_of(digest + 8));
+  add_keyed(digests, cell, digest);
 }
 
 int digests_add(Digests *digests, u32 range, const Row *row, Span content) {
@@ -281,7 +300,7 @@ void digests_unplaced(Digests *digests) {
 }
 
 // q rows, q unplaced; q ranges, a byte for each whether it is unproven; q owners, each u32 size and bytes; q cells,
-// each u32 range, u32 owner, u64 count, expired, largest, low and high half of the XOR, low and high half of the sum.
+// each u32 range, u32 owner, u64 count, expired, largest, low and high half of the XOR, of the sum, of the keyed sum.
 int ts_digests_read(const Digests *digests, Buffer *out) {
   buffer_add_i64(out, (i64)digests->rows);
   buffer_add_i64(out, (i64)digests->unplaced);

@@ -33,19 +33,31 @@ static void schedule(u32 words[64], const u8 *bytes) {
   }
 }
 
+// One round; the next one takes the state turned by one place.
+#define ROUND(a, b, c, d, e, f, g, h, at)                                                                      \
+  do {                                                                                                         \
+    u32 first = h + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) + ((e & f) ^ (~e & g)) +                 \
+                sha256_constants[at] + words[at];                                                              \
+    d += first;                                                                                                \
+    h = first + (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));             \
+  } while (0)
+
 static void portable_block(u32 state[8], const u8 *bytes) {
-  u32 words[64], v[8];
+  u32 words[64], a = state[0], b = state[1], c = state[2], d = state[3];
+  u32 e = state[4], f = state[5], g = state[6], h = state[7];
   schedule(words, bytes);
-  memcpy(v, state, sizeof v);
-  for (int i = 0; i < 64; i++) {
-    u32 choice = (v[4] & v[5]) ^ (~v[4] & v[6]), majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-    u32 first = v[7] + (rotated(v[4], 6) ^ rotated(v[4], 11) ^ rotated(v[4], 25)) + choice + sha256_constants[i] + words[i];
-    u32 second = (rotated(v[0], 2) ^ rotated(v[0], 13) ^ rotated(v[0], 22)) + majority;
-    memmove(v + 1, v, 7 * sizeof *v);
-    v[4] += first;
-    v[0] = first + second;
+  for (int i = 0; i < 64; i += 8) {
+    ROUND(a, b, c, d, e, f, g, h, i);
+    ROUND(h, a, b, c, d, e, f, g, i + 1);
+    ROUND(g, h, a, b, c, d, e, f, i + 2);
+    ROUND(f, g, h, a, b, c, d, e, i + 3);
+    ROUND(e, f, g, h, a, b, c, d, i + 4);
+    ROUND(d, e, f, g, h, a, b, c, i + 5);
+    ROUND(c, d, e, f, g, h, a, b, i + 6);
+    ROUND(b, c, d, e, f, g, h, a, i + 7);
   }
-  for (int i = 0; i < 8; i++) state[i] += v[i];
+  const u32 after[8] = {a, b, c, d, e, f, g, h};
+  for (int i = 0; i < 8; i++) state[i] += after[i];
 }
 
 void sha256_portable(u32 state[8], const u8 *bytes, size_t blocks) {

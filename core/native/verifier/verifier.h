@@ -14,6 +14,8 @@
 // Bytes of a text in a key, and of the label of an owner; an id has fewer.
 #define SCAN_KEY_TEXT 4096
 #define SCAN_LABEL 256
+// Bytes of the secret key of digests.
+#define SCAN_SECRET 16
 
 typedef struct {
   const u8 *bytes;
@@ -46,7 +48,7 @@ typedef struct {
 } Sink;
 
 // Ranges are cut at bounds: q parts of a key, list of q whether each is a number, list of keys (q or text).
-TS_API Digests *ts_digests_new(const u8 *bounds, size_t size, u32 most_cells);
+TS_API Digests *ts_digests_new(const u8 *bounds, size_t size, u32 most_cells, const u8 *secret);
 TS_API void ts_digests_free(Digests *digests);
 // Writes what was added; the format stands at the function.
 TS_API int ts_digests_read(const Digests *digests, Buffer *out);

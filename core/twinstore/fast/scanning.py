@@ -37,15 +37,16 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 COUNT: Final = struct.Struct("<q")
 LENGTH: Final = struct.Struct("<I")
 ASKED: Final = struct.Struct("<II")
-CELL: Final = struct.Struct("<II3Q4Q")
+CELL: Final = struct.Struct("<II3Q6Q")
 HALF: Final = 64
 DIGEST_BYTES: Final = 32
+SECRET_BYTES: Final = 16
 FUNCTIONS: Final = {
     "ts_document_form_new": (Address, ctypes.c_char_p, Size),
     "ts_document_form_free": (None, Address),
     "ts_table_form_new": (Address, ctypes.c_char_p, Size),
     "ts_table_form_free": (None, Address),
-    "ts_digests_new": (Address, ctypes.c_char_p, Size, ctypes.c_uint32),
+    "ts_digests_new": (Address, ctypes.c_char_p, Size, ctypes.c_uint32, ctypes.c_char_p),
     "ts_digests_free": (None, Address),
     "ts_digests_read": (ctypes.c_int, Address, Address),
     "ts_scan_documents": (Number, Address, ctypes.c_char_p, Size, Address),
@@ -103,6 +104,7 @@ class Scanner:
         entity: Entity,
         bounds: Sequence[Key],
         *,
+        secret: bytes,
         cutoff: datetime | None = None,
         accepts: Callable[[bytes], bool] | None = None,
         judge: Judge | None = None,
@@ -114,13 +116,17 @@ class Scanner:
             form: of what kind the rows are; see :func:`document_form` and :func:`table_form`.
             entity: what is read.
             bounds: where its ranges end.
+            secret: the key of the digests.
             cutoff: when rows have expired.
             accepts: asked about the content of what the judge does not accept; without it nobody judges.
             judge: asked about each document before.
         """
         self._library, self._form, self._accepts, self._judge = found, form, accepts, judge
         data = bounds_data(entity, bounds)
-        self._digests = Handle(found, found.ts_digests_new(data, len(data), MOST_CELLS), "ts_digests_free")
+        if len(secret) != SECRET_BYTES:
+            raise ValueError(f"the secret of digests has {SECRET_BYTES} bytes, not {len(secret)}")
+        digests = found.ts_digests_new(data, len(data), MOST_CELLS, secret)
+        self._digests = Handle(found, digests, "ts_digests_free")
         self._unjudged = None if accepts is None else Buffer(found)
         self._refused: set[int] = set()
         self._sink = Sink(
@@ -225,9 +231,8 @@ def read_labels(data: bytes, at: int) -> tuple[list[str], int]:
 def read_cells(data: bytes, labels: list[str]) -> Iterator[tuple[tuple[int, str], Cell]]:
     """Yield the cells."""
     for number, owner, count, expired, largest, *halves in CELL.iter_unpack(data):
-        xor_low, xor_high, sum_low, sum_high = halves
-        cell = Cell(count, expired, xor_high << HALF | xor_low, sum_high << HALF | sum_low, largest)
-        yield (number, labels[int(owner)]), cell
+        xor, added, keyed = (high << HALF | low for low, high in zip(halves[::2], halves[1::2], strict=True))
+        yield (number, labels[int(owner)]), Cell(count, expired, xor, added, largest, keyed)
 
 
 def shown_document(found: ctypes.CDLL, form: Handle, raw: bytes) -> bytes | None:

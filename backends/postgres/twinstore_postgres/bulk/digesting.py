@@ -13,7 +13,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.waiting import Wait
 
-from twinstore.bulk import Digestible
+from twinstore.bulk import Digestible, NoDigests
 from twinstore.errors import Outcome
 from twinstore.fast.native import library
 from twinstore.fast.scanning import Scanner, table_form
@@ -38,6 +38,7 @@ __all__ = ["DigestScan", "digestible"]
 # Of lines that are worked on at a time; a longer one comes alone.
 PIECE_BYTES: Final = 250_000
 UTF8: Final = "utf-8"
+NO_LIBRARY: Final = "the native library is off"
 # Which rows are on which page only a table tells, and one from which no other inherits: those have pages of
 # their own, and a key may stand in several of them.
 TABLE: Final = """
@@ -58,9 +59,10 @@ SELECT c.relkind IN ('r', 'm') AND NOT c.relhassubclass,
 FILE: Final = "SELECT pg_relation_filenode(%s::regclass)"
 
 
-def digestible(entity: Entity) -> Digestible:
-    """Return whether there are digests of the rows of an entity."""
-    return Digestible.NO if library() is None or why_no_digests(entity) is not None else Digestible.ROWS
+def digestible(entity: Entity) -> Digestible | NoDigests:
+    """Return how rows of an entity are judged, or why there are no digests of them."""
+    reason = NO_LIBRARY if library() is None else why_no_digests(entity)
+    return Digestible.ROWS if reason is None else NoDigests(reason)
 
 
 class DigestScan:
@@ -81,17 +83,21 @@ class DigestScan:
         pieces: Iterator[bytes],
         bounds: Sequence[Key],
         *,
+        secret: bytes,
         cutoff: datetime | None,
         accepts: Callable[[bytes], bool] | None,
         tell: Callable[[int], None] | None,
-    ) -> RangeDigests | None:
-        """Return the digests of lines, ``None`` where native code shows none of them."""
+    ) -> RangeDigests | NoDigests:
+        """Return the digests of lines, or why native code shows none of them."""
         found, scan = library(), self._scan
-        # Everything here is UTF-8.
-        if found is None or why_not(scan) is not None or self._snapshot.connection.info.encoding != UTF8:
-            return None
+        if found is None:
+            return NoDigests(NO_LIBRARY)
+        if (reason := why_not(scan)) is not None:
+            return NoDigests(reason)
+        if (encoding := self._snapshot.connection.info.encoding) != UTF8:
+            return NoDigests(f"the connection has the encoding {encoding}, not {UTF8}")
         form = table_form(found, digest_form(scan))
-        scanner = Scanner(found, form, scan.entity, bounds, cutoff=cutoff, accepts=accepts)
+        scanner = Scanner(found, form, scan.entity, bounds, secret=secret, cutoff=cutoff, accepts=accepts)
         for piece in pieces:
             number = scanner.add_lines(piece)
             del piece

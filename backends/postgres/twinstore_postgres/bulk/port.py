@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import CommitCheck, Digestible, Key, OnConflict, Position, Survey
+    from twinstore.bulk import CommitCheck, Digestible, Key, NoDigests, OnConflict, Position, Survey
     from twinstore.catalog import Entity
     from twinstore.migrations import Initializer
     from twinstore.modules import ModuleSpec
@@ -138,7 +138,7 @@ class PostgresBulk(BulkPort):
         return None
 
     @override
-    def digestible(self, entity: Entity) -> Digestible:
+    def digestible(self, entity: Entity) -> Digestible | NoDigests:
         return digestible(entity)
 
     @override

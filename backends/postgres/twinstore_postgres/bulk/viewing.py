@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.bulk import BulkView, Digestible, RangeDigests
+from twinstore.bulk import BulkView, NoDigests, RangeDigests
 from twinstore.errors import Outcome, TransactionAbortedError, ValidationError
 from twinstore.forks import OwnProcess, of_one_process
 from twinstore.query import batch_size_argument
@@ -131,6 +131,7 @@ class PostgresView(BulkView):
         entity: Entity,
         bounds: Sequence[Key],
         *,
+        secret: bytes,
         tenant_id: str | None = None,
         cutoff: datetime | None = None,
         part: int = 0,
@@ -138,17 +139,17 @@ class PostgresView(BulkView):
         of_source: bool = False,
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
-    ) -> RangeDigests | None:
+    ) -> RangeDigests | NoDigests:
         """Return the digests of ranges; a part holds the rows of some pages of the table."""
         # Tables have nothing of their own that a source may lack.
         del of_source
-        if digestible(entity) is Digestible.NO:
-            return None
+        if isinstance(found := digestible(entity), NoDigests):
+            return found
         if self._snapshot.find(table_of(entity)) is None:
             return RangeDigests()
         scan = DigestScan(self._snapshot, self._scans.of(self._snapshot.connection, entity))
         lines = self._one(scan.lines(tenant_of(tenant_id), part, parts))
-        return scan.digests(lines, bounds, cutoff=cutoff, accepts=accepts, tell=tell)
+        return scan.digests(lines, bounds, secret=secret, cutoff=cutoff, accepts=accepts, tell=tell)
 
     def close(self) -> None:
         """End the stream that is open; the view is of no use afterwards."""

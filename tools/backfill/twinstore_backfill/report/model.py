@@ -81,7 +81,10 @@ class RangeShares(Frozen):
 
 
 class Envelope(Frozen):
-    """What differs between two verifications of the same data, and nothing else does."""
+    """What differs between two verifications of the same data, and nothing else does.
+
+    ``without_digests`` has, by entity, why its rows were compared one by one and no digests were used.
+    """
 
     generated_at: str
     host: str
@@ -90,6 +93,7 @@ class Envelope(Frozen):
     benchmark: tuple[QueryTimes, ...] = ()
     fast_path: FastPathReport | None = None
     ranges: RangeShares | None = None
+    without_digests: dict[str, str] = Field(default_factory=dict)
 
 
 class Tool(Frozen):

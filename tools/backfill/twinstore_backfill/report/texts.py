@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -245,14 +246,28 @@ def made_text(report: ParityReport) -> str:
 
 
 def proved_text(report: ParityReport) -> str:
-    """Say how much digests proved; nothing where not every row was compared."""
+    """Say how much digests proved, and where none were used; nothing where not every row was compared."""
     found = report.envelope.ranges
     if found is None:
         return ""
-    return (
+    proved = (
         f"Ranges proved by 128-bit digests of every row: {found.by_digests:,}; "
         f"row by row: {found.row_by_row:,}."
     )
+    return f"{proved} {_without_digests(report)}".strip()
+
+
+def _without_digests(report: ParityReport) -> str:
+    """Say which entities were compared without digests, and why."""
+    entities = defaultdict[str, list[str]](list)
+    for name, reason in report.envelope.without_digests.items():
+        entities[reason].append(name)
+    if not entities:
+        return ""
+    if len(entities) == 1 and len(report.entities) == len(report.envelope.without_digests):
+        return f"No digests were used: {clipped(next(iter(entities)))}."
+    each = (f"{', '.join(map(clipped, names))} ({clipped(reason)})" for reason, names in entities.items())
+    return f"No digests were used for {'; '.join(each)}."
 
 
 def _fast_path(envelope: Envelope) -> str:

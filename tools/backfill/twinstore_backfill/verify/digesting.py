@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from logging import getLogger
+from secrets import token_bytes
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from typing_extensions import override
 
-from twinstore.bulk import Digestible, Key, KeyRange, RangeDigests
+from twinstore.bulk import Digestible, Key, KeyRange, NoDigests, RangeDigests
 from twinstore.catalog import Entity
 from twinstore.turns import LARGE_BYTES
 from twinstore_backfill.allocating import give_all_back, small_batches_kept
@@ -36,12 +37,13 @@ if TYPE_CHECKING:
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.verify.tasks import VerifyContext
 
-__all__ = ["DigestReader", "LargestRow", "Reading", "is_digestible", "readers_at_once"]
+__all__ = ["DigestReader", "LargestRow", "Reading", "readers_at_once", "why_no_digests"]
 
 log = getLogger(__name__)
 
 # Connections of each side; one server gains nothing by more readers.
 MOST_READERS: Final = 8
+SECRET_BYTES: Final = 16
 Digests: TypeAlias = RangeDigests | None
 
 
@@ -54,12 +56,18 @@ def readers_at_once(jobs: int) -> int:
     return min(jobs, MOST_READERS)
 
 
-def is_digestible(context: VerifyContext, entity: Entity) -> bool:
-    """Whether both sides tell digests of an entity whose rows a copy writes as they are."""
-    if entity.release is not None or entity.kept_apart or entity.derived_key is not None:
-        return False
-    ports = (context.source.bulk, context.target.bulk)
-    return all(port.digestible(entity) is not Digestible.NO for port in ports)
+def why_no_digests(context: VerifyContext, entity: Entity) -> str | None:
+    """Return why an entity has no digests; ``None`` if both sides have, and a copy keeps rows as they are."""
+    if entity.release is not None:
+        return f"its rows are {entity.life.value}"
+    if entity.kept_apart:
+        return "each side keeps some of its rows to itself"
+    if entity.derived_key is not None:
+        return "its key is computed from the content of a row"
+    for name, side in (("source", context.source), ("target", context.target)):
+        if isinstance(found := side.bulk.digestible(entity), NoDigests):
+            return f"{name}: {found.reason}"
+    return None
 
 
 class LargestRow:
@@ -111,16 +119,19 @@ class Reading:
         self._unwanted = Event()
         self._lock = Lock()
         self.told = 0
+        self._without: str | None = None
 
-    def proof(self) -> Proof | None:
-        """Wait for both sides; return what their digests prove, ``None`` where a side has none.
+    def proof(self) -> Proof | NoDigests:
+        """Wait for both sides; return what their digests prove, or why a side has none.
 
         Raises:
             StopRequestedError: a stop was requested.
             TwinstoreError: a side cannot be read.
         """
         source, target = [merged(parts) for parts in (self.source, self.target)]
-        return None if source is None or target is None else Proof(source, target)
+        if source is None or target is None:
+            return NoDigests(self._without or "the reading was ended")
+        return Proof(source, target)
 
     def wait(self) -> None:
         """Wait until it may begin; see :class:`~twinstore_backfill.verify.ahead.Ahead`."""
@@ -131,8 +142,10 @@ class Reading:
         """Tell that nobody needs its digests any more."""
         self._ahead.done(self)
 
-    def end(self) -> None:
-        """Let whoever still reads end."""
+    def end(self, without: str | None = None) -> None:
+        """End what is still read; the first reason why a side has no digests is kept."""
+        with self._lock:
+            self._without = self._without or without
         self._unwanted.set()
 
     def go_on(self, _rows: int = 0) -> None:
@@ -170,6 +183,8 @@ class DigestReader(AbstractContextManager["DigestReader"]):
     ) -> None:
         """Take both sides, how many threads read each, and who hears of rows of the source."""
         self._context, self._stop, self._tell = context, stop, tell
+        # Drawn for each run and known to this process alone: it must be unknown when rows are written.
+        self._secret = token_bytes(SECRET_BYTES)
         self._parts = readers_at_once(jobs)
         self._source, self._target = (
             ThreadPoolExecutor(self._parts, thread_name_prefix=f"digests-{side}")
@@ -197,7 +212,8 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         judge = Expecting(entity, of_entity(self._context.ignored, entity)).accepts
         # Once is enough, and best by the side that hardly has to ask.
         of_target = Digestible.JUDGED is target.digestible(entity) is not source.digestible(entity)
-        ask = partial(Question, entity, tuple(bounds), tenant, self._context.cutoff(entity), parts=parts)
+        cutoff = self._context.cutoff(entity)
+        ask = partial(Question, entity, tuple(bounds), tenant, cutoff, secret=self._secret, parts=parts)
         self.largest.expect(parts)
         for part in range(parts):
             of_source = ask(
@@ -265,17 +281,24 @@ class Question:
     of_source: bool
     accepts: Callable[[bytes], bool] | None
     tell: Callable[[int], None]
+    secret: bytes = field(repr=False)
+
+    @property
+    def side(self) -> str:
+        """The name of the side that is asked."""
+        return "source" if self.of_source else "target"
 
 
 def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
     """Return the digests of a part of one side, ``None`` where it has none or nobody wants them any more."""
-    found: Digests = None
+    found: RangeDigests | NoDigests | None = None
     try:
         reading.wait()
         with port.view() as view:
             found = view.digests(
                 question.entity,
                 question.bounds,
+                secret=question.secret,
                 tenant_id=question.tenant,
                 cutoff=question.cutoff,
                 part=question.part,
@@ -290,8 +313,9 @@ def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
         log.warning(
             "there is too little memory for digests of %s; its rows are compared", question.entity.name
         )
+        found = NoDigests("there is too little memory for them")
     finally:
-        if found is None:
+        if not isinstance(found, RangeDigests):
             # Nor does anybody need those of the other side.
-            reading.end()
-    return found
+            reading.end(None if found is None else f"{question.side}: {found.reason}")
+    return found if isinstance(found, RangeDigests) else None

@@ -181,6 +181,7 @@ class Verification:
         self._largest = 0
         self._read = 0
         self._shares = Shares()
+        self._without_digests: Mapping[str, str] = {}
         self._lists = ListResult([])
         self._part = DOCUMENTS
         self._times: tuple[QueryTimes, ...] = ()
@@ -215,6 +216,7 @@ class Verification:
             if plan.largest is not None and not part:
                 beside.begin(plan.largest, sides.largest, asked, tuple(options.entities))
             self._collect(findings, self._tasks(plan, None if part else asked, beside))
+            self._without_digests = plan.without_digests
         lists = self._lists
         self._measure(counted, chosen.tenants)
         respelled = {name for name, found in findings.items() if found.equivalences}
@@ -242,6 +244,7 @@ class Verification:
         findings = {entity.name: EntityFindings(entity) for entity in entities if counts[entity.name]}
         self._progress.start(DOCUMENTS, sum(counts.values()))
         self._collect(findings, key_tasks(findings, only))
+        self._without_digests = dict.fromkeys(findings, "single rows are compared")
         self.checks = [
             skipped("C1", "counts"),
             content_check(self._entities),
@@ -349,6 +352,7 @@ class Verification:
                 ranges=RangeShares(by_digests=shares.proved, row_by_row=shares.compared)
                 if mode(options) == "full"
                 else None,
+                without_digests=dict(sorted(self._without_digests.items())),
             ),
             tool=Tool(**tool_identity()),
             module=self._context.target.module,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from twinstore.bulk import Key, KeyRange
+from twinstore.bulk import Key, KeyRange, NoDigests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,8 +66,8 @@ def rows_per_digest(rows: int) -> int:
     return max(ROWS_PER_DIGEST, rows // MOST_RANGES)
 
 
-def partition(ranges: Sequence[KeyRange], fine: Iterable[Key], owners: int) -> Partition | None:
-    """Return how rows are divided, ``None`` where digests would take too much memory.
+def partition(ranges: Sequence[KeyRange], fine: Iterable[Key], owners: int) -> Partition | NoDigests:
+    """Return how rows are divided, or why digests of them would take too much memory.
 
     Args:
         ranges: those that the report shows; together they hold every key.
@@ -76,12 +76,13 @@ def partition(ranges: Sequence[KeyRange], fine: Iterable[Key], owners: int) -> P
     """
     shown = {within.upper for within in ranges if within.upper is not None}
     if any(left.upper != right.lower for left, right in pairwise(ranges)):
-        return None
+        return NoDigests("the source was cut into ranges with gaps between them")
     keys = list(fine)
     for bounds in (*(shown | set(keys[::step]) for step in (1, 2, 4, 8)), shown):
         if (len(bounds) + 1) * max(owners, 1) <= MOST_CELLS:
             return Partition(tuple(ranges), tuple(sorted(bounds)))
-    return None
+    needed = f"{len(shown) + 1:,} ranges of {owners:,} owners"
+    return NoDigests(f"{needed} would need more than {MOST_CELLS:,} digests in memory")
 
 
 def readers_of(ranges: int, owners: int, most: int) -> int:

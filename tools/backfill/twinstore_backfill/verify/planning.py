@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.bulk import Counted
+from twinstore.bulk import Counted, NoDigests
 from twinstore.fast.native import fast_path
 from twinstore.releasing import copy_counts, without_kept_apart
 from twinstore_backfill.verify.cutting import EarlyCuts
-from twinstore_backfill.verify.digesting import DigestReader, is_digestible
+from twinstore_backfill.verify.digesting import DigestReader, why_no_digests
 from twinstore_backfill.verify.partition import partition, rows_per_digest
 from twinstore_backfill.verify.sampling import sample_rates
 from twinstore_backfill.verify.tasks import RangeTask, RestTask
@@ -68,12 +68,18 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         self._planned = deque[Planned]()
         self._counted: Mapping[str, Mapping[str, Pair]] = {}
         self._digested = set[str]()
+        self._without = dict[str, str]()
         self._cuts: EarlyCuts | None = None
 
     @property
     def largest(self) -> LargestRow | None:
         """What learns how large rows are while digests are read; ``None`` where none are."""
         return None if self._reader is None else self._reader.largest
+
+    @property
+    def without_digests(self) -> Mapping[str, str]:
+        """Why no digests are used, by entity; complete when all tasks have been yielded."""
+        return self._without
 
     @property
     def _tenants(self) -> Sequence[str | None]:
@@ -107,11 +113,19 @@ class RangePlan(AbstractContextManager["RangePlan"]):
 
     def _digestible(self, entities: Sequence[Entity]) -> set[str]:
         """Return the entities that are compared in full and by digests."""
+        whole = self._why_row_by_row()
+        reasons = {entity.name: whole or why_no_digests(self._context, entity) for entity in entities}
+        self._without = {name: reason for name, reason in reasons.items() if reason is not None}
+        return reasons.keys() - self._without.keys()
+
+    def _why_row_by_row(self) -> str | None:
+        """Return why no entity at all is compared by digests."""
         options = self._options
-        part = options.narrowed_rows or options.mode != "full"
-        if part or not fast_path().is_on:
-            return set()
-        return {entity.name for entity in entities if is_digestible(self._context, entity)}
+        if options.mode == "sample":
+            return "a sample is compared"
+        if options.narrowed_rows:
+            return "a part of the rows or of their fields is compared"
+        return None if fast_path().is_on else "the fast path is off"
 
     def _plan(self, entity: Entity, tenant: str | None, *, digested: bool) -> Planned:
         """Cut the source and begin with the digests of an entity, or leave it to its tasks."""
@@ -121,7 +135,9 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         if digested:
             owners = len(counts) if tenant is None else 1
             found = partition(*self._both_cuts(entity, tenant), owners)
-            if found is not None:
+            if isinstance(found, NoDigests):
+                self._without.setdefault(entity.name, found.reason)
+            else:
                 reading = self._reader.begin(entity, tenant, found.bounds, owners)
                 return Planned(entity, tenant, found, reading)
         if sum(pair[0] for pair in counts.values()) <= FEW:
@@ -170,9 +186,12 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         self, entity: Entity, tenant: str | None, found: Partition, reading: Reading
     ) -> Iterator[RangeTask | RestTask]:
         proof = reading.proof()
+        without = proof.reason if isinstance(proof, NoDigests) else proof.nothing
+        if without is not None:
+            self._without.setdefault(entity.name, without)
         # Their results tell of all the others once more.
-        self._tell((0 if proof is None else proof.rows()) - reading.told)
-        if proof is None:
+        self._tell((0 if isinstance(proof, NoDigests) else proof.rows()) - reading.told)
+        if isinstance(proof, NoDigests):
             yield from self._row_by_row(entity, tenant, found.ranges)
         else:
             yield from rest(entity, tenant, found, proof)

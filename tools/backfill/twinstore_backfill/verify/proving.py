@@ -1,7 +1,8 @@
 """What the digests of both sides prove.
 
-A range is proved where every owner has the same number of rows with the same digests on both sides. Digests
-never say that two rows differ: of every other range the rows are compared one by one.
+A range is proved where every owner has the same number of rows with the same keyed digest on both sides.
+Digests without the key are only shown, because rows can be chosen that agree in them. Digests never say that
+two rows differ: of every other range the rows are compared one by one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,23 @@ __all__ = ["Proof"]
 NOTHING = Cell()
 
 
+def why_nothing(source: RangeDigests, target: RangeDigests) -> str | None:
+    """Return why digests prove no range at all, ``None`` where they may prove some."""
+    if source.unplaced or target.unplaced:
+        return f"rows without a range: {source.unplaced:,} of the source, {target.unplaced:,} of the target"
+    if not (source.judged or target.judged):
+        return "neither side judged the rows"
+    if not (source.unique or target.unique):
+        return "no unique index keeps two rows of one key out of either side"
+    return None
+
+
 class Proof:
-    """The digests of both sides of one entity, and which ranges they prove."""
+    """The digests of both sides of one entity, and which ranges they prove.
+
+    Attributes:
+        nothing: why they prove none, ``None`` where they may.
+    """
 
     def __init__(self, source: RangeDigests, target: RangeDigests) -> None:
         """Take the digests, which were made with the same bounds."""
@@ -33,12 +49,7 @@ class Proof:
         self._expired_are_known = source.judged and source.unique
         # Of two rows of one key only the first counts, and an expired one may have the key of another.
         self._expired_are_apart = target.unique
-        self._holds = (
-            not source.unplaced
-            and not target.unplaced
-            and (source.judged or target.judged)
-            and (source.unique or target.unique)
-        )
+        self.nothing = why_nothing(source, target)
         self._owners: defaultdict[int, set[str]] = defaultdict(set)
         for number, label in (*self._source, *self._target):
             self._owners[number].add(label)
@@ -46,13 +57,13 @@ class Proof:
 
     def proves(self, number: int) -> bool:
         """Whether both sides hold the same rows in a range, each of which a copy takes."""
-        return self._holds and number not in self._open
+        return self.nothing is None and number not in self._open
 
     def _agree(self, number: int) -> bool:
         for label in self._owners[number]:
             source = self._source.get((number, label), NOTHING)
             target = self._target.get((number, label), NOTHING)
-            if (source.count, source.xor, source.sum) != (target.count, target.xor, target.sum):
+            if (source.count, source.keyed) != (target.count, target.keyed):
                 return False
             if source.expired and not self._expired_are_known:
                 return False
