@@ -83,6 +83,7 @@ hypothesis.settings.register_profile(
     # What is drawn follows from the text of a test, so that a run says something about what was changed. The
     # full forms draw by chance.
     derandomize=True,
+    max_examples=60,
     suppress_health_check=[
         hypothesis.HealthCheck.too_slow,
         hypothesis.HealthCheck.filter_too_much,
@@ -90,7 +91,7 @@ hypothesis.settings.register_profile(
     ],
 )
 hypothesis.settings.register_profile(
-    "by-chance", hypothesis.settings.get_profile("real-servers"), derandomize=False
+    "by-chance", hypothesis.settings.get_profile("real-servers"), derandomize=False, max_examples=400
 )
 hypothesis.settings.load_profile("real-servers")
 
