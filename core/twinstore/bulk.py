@@ -23,6 +23,7 @@ The flow of a copy, range by range:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
@@ -81,6 +82,7 @@ class Record:
         model: the decoded row, ``None`` when it cannot be decoded.
         storage: the storage markers of the entity, instants as datetimes; absent markers are left out.
         text_timestamp: whether an instant was stored as text.
+        ignored: whether an unknown property of it was left out, because the caller ignores that.
         error: why the row cannot be decoded.
         original: what is stored, as JSON text or as something that tells it in pieces. With ``error`` it is
             required; else a quarantine that needs it takes the model, which is another form of the row.
@@ -92,6 +94,7 @@ class Record:
     model: CanonicalModel | None
     storage: Mapping[str, object] = field(default_factory=dict[str, object])
     text_timestamp: bool = False
+    ignored: bool = False
     error: str | None = None
     # Not compared: it tells in pieces what the other attributes say, and is another object at each read.
     original: Original | str | None = field(default=None, compare=False)
@@ -300,13 +303,28 @@ class BulkView(Protocol):
         ...
 
     def packed(
-        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+        self,
+        entity: Entity,
+        within: KeyRange,
+        *,
+        tenant_id: str | None = None,
+        batch_size: int = 1000,
+        ignored: AbstractSet[str] = frozenset(),
     ) -> Iterator[Sequence[Record]]:
         """Return the same rows as :meth:`records`, in batches that native code may have read.
 
         Such a batch is a :class:`~twinstore.fast.packed.PackedBatch`, which is a sequence of the same
         records. Default: the records, of which few should wait.
+
+        Args:
+            entity: what is read.
+            within: the range.
+            tenant_id: reads the rows of one tenant alone.
+            batch_size: how many rows a batch has at most.
+            ignored: unknown properties at the top of a document that are left out of the row; a store that
+                does not leave them out returns such a row with its ``error``.
         """
+        del ignored
         return self.records(entity, within, tenant_id=tenant_id, batch_size=min(batch_size, 1000))
 
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
@@ -337,6 +355,7 @@ class BulkView(Protocol):
         part: int = 0,
         parts: int = 1,
         of_source: bool = False,
+        ignored: AbstractSet[str] = frozenset(),
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> RangeDigests | NoDigests:
@@ -353,10 +372,12 @@ class BulkView(Protocol):
             part: which of the parts, from zero; a store that cannot divide its rows has all in the first.
             parts: how many there are.
             of_source: what no copy reads, such as how often a row was changed, need not be of this driver.
+            ignored: unknown properties at the top of a document that are left out of its content; the cells
+                count the rows that have one. A store may show such rows as any other.
             accepts: asked whether the models accept the ``content`` of a row, where nothing else tells.
             tell: called with the number of rows read since the last call; what it raises ends the reading.
         """
-        del entity, bounds, secret, tenant_id, cutoff, part, parts, of_source, accepts, tell
+        del entity, bounds, secret, tenant_id, cutoff, part, parts, of_source, ignored, accepts, tell
         return NO_DIGESTS
 
 

@@ -6,13 +6,24 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from twinstore import jsontext
 from twinstore.catalog import Key
 from twinstore.tenancy import UNKNOWN_TENANT, StoredOwner, label_of
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
-__all__ = ["NOTHING_BESIDE", "Cell", "Counted", "Digestible", "NoDigests", "RangeDigests", "ScanRow"]
+__all__ = [
+    "NOTHING_BESIDE",
+    "Cell",
+    "Counted",
+    "Digestible",
+    "NoDigests",
+    "RangeDigests",
+    "ScanRow",
+    "content_without",
+]
 
 # What most entities have beside their content.
 NOTHING_BESIDE: Final = b"{}"
@@ -55,6 +66,19 @@ class ScanRow:
         return max(len(self.content), self.stored_bytes)
 
 
+def content_without(content: bytes, names: AbstractSet[str]) -> bytes:
+    """Return the content of a scanned row without some names at the top of its document."""
+    try:
+        parts = jsontext.loads(content)
+    except (ValueError, RecursionError):  # nested too deeply for a copy, too
+        return content
+    document = parts["doc"] if isinstance(parts, dict) else None
+    if not isinstance(parts, dict) or not isinstance(document, dict) or document.keys().isdisjoint(names):
+        return content
+    kept = {name: value for name, value in document.items() if name not in names}
+    return jsontext.dumps_sorted({**parts, "doc": kept})
+
+
 @dataclass(frozen=True, slots=True)
 class Counted:
     """The rows of an entity.
@@ -95,6 +119,7 @@ class Cell:
         largest: the most bytes that one of these rows has, an expired one too.
         keyed: the sum, modulo 2^128, of what proves that two sides hold the same rows: of each row the first
             128 bits of the SHA-256 of the secret of the run followed by the SHA-256 of its ``content``.
+        ignored: how many of the rows that are not expired have a name that is ignored.
     """
 
     count: int = 0
@@ -103,6 +128,7 @@ class Cell:
     sum: int = 0
     largest: int = 0
     keyed: int = 0
+    ignored: int = 0
 
     def merge(self, other: Cell) -> None:
         """Add the rows of another cell."""
@@ -112,6 +138,7 @@ class Cell:
         self.sum = (self.sum + other.sum) % MODULUS
         self.largest = max(self.largest, other.largest)
         self.keyed = (self.keyed + other.keyed) % MODULUS
+        self.ignored += other.ignored
 
 
 @dataclass(slots=True)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import orjson
 
 from twinstore.bulk import NOTHING_BESIDE, Cell, Digestible, KeyRange, NoDigests, RangeDigests
+from twinstore.scanned import content_without
 from twinstore.stored import has_marks
 from twinstore_backfill.copy.retention import is_due
 from twinstore_backfill.verify.digests import document_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
     import pytest
@@ -36,6 +38,7 @@ def digests_of_rows(
     part: int = 0,
     parts: int = 1,
     of_source: bool = False,
+    ignored: AbstractSet[str] = frozenset(),
     accepts: Callable[[bytes], bool] | None = None,
     tell: Callable[[int], None] | None = None,
 ) -> RangeDigests:
@@ -52,7 +55,9 @@ def digests_of_rows(
             found.unplaced += 1
             continue
         place = bisect_right(bounds, row.key)
-        if is_plain(entity, row, of_source=of_source) and (accepts is None or accepts(row.content)):
+        if content_without(row.content, ignored) != row.content:
+            found.unproven.add(place)
+        elif is_plain(entity, row, of_source=of_source) and (accepts is None or accepts(row.content)):
             one = cell_of(row, secret, due=is_due(entity, row, cutoff))
             found.cells.setdefault((place, row.label), Cell()).merge(one)
         else:

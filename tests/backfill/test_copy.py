@@ -162,6 +162,7 @@ def test_counts_are_kept_by_entity_and_tenant(pair: MemoryPair) -> None:
             "expired": 0,
             "text_timestamp": 0,
             "torn_tail": 0,
+            "ignored": 0,
         }
         for tenant in TENANTS
     ]

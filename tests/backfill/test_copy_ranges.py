@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, fill, invoke, memo
 from twinstore.bulk import KeyRange
 from twinstore.errors import ConcurrencyError, ConfigurationError, TwinstoreError, UnavailableError
 from twinstore.ledger import RangeState, RangeTally
-from twinstore.ledger.ledger import MAX_ATTEMPTS
+from twinstore.ledger.ledger import MAX_ATTEMPTS, MAX_DEATHS
 from twinstore.migrations import MigrationState, MigrationStatus
 from twinstore.scheduler.catalog import RUNS, SCHEDULES
 from twinstore.testing.copying import in_the_end
@@ -24,7 +25,7 @@ from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.holder import Holder, start_time, worker_id
 from twinstore_backfill.copy.lease import LeaseKeeper
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings, released_settings
-from twinstore_backfill.outcome import Exit
+from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_memory.bulk import MemoryBulk
@@ -82,6 +83,19 @@ def failing(monkeypatch: pytest.MonkeyPatch, key: Key, problems: Sequence[Except
 
     monkeypatch.setattr(MemoryRangeWriter, "write", write)
     return left
+
+
+def stopping(monkeypatch: pytest.MonkeyPatch, key: Key, stop: StopSwitch) -> None:
+    """Let SIGTERM arrive while a row is written."""
+    honest = MemoryRangeWriter.write
+
+    def write(self: MemoryRangeWriter, records: Sequence[Record]) -> None:
+        if any(record.key == key for record in records):
+            stop.request(signal.SIGTERM)
+            stop.check()
+        honest(self, records)
+
+    monkeypatch.setattr(MemoryRangeWriter, "write", write)
 
 
 def job_of(pair: MemoryPair) -> CopyJob:
@@ -172,9 +186,24 @@ class TestFailures:
         failing(monkeypatch, BAD, [problem])
         with pytest.raises(type(problem)):
             copied(pair)
-        assert {item.state for item in ranges_of(pair, "runs")} == {RangeState.COPYING, RangeState.PENDING}
+        assert {item.state for item in ranges_of(pair, "runs")} == {RangeState.PENDING}
         assert copied(pair).complete
+        assert {item.deaths for item in ranges_of(pair, "runs")} == {0}
         assert pair.verify().verdict == "PASS"
+
+    def test_a_range_in_which_a_signal_stops_the_copy_again_and_again_does_not_fail(
+        self, pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        times = max(MAX_ATTEMPTS, MAX_DEATHS) + 1
+        for _ in range(times):
+            stop = StopSwitch()
+            with monkeypatch.context() as patch:
+                stopping(patch, BAD, stop)
+                with pytest.raises(InterruptedRunError):
+                    copied(pair, stop)
+            assert {item.state for item in ranges_of(pair, "runs")} == {RangeState.PENDING}
+        result = copied(pair)
+        assert (result.exit, result.complete) == (Exit.OK, True)
 
     def test_the_command_names_the_ranges_and_ends_with_code_4(
         self,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from socket import AF_UNIX, socket
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
@@ -95,6 +97,10 @@ def line(run: str, sequence: int, **changes: object) -> bytes:
     return dumps(make_log_entry(run, sequence).wire() | changes) + b"\n"
 
 
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
 Damage = tuple[str, bytes, str, int]
 # Path, content, what the reason says, and how many rows more or fewer are quarantined for it.
 DAMAGE: Final[dict[str, Damage]] = {
@@ -159,6 +165,48 @@ DAMAGE: Final[dict[str, Damage]] = {
         "state/runs/bad.json",
         state("bad").replace(b'"plan":{', b'"plan":{"x":NaN,'),
         "a number is not finite",
+        1,
+    ),
+    "a plan nested 500 levels": (
+        "state/runs/bad.json",
+        state("bad", plan=0).replace(b'"plan":0', b'"plan":' + nested(500)),
+        "it is nested too deeply",
+        1,
+    ),
+    "a plan nested 100 levels": (
+        "state/runs/bad.json",
+        state("bad", plan=0).replace(b'"plan":0', b'"plan":' + nested(100)),
+        "plan: nested deeper than 90 levels",
+        1,
+    ),
+    "an unknown property nested 100,000 levels": (
+        "state/runs/bad.json",
+        state("bad", foreign=0).replace(b'"foreign":0', b'"foreign":' + nested(100_000)),
+        "it is nested too deeply",
+        1,
+    ),
+    "an instant nested 500 levels": (
+        "logs/runs/alpha.ndjson",
+        line("alpha", 1) + line("alpha", 2, timestamp=0).replace(b":0", b":" + nested(500)),
+        "line 2: it is nested too deeply",
+        1,
+    ),
+    "a last line without its end nested 100,000 levels": (
+        "logs/runs/alpha.ndjson",
+        line("alpha", 1) + line("alpha", 2) + b'{"a":' + nested(100_000) + b"}",
+        "line 3: it is nested too deeply",
+        1,
+    ),
+    "approvals nested 500 levels": (
+        "state/approvals/alpha.json",
+        b"[" + nested(500) + b"]",
+        "it is nested too deeply",
+        1,
+    ),
+    "a manifest nested 500 levels": (
+        "artifacts/alpha/artifact-manifest.json",
+        b"[" * 500 + b"]" * 500,
+        "it is nested too deeply",
         1,
     ),
     "a copy by an editor": ("artifacts/alpha~", b"x", "no part of the layout", 1),
@@ -241,6 +289,57 @@ def test_what_is_no_file_of_its_own_is_not_followed(root: Path, tmp_path: Path) 
         assert pair.verify().verdict == "INCONCLUSIVE"
 
 
+def socket_at(path: Path) -> None:
+    """Put a UNIX socket where a file belongs."""
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    # By a descriptor of the folder: the whole path is longer than the address of a socket may be.
+    folder = os.open(path.parent, os.O_RDONLY)
+    with socket(AF_UNIX) as bound:
+        bound.bind(f"/proc/self/fd/{folder}/{path.name}")
+    os.close(folder)
+
+
+def test_one_file_stops_no_command(
+    root: Path, tmp_path: Path, mongo_database: MongoDatabase, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sockets = (
+        "state/runs/alpha.json",
+        "state/runs/other",
+        "state/approvals/alpha.json",
+        "logs/runs/alpha.ndjson",
+        "artifacts/other",
+        "artifacts/alpha/artifact-manifest.json",
+    )
+    for path in sockets:
+        socket_at(root / path)
+    deep = state("bad", plan=0).replace(b'"plan":0', b'"plan":' + nested(500))
+    (root / "state/runs/bad.json").write_bytes(deep)
+    config, out = tmp_path / "settings.json", tmp_path / "out"
+    files = {"Filesystem": {"Root": str(root)}}
+    config.write_text(json.dumps(dict(mongo_database.config) | {"TaskRunner": {"Storage": files}}))
+    sides = ("--module", "taskrunner", "--from", "filesystem", "--to", "mongo")
+    codes = {
+        name: invoke(capsys, "--config", config, "backfill", *name.split(), *more).code
+        for name, more in {
+            "plan": sides,
+            "copy": (*sides, "--execute", "--out", out),
+            "verify": (*sides, "--out", tmp_path / "verified"),
+            "diff": (*sides, "--entity", "pack_runs", "--key", "bad"),
+            "repair": (*sides, "--execute", "--in", tmp_path / "verified", "--out", tmp_path / "repaired"),
+            "quarantine list": (*sides[:2], *sides[4:]),
+            "quarantine retry": (*sides, "--execute", "--out", out),
+        }.items()
+    }
+    assert codes == dict.fromkeys(codes, Exit.INCONCLUSIVE) | {"plan": Exit.OK, "quarantine list": Exit.OK}
+    found = {item["reason"].split(":")[0] for item in lines_of(out)}
+    assert found == {*sockets, "state/runs/bad.json"}
+    with open_store("taskrunner", "mongo", load_settings(config, environ={})) as target:
+        written = sum(sum(target.bulk.counts(entity).values()) for entity in target.bulk.entities())
+    # Of one run nothing is left but what the sockets took the place of.
+    assert written == ROWS - 5
+
+
 @pytest.mark.parametrize("folder", ["logs", "logs/runs"])
 def test_a_folder_elsewhere_is_refused_and_not_taken_for_an_empty_one(
     root: Path, tmp_path: Path, folder: str
@@ -259,22 +358,51 @@ def test_a_folder_elsewhere_is_refused_and_not_taken_for_an_empty_one(
             (root / folder).unlink()
 
 
-def test_a_file_that_may_not_be_read_keeps_no_other_from_being_moved(tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_read_keeps_no_other_from_being_moved() -> None:
     with TemporaryDirectory(dir="/tmp") as folder:  # every user may look into its parents
         root = Path(folder, "tree")
         with opened(root) as storage:
             for run in RUNS:
                 fill(storage, run)
         Path(folder).chmod(0o755)
-        with into_memory(root, tmp_path) as pair:
+        out = Path(folder, "out")
+        with into_memory(root, out) as pair:
+            # As this user, who may import what a command needs.
+            assert (pair.copy(execute=False).exit, pair.verify().verdict) == (Exit.OK, "FAIL")
+            out.chmod(0o777)
             expected = found_in(pair)
             for path in ("logs/runs/alpha.ndjson", "artifacts/alpha/artifact-manifest.json"):
                 (root / path).chmod(0)
             with without_rights():
                 found = found_in(pair)
+            # What is not ours, and may not be read either.
+            (root / "logs/foreign").write_bytes(b"x")
+            (root / "logs/foreign").chmod(0)
+            with without_rights():
+                result, report = pair.copy(), pair.verify()
         hidden = [reason for reason in found if "Permission denied" in reason]
         # Each of both is read twice, for a copy and for a comparison; of the log two lines are missing.
         assert (len(hidden), len(found)) == (4, len(expected) - 2)
+        assert (result.complete, result.totals.all()["quarantined"]) == (True, 3)
+        assert (report.verdict, sum(item.counts.quarantined for item in report.entities)) == (
+            "INCONCLUSIVE",
+            3,
+        )
+
+
+def test_a_folder_that_may_not_be_searched_is_refused(root: Path, tmp_path: Path) -> None:
+    with TemporaryDirectory(dir="/tmp") as folder:
+        moved = Path(shutil.move(root, Path(folder, "tree")))
+        Path(folder).chmod(0o755)
+        for path in ("logs/runs", "state"):
+            (moved / path).chmod(0o444)
+            with (
+                into_memory(moved, tmp_path) as pair,
+                without_rights(),
+                pytest.raises(ConfigurationError, match="Permission denied"),
+            ):
+                pair.verify()
+            (moved / path).chmod(0o755)
 
 
 def found_in(pair: Pair) -> list[str]:

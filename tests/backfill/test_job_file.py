@@ -54,6 +54,17 @@ def test_options_come_from_the_file_and_the_command_line_goes_before_it(
     assert verify(capsys, job, "--entity", "audit").json["entities_asked"] == ["audit"]
 
 
+def test_the_settings_of_the_command_line_go_before_those_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_job, of_command, job = (tmp_path / name for name in ("of_job.json", "of_command.json", "job.toml"))
+    job.write_text(f'module = "scheduler"\nto = "memory"\nconfig = "{of_job}"\n')
+    words = ("backfill", "--job-file", job, "status")
+    assert str(of_job) in invoke(capsys, *words).err
+    for given in (("--config", of_command, *words), (*words, "--config", of_command)):
+        assert str(of_command) in invoke(capsys, *given).err
+
+
 def test_instants_may_be_those_of_toml_and_one_value_needs_no_list(
     pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

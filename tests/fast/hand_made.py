@@ -45,7 +45,12 @@ class NativeRows:
         """Take the stored names of the slots; that of ``_id`` is empty."""
         self.program = program
         self.documents = NativeDocuments(
-            native_library(), program, identity, [StoredSlot(name) for name in names], versioned=True
+            native_library(),
+            program,
+            identity,
+            [StoredSlot(name) for name in names],
+            versioned=True,
+            skipped=("_a", "_note", "_version"),
         )
 
     def read(self, *documents: Mapping[str, Any] | bytes) -> list[list[tuple[int, Any]] | None]:

@@ -78,6 +78,35 @@ def test_a_settings_file_may_be_named_at_any_position(
     assert invoke(capsys, *words).code == 0
 
 
+@pytest.mark.parametrize("option", ["--config", "--env-file", "--secrets-dir"])
+def test_a_path_given_twice_is_refused_at_any_two_positions(
+    option: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["migrate", "status", "--module=scheduler"]
+    for first in range(len(words) + 1):
+        for second in range(first, len(words) + 1):
+            given = [
+                *words[:first],
+                option,
+                config,
+                *words[first:second],
+                f"{option}={config}",
+                *words[second:],
+            ]
+            answer = invoke(capsys, *given)
+            refused = f"'{option}': given more than once, and only one would be read; give it once."
+            assert (answer.code, answer.out, refused in answer.err) == (2, "", True)
+
+
+def test_every_command_refuses_two_settings_files(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in leaves(typer.main.get_command(app)):
+        answer = invoke(capsys, *name.split(), f"--config={config}", "--config", config)
+        assert (answer.code, answer.out, "given more than once" in answer.err) == (2, "", True), name
+    assert list(tmp_path.iterdir()) == [config]
+
+
 def test_debug_as_a_value_is_none(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = invoke(capsys, "--config", config, "purge", "--module", "scheduler", "--tenant", "--debug:x")
     assert (answer.code, "Traceback" in answer.err) == (2, False)

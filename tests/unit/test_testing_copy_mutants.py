@@ -217,6 +217,18 @@ MUTANTS = [
         lambda workspace: CLAIMS.test_a_range_that_is_given_back_too_often_has_failed(workspace=workspace),
     ),
     Mutant(
+        "ranges that kill their worker never fail",
+        replacing(ranges, "MAX_DEATHS", 99),
+        lambda workspace: CLAIMS.test_a_range_whose_worker_dies_too_often_has_failed(workspace=workspace),
+    ),
+    Mutant(
+        "a worker that stops has died",
+        replacing(ranges.RangeLedger, "sign_off", ranges.RangeLedger.leave),
+        lambda workspace: CLAIMS.test_a_worker_that_stops_in_order_gives_its_ranges_back_and_no_death_counts(
+            workspace=workspace
+        ),
+    ),
+    Mutant(
         "lines outlive their range",
         replacing(ranges.RangeLedger, "_forget_lines", lambda *_: None),
         lambda workspace: LEDGER.test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened(

@@ -67,8 +67,11 @@ def is_interrupted(line: bytes) -> bool:
         return not text
     try:
         DECODER.raw_decode(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return True
+    except RecursionError:
+        # No writer of ours nests so deep.
+        return False
     return False
 
 

@@ -24,13 +24,15 @@ from twinstore.keys import LEAST, KeyType, can_bound
 from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner
 from twinstore_filesystem.appending import log_end
-from twinstore_filesystem.errors import DRIVER
+from twinstore_filesystem.errors import DRIVER, translated
 from twinstore_filesystem.forms import RunFile
 from twinstore_filesystem.rows import FileRow
 from twinstore_filesystem.unit import FileUnit
 from twinstore_filesystem.walking import covers, files_in_order, rows_in_order
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from twinstore.bulk import CommitCheck, OnConflict, Position
     from twinstore.catalog import Entity, Key
     from twinstore.documents import DocumentRow, DocumentWriter
@@ -80,7 +82,7 @@ class FilesystemBulk(DocumentBulk):
             raise ConfigurationError(
                 f"The root {tree.root} is no folder; give that of the source.", driver=DRIVER
             )
-        present = not tree.read_only or any(folder.is_dir() for folder in folders)
+        present = not tree.read_only or any(map(is_folder, folders))
         return tuple(Survey(entity=entity.name, present=present) for entity in self._entities)
 
     @override
@@ -194,6 +196,16 @@ class FilesystemView(DocumentView):
                 return opened is not None and log_end(opened).torn
         except ConfigurationError:
             return False  # it may not be opened, which its row tells
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there.
+
+    Raises:
+        ConfigurationError: this process may not look.
+    """
+    with translated(path):
+        return path.is_dir()
 
 
 def torn_tail() -> Record:

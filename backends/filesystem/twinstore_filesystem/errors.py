@@ -10,12 +10,15 @@ from typing import Final
 
 from twinstore.errors import ConfigurationError, Outcome, TwinstoreError, UnavailableError
 
-__all__ = ["DRIVER", "ForeignPathError", "foreign", "meaning", "translated"]
+__all__ = ["DRIVER", "foreign", "meaning", "translated"]
 
 DRIVER: Final = "Filesystem"
 FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 FULL: Final = frozenset({errno.EDQUOT, errno.EFBIG, errno.ENOSPC})
-NOT_OURS: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EMLINK})
+# ENXIO is what a socket answers, and ENODEV a device that is not there.
+NOT_OURS: Final = frozenset(
+    {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EMLINK, errno.ENXIO, errno.ENODEV}
+)
 
 
 @contextmanager
@@ -55,14 +58,10 @@ def meaning(error: OSError, path: Path, outcome: Outcome = Outcome.NOT_APPLIED) 
     )
 
 
-class ForeignPathError(ConfigurationError):
-    """Something stands in the tree that is never opened."""
-
-
-def foreign(path: Path) -> ForeignPathError:
+def foreign(path: Path) -> ConfigurationError:
     """Return the error of something that is neither a file nor a folder of ours."""
-    return ForeignPathError(
-        f"{path} is a symbolic link, or a file where a folder belongs, or the reverse; it is never followed. "
-        "Move it out of the root.",
+    return ConfigurationError(
+        f"{path} is a symbolic link, a pipe, a socket or a device, or a file where a folder belongs, or the "
+        "reverse; it is never opened. Move it out of the root.",
         driver=DRIVER,
     )

@@ -6,15 +6,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from typing_extensions import override
 
 from twinstore import jsontext
 from twinstore.canonical import undecodable
 from twinstore.documents import DocumentRow
+from twinstore.errors import ConfigurationError
 from twinstore_filesystem.appending import FEED, append_lines, lines_backwards, lines_of
-from twinstore_filesystem.errors import DRIVER, ForeignPathError
+from twinstore_filesystem.errors import DRIVER
 from twinstore_filesystem.names import encoded
 from twinstore_filesystem.rows import FileOriginal, FileRow, broken_row, file_row, text_of
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity, Key
     from twinstore_filesystem.tree import Place, Tree
 
-__all__ = ["ArrayForm", "Form", "LinesForm", "ObjectForm", "RunFile", "Staged", "problem_of"]
+__all__ = ["ArrayForm", "Form", "LinesForm", "ObjectForm", "RunFile", "Staged", "problem_of", "refuse_deep"]
 
 Staged = Mapping["Key", DocumentRow | None]
 """What becomes of rows: stored in place of the one of their key, or removed."""
+# No model holds so many: free JSON ends at 90. What walks a value of many more has no stack left.
+DEEPEST: Final = 128
 OTHER_RUN: Final = "it belongs to another run than the name of the file says"
 
 
@@ -255,10 +258,12 @@ class LinesForm(Form):
 
 
 def opened_rows(file: RunFile, rows: Iterator[FileRow]) -> Iterator[FileRow]:
-    """Yield rows; of a file that is never opened, such as a link, one that says so."""
+    """Yield rows; of a file that is never opened, such as a link, or may not be read, one that says so."""
+    # What is wrong with the root is wrong with all files, and is raised.
+    file.tree.prepare()
     try:
         yield from rows
-    except ForeignPathError as error:
+    except ConfigurationError as error:
         nothing = FileOriginal(file.tree, file.place, size=0)
         yield broken_row(file.entity, file.key, error.message, nothing, whole=True)
 
@@ -287,9 +292,34 @@ def parsed(content: bytes) -> jsontext.JsonValue:
         ValueError: it cannot be read; says why without any of it.
     """
     try:
-        return jsontext.parse_json(content)
+        value = jsontext.parse_json(content)
+        refuse_deep(content, value)
     except (ValueError, RecursionError) as error:
         raise ValueError(problem_of(error)) from error
+    return value
+
+
+def refuse_deep(content: bytes, value: object) -> None:
+    """Refuse the value of a JSON text that is nested deeper than :data:`DEEPEST` levels.
+
+    Raises:
+        RecursionError: it is.
+    """
+    # Nearly every text has too few brackets to be as deep.
+    if content.count(b"[") + content.count(b"{") <= DEEPEST:
+        return
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in members(outer) if isinstance(inner, (dict, list))]
+    if level:
+        raise RecursionError
+
+
+def members(value: object) -> Iterable[object]:
+    """Return what stands in a JSON object or array."""
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def problem_of(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
 
@@ -13,7 +14,7 @@ from twinstore.access import Row
 from twinstore.canonical import CanonicalModel, undecodable
 from twinstore.documents import DocumentRow, decode
 from twinstore.documents.rows import row_of_values
-from twinstore.errors import DocumentDecodeError
+from twinstore.errors import ConfigurationError, DocumentDecodeError
 from twinstore.originals import LONGEST_READABLE, PIECE_BYTES, Original, base64_pieces
 from twinstore_filesystem.errors import DRIVER
 
@@ -47,9 +48,11 @@ class FileOriginal(Original):
         head = {"path": self.place.path, **({"line": self.line} if self.line else {})}
         yield jsontext.dumps(head).decode()[:-1] + ',"bytes":"'
         first = b""
-        for piece in self.tree.pieces(self.place, self.start, self.size, PIECE_BYTES):
-            first += piece[: max(0, LONGEST_READABLE - len(first))]
-            yield from base64_pieces(piece)
+        # One that may not be read has its path and reason alone.
+        with suppress(ConfigurationError):
+            for piece in self.tree.pieces(self.place, self.start, self.size, PIECE_BYTES):
+                first += piece[: max(0, LONGEST_READABLE - len(first))]
+                yield from base64_pieces(piece)
         shown = first.decode("utf-8", "backslashreplace")[:LONGEST_READABLE]
         yield '","text":' + jsontext.dumps(shown).decode() + "}"
 

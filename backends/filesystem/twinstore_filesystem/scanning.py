@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from twinstore.errors import ConfigurationError
 from twinstore_filesystem import walking
 from twinstore_filesystem.errors import foreign, translated
-from twinstore_filesystem.forms import OTHER_RUN, problem_of
+from twinstore_filesystem.forms import OTHER_RUN, problem_of, refuse_deep
 from twinstore_filesystem.names import decoded, encoded
 from twinstore_filesystem.rows import FileOriginal, FileRow, broken_row, file_row
 from twinstore_filesystem.tree import Place
@@ -182,7 +182,7 @@ class Scan:
         for above in (path, *path.parents):
             if above == self._tree.root:
                 break
-            if above.is_symlink():
+            if kind_of(above) == "symbolic link":
                 raise foreign(above)
         with translated(path):
             try:
@@ -216,10 +216,11 @@ class Scan:
 
 def kind_of(path: Path) -> str | None:
     """Return what stands at a path, links not followed; ``None`` when it was renamed meanwhile."""
-    try:
-        return KINDS.get(stat.S_IFMT(path.lstat().st_mode), "special file")
-    except FileNotFoundError:
-        return None
+    with translated(path):
+        try:
+            return KINDS.get(stat.S_IFMT(path.lstat().st_mode), "special file")
+        except FileNotFoundError:
+            return None
 
 
 def is_object(text: bytes) -> bool:
@@ -239,7 +240,7 @@ def is_more(text: bytes) -> bool:
     except json.JSONDecodeError as error:
         return error.msg == "Extra data"
     except RecursionError:
-        return False
+        return True
     return True
 
 
@@ -257,9 +258,11 @@ def value_of(content: bytes) -> object:
         ValueError: it cannot be read; says why without any of it.
     """
     try:
-        return json.loads(content.decode("utf-8"), object_pairs_hook=once_each, parse_constant=refused)
+        value = json.loads(content.decode("utf-8"), object_pairs_hook=once_each, parse_constant=refused)
+        refuse_deep(content, value)
     except (ValueError, RecursionError) as error:
         raise ValueError(problem_of(error)) from error
+    return value
 
 
 def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:

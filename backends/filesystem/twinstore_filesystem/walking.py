@@ -82,7 +82,7 @@ def files_in_order(
         file = RunFile(files.tree, entity, layout.named(name), name, decoded(name))
         run = file.run or _told(files, file)
         if run is None:
-            strange += _rows(files, file)
+            strange += files.layout(file.entity).form.rows(file)
             untold.append(file)
         else:
             found.append((run, file))
@@ -97,7 +97,7 @@ def files_in_order(
 
 def rows_in_order(files: Files, run: str, file: RunFile, within: KeyRange) -> Iterator[FileRow]:
     """Yield the rows of a file that a range covers, in the order of the key."""
-    rows: Iterable[FileRow] = _rows(files, file)
+    rows: Iterable[FileRow] = files.layout(file.entity).form.rows(file)
     if not files.layout(file.entity).form.in_order:
         rows = sorted(rows, key=lambda row: row.key if file.entity.admits_key(row.key) else (run,))
     lacking = _lacking(files, file)
@@ -127,17 +127,9 @@ def _with(row: FileRow, error: str, key: Key) -> FileRow:
     return FileRow(row.entity, key, row.document, row.markers, row.derived, error, False, row.original)  # noqa: FBT003
 
 
-def _rows(files: Files, file: RunFile) -> Iterator[FileRow]:
-    """Yield the rows of a file; one that may not be opened must not keep the others from being moved."""
-    try:
-        yield from files.layout(file.entity).form.rows(file)
-    except ConfigurationError as error:
-        yield broken_row(file.entity, file.key, error.message, FileOriginal(files.tree, file.place, size=0))
-
-
 def _told(files: Files, file: RunFile) -> str | None:
     """Return the id that stands in a file whose name does not tell it."""
-    rows = (row for row in _rows(files, file) if row.error is None)
+    rows = (row for row in files.layout(file.entity).form.rows(file) if row.error is None)
     first = next(rows, None)
     return None if first is None else str(first.key[0])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo import CursorType
@@ -18,6 +19,8 @@ from twinstore.bulk import Digestible, NoDigests
 from twinstore.fast.native import library
 from twinstore.fast.scanning import Judge, Scanner, document_form
 from twinstore.forks import ending
+from twinstore.scanned import content_without
+from twinstore.stored import has_marks
 from twinstore_mongo.derive import ID
 from twinstore_mongo.digest_form import digest_form, why_not
 from twinstore_mongo.key_order import BATCH_BYTES, SIMPLE, VIEW, fitting_batch
@@ -26,6 +29,7 @@ from twinstore_mongo.raw_cursor import LeanCursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
     from pymongo.collection import Collection
@@ -78,6 +82,7 @@ class DigestScan:
         secret: bytes,
         cutoff: datetime | None,
         of_source: bool,
+        ignored: AbstractSet[str],
         accepts: Callable[[bytes], bool] | None,
         tell: Callable[[int], None] | None,
         threads: int = 1,
@@ -86,9 +91,13 @@ class DigestScan:
         found, entity = library(), self._scan.entity
         if found is None:
             return NoDigests(NO_LIBRARY)
-        form, judge = document_form(found, digest_form(entity, of_source=of_source)), judge_of(found, entity)
+        if (reason := why_not(entity, ignored)) is not None:
+            return NoDigests(reason)
+        form = document_form(found, digest_form(entity, of_source=of_source, ignored=ignored))
+        judge = judge_of(found, entity, ignored)
+        judged = None if accepts is None else partial(self._accepts, accepts, ignored)
         scanners = [
-            Scanner(found, form, entity, bounds, secret=secret, cutoff=cutoff, accepts=accepts, judge=judge)
+            Scanner(found, form, entity, bounds, secret=secret, cutoff=cutoff, accepts=judged, judge=judge)
             for _ in range(threads)
         ]
         unique = self._is_unique()
@@ -100,6 +109,12 @@ class DigestScan:
         for part in others:
             whole.merge(part)
         return whole
+
+    def _accepts(self, accepts: Callable[[bytes], bool], ignored: AbstractSet[str], raw: bytes) -> bool:
+        """Whether the models accept a document, by what a scan shows of all of it but for what is ignored."""
+        (row,) = self._scan.rows(raw)
+        content = content_without(row.content, ignored) if ignored else row.content
+        return not has_marks(content) and accepts(content)
 
     def batches(self, rows: Chosen) -> Generator[bytes]:
         """Yield whole documents, as many at a time as the server sends."""
@@ -192,9 +207,9 @@ def numbers_of(scanners: Sequence[Scanner], batches: Iterator[bytes]) -> Generat
             yield left.result()
 
 
-def judge_of(found: ctypes.CDLL, entity: Entity) -> Judge | None:
+def judge_of(found: ctypes.CDLL, entity: Entity, ignored: AbstractSet[str]) -> Judge | None:
     """Return what tells whether the models accept documents of an entity, ``None`` where nothing does."""
-    documents = native_documents(entity)
+    documents = native_documents(entity, ignored)
     if documents is None:
         return None
     function = ctypes.cast(getattr(found, ACCEPTS), ctypes.c_void_p).value

@@ -23,7 +23,7 @@ from twinstore.turns import one_large
 from twinstore_mongo.bulk_original import BsonOriginal
 from twinstore_mongo.bulk_owners import owner_of_value
 from twinstore_mongo.codec import FOREIGN_TYPES
-from twinstore_mongo.derive import ID
+from twinstore_mongo.derive import ID, internal_names
 from twinstore_mongo.exact import given_back
 from twinstore_mongo.free_json import EPOCH, NAIVE_EPOCH
 from twinstore_mongo.key_order import (
@@ -106,14 +106,23 @@ class ReadSize:
 
 @dataclass(slots=True)
 class Exporter:
-    """Turns the documents of one entity into records."""
+    """Turns the documents of one entity into records.
+
+    Attributes:
+        ignored: unknown properties at the top that are left out, whatever they hold.
+    """
 
     codec: Codec[Any]
+    ignored: frozenset[str] = frozenset()
     instants: PathTree = field(init=False)
+    _left_out: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Lay out where the instants are."""
-        names = self.codec.names
+        """Lay out where the instants are, and what no model reads."""
+        names, entity = self.codec.names, self.codec.entity
+        internal = {name for name in internal_names(entity) if name[:1] == "_"}
+        self.ignored -= {*names.values(), *internal}
+        self._left_out = self.ignored | internal - ({ID} if entity.document_id is not None else set())
         self.instants = PathTree.of((names[head], *rest) for head, *rest in self.codec.entity.instants)
 
     def parts(
@@ -237,8 +246,7 @@ class Exporter:
 
     def own(self, document: Document) -> Document:
         """Return what a model may read of a document; all else is left out of a copy, whatever it is."""
-        identity = None if self.codec.entity.document_id is None else ID
-        return {name: value for name, value in document.items() if name[:1] != "_" or name == identity}
+        return {name: value for name, value in document.items() if name not in self._left_out}
 
     def by_first_values(self, raw: bytes, reason: str) -> Record:
         """Return the record of a document that the client cannot give, with the first values of its names.
@@ -257,16 +265,20 @@ class Exporter:
 
     def record(self, document: Document, raw: bytes) -> Record:
         """Return the record of a document."""
+        whole = len(document)
+        if self.ignored:
+            document = {name: value for name, value in document.items() if name not in self.ignored}
         record = Record(
             self.key_of(document),
             self.owner_of(document),
             None,
             text_timestamp=mark_utc(document, self.instants),
+            ignored=len(document) < whole,
         )
         record.original = BsonOriginal(raw)
         self.codec.restore_maps(document)
         try:
-            row = self.codec.decode(document)
+            row = self.codec.decode(document, for_copy=True)
         except DocumentDecodeError as error:
             record.error = reason_of(error)
             return record

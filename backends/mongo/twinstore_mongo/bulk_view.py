@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import Key, KeyRange, Position, Record, ScanRow
     from twinstore.catalog import Entity
-    from twinstore.fast.reading import NativeDocuments
     from twinstore_mongo.bulk_owners import Chosen
     from twinstore_mongo.connection import Connection, Document
 
@@ -38,6 +38,8 @@ __all__ = ["MongoView"]
 T = TypeVar("T")
 
 VIEW = "This view"
+# Of which few should wait.
+MOST_RECORDS = 1000
 
 
 class MongoView(BulkView):
@@ -64,18 +66,25 @@ class MongoView(BulkView):
     ) -> Iterator[list[Record]]:
         rows = chosen(entity, tenant_id, self._connection.collection_name)
         size = ReadSize(batch_size_argument(batch_size))
-        return self._one(self._records(entity, within, rows, size))
+        return self._one(self._records(Exporter(codec_of(entity)), within, rows, size))
 
     @override
     def packed(
-        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+        self,
+        entity: Entity,
+        within: KeyRange,
+        *,
+        tenant_id: str | None = None,
+        batch_size: int = 1000,
+        ignored: AbstractSet[str] = frozenset(),
     ) -> Iterator[Sequence[Record]]:
-        documents = native_documents(entity)
-        if documents is None:
-            return super().packed(entity, within, tenant_id=tenant_id, batch_size=batch_size)
+        documents = native_documents(entity, ignored)
+        exporter = Exporter(codec_of(entity), frozenset(ignored))
         rows = chosen(entity, tenant_id, self._connection.collection_name)
-        size = packed_size(batch_size_argument(batch_size))
-        return self._one(self._packed(entity, within, rows, size, documents))
+        most = batch_size_argument(batch_size)
+        if documents is None:
+            return self._one(self._records(exporter, within, rows, ReadSize(min(most, MOST_RECORDS))))
+        return self._one(self._packed(PackedExporter(exporter, documents), within, rows, packed_size(most)))
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
@@ -104,6 +113,7 @@ class MongoView(BulkView):
         part: int = 0,
         parts: int = 1,
         of_source: bool = False,
+        ignored: AbstractSet[str] = frozenset(),
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> RangeDigests | NoDigests:
@@ -126,6 +136,7 @@ class MongoView(BulkView):
                 secret=secret,
                 cutoff=cutoff,
                 of_source=of_source,
+                ignored=ignored,
                 accepts=accepts,
                 tell=tell,
                 threads=min(parts, MOST_THREADS),
@@ -138,25 +149,21 @@ class MongoView(BulkView):
             self._stream.close()
 
     def _records(
-        self, entity: Entity, within: KeyRange, rows: Chosen, size: ReadSize
+        self, exporter: Exporter, within: KeyRange, rows: Chosen, size: ReadSize
     ) -> Generator[list[Record]]:
-        store, exporter = self._connection.store, Exporter(codec_of(entity))
+        store, entity = self._connection.store, exporter.codec.entity
         parts = exporter.parts(store, self._collection(entity), within, rows=rows, size=size)
         with translating(store.where.of(entity)), ending(parts.close):
             yield from exporter.decoded(parts)
 
     def _packed(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        rows: Chosen,
-        size: ReadSize,
-        documents: NativeDocuments,
+        self, packed: PackedExporter, within: KeyRange, rows: Chosen, size: ReadSize
     ) -> Generator[Sequence[Record]]:
-        store, exporter = self._connection.store, Exporter(codec_of(entity))
+        store, exporter = self._connection.store, packed.exporter
+        entity = exporter.codec.entity
         parts = exporter.parts(store, self._collection(entity), within, rows=rows, size=size)
         with translating(store.where.of(entity)), ending(parts.close):
-            yield from PackedExporter(exporter, documents).batches(parts)
+            yield from packed.batches(parts)
 
     def _records_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[Record]:
         store, exporter = self._connection.store, Exporter(codec_of(entity))

@@ -28,6 +28,7 @@ from twinstore_mongo.derive import (
     derived_fields,
     document_indexes,
     index_spec,
+    internal_names,
     joined_id,
     longs_of,
     stored_names,
@@ -120,7 +121,7 @@ class Codec(Generic[M]):
         self._written_maps = walks_of(entity.model, dates_written)
         self._markers = tuple((marker, self.names[marker.name]) for marker in entity.storage)
         self._written = tuple((marker.name, stored) for marker, stored in self._markers if stored != ID)
-        self._plain = frozenset(marker.name for marker in entity.storage if marker.plain)
+        self._internal = internal_names(entity)
         # The one field that stands as ``_id``, where the model has it too.
         self._identity = entity.document_id if entity.document_id in entity.shapes else None
         self._derived = derived_fields(entity)
@@ -160,14 +161,19 @@ class Codec(Generic[M]):
         own = wire.pop(single, None)
         return row.storage.get(single, own)
 
-    def decode(self, document: Mapping[str, Any]) -> Row[M]:
+    def decode(self, document: Mapping[str, Any], *, for_copy: bool = False) -> Row[M]:
         """Return the row of a stored document.
+
+        Args:
+            document: the document.
+            for_copy: take every name that the description does not create for an unknown property; a service
+                strips all that begin with ``_``.
 
         Raises:
             DocumentDecodeError: the document does not form one; names entity and key.
         """
         key = self.shown_key(document)
-        values = self._values(document)
+        values = self._values(document, for_copy=for_copy)
         model = decode_stored(self.entity.model, values, entity=self.entity.name, key=key, driver=DRIVER)
         if not self._markers:
             return Row(model)
@@ -217,13 +223,13 @@ class Codec(Generic[M]):
         """Return the error of a document that does not form a row."""
         return undecodable(reason, entity=self.entity.name, key=text_of(key), driver=DRIVER)
 
-    def _values(self, document: Mapping[str, Any]) -> Document:
+    def _values(self, document: Mapping[str, Any], *, for_copy: bool) -> Document:
         """Return the properties of the model: internal fields stripped, the id under its own name."""
         values = {
             name: value
             for name, value in document.items()
             # A null is what others write for an absent value.
-            if value is not None and name[:1] != "_" and name not in self._plain
+            if value is not None and name not in self._internal and (for_copy or name[:1] != "_")
         }
         self.restore_maps(values)
         if self._identity is not None:

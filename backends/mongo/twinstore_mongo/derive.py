@@ -33,6 +33,7 @@ __all__ = [
     "document_indexes",
     "index_spec",
     "index_specs",
+    "internal_names",
     "joined_id",
     "key_index",
     "longs_of",
@@ -56,6 +57,14 @@ def stored_names(entity: Entity) -> dict[str, str]:
 def derived_fields(entity: Entity) -> tuple[Derived, ...]:
     """Return the derived fields that documents have."""
     return tuple(derived for derived in entity.derived if StoreKind.DOCUMENTS in derived.stores)
+
+
+def internal_names(entity: Entity) -> frozenset[str]:
+    """Return the stored names that are no part of the wire form. No other name is internal."""
+    names = stored_names(entity)
+    made = [marker.name for marker in entity.storage] + [item.name for item in derived_fields(entity)]
+    counter = (VERSION,) if entity.versioned else ()
+    return frozenset((*map(names.__getitem__, made), ID, *counter))
 
 
 def joined_id(key: Key) -> str:

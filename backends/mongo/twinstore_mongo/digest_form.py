@@ -17,6 +17,7 @@ from twinstore_mongo.derive import ID, VERSION, stored_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
 
     from twinstore.catalog import Entity
     from twinstore.shapes import ValueShape
@@ -26,7 +27,7 @@ __all__ = ["digest_form", "why_not"]
 # Kinds of places, as native code numbers them; the first place of all is a plain one.
 PLAIN, INSTANT, LONG, LIST, OBJECT, MAP, FREE = range(7)
 # What stands on the top level.
-FIELD, MARKER, COUNTER = range(3)
+FIELD, MARKER, COUNTER, SKIPPED, IGNORED = range(5)
 # What `_id` is: a field, what joins the key, or generated.
 SHOWN, OF_KEY, ANY = range(3)
 MOST_PARTS: Final = 4
@@ -35,7 +36,7 @@ MOST_TOPS: Final = 256
 Members = tuple[tuple[str, int], ...]
 
 
-def why_not(entity: Entity) -> str | None:
+def why_not(entity: Entity, ignored: AbstractSet[str] = frozenset()) -> str | None:
     """Return why documents of an entity have no such form, ``None`` where they have."""
     form = CollectionScan.of(entity).form
     if form.derived:
@@ -48,12 +49,14 @@ def why_not(entity: Entity) -> str | None:
         return "a marker has the name of a field"
     if len(entity.key_parts) > MOST_PARTS or any(part.type is KeyType.HEX for part in entity.key_parts):
         return "its key is of a kind that native code does not know"
-    return None if len(entity.shapes) + len(entity.storage) < MOST_TOPS else "it has too many fields"
+    has_room = len(entity.shapes) + len(entity.storage) + len(ignored) < MOST_TOPS
+    return None if has_room else "it has too many fields"
 
 
-def digest_form(entity: Entity, *, of_source: bool = False) -> bytes:
+def digest_form(entity: Entity, *, of_source: bool = False, ignored: AbstractSet[str] = frozenset()) -> bytes:
     """Return the form as native code reads it; see ``core/native/verifier/document_form.c``."""
-    scan, tops, writer = CollectionScan.of(entity), Tops(entity, of_source=of_source), Writer()
+    scan, tops = CollectionScan.of(entity), Tops(entity, of_source=of_source, ignored=ignored)
+    writer = Writer()
     form = scan.form
     tops.places.write(writer)
     writer.many(tops.names, lambda name: tops.write(writer, name))
@@ -72,7 +75,7 @@ def digest_form(entity: Entity, *, of_source: bool = False) -> bytes:
 class Tops:
     """The names on the top level, as the content has them: ``_id`` stands under that of its field."""
 
-    def __init__(self, entity: Entity, *, of_source: bool) -> None:
+    def __init__(self, entity: Entity, *, of_source: bool, ignored: AbstractSet[str] = frozenset()) -> None:
         """Number names and places."""
         self.places = Places()
         stored, form = stored_names(entity), CollectionScan.of(entity).form
@@ -87,7 +90,9 @@ class Tops:
             self._known[name] = (MARKER, self.places.of(LONG) if name in form.longs else place)
         if form.versioned:
             # No copy reads it, and the documents of another program may have none.
-            self._known[VERSION] = (MARKER if of_source else COUNTER, 0)
+            self._known[VERSION] = (SKIPPED if of_source else COUNTER, 0)
+        for name in ignored - {*form.internal, *stored.values()}:
+            self._known[name] = (IGNORED, 0)
         self.names = _in_order(self._known)
 
     def number(self, stored: str) -> int:

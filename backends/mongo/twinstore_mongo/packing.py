@@ -9,36 +9,46 @@ from twinstore.fast.nodes import NodeKind
 from twinstore.fast.program import Program, program_of
 from twinstore.fast.reading import Identity, NativeDocuments, StoredSlot
 from twinstore_mongo.codec import codec_of
-from twinstore_mongo.derive import ID
+from twinstore_mongo.derive import ID, internal_names
 
 if TYPE_CHECKING:
     import ctypes
+    from collections.abc import Set as AbstractSet
 
     from twinstore.catalog import Entity
 
 __all__ = ["documents_of", "native_documents"]
 
+# As native code has it.
+MOST_SKIPPED: Final = 256
 # By identity, as codecs; what has none is remembered too.
-_documents: Final[dict[int, tuple[Entity, NativeDocuments | None]]] = {}
+_documents: Final[dict[tuple[int, frozenset[str]], tuple[Entity, NativeDocuments | None]]] = {}
 
 
-def native_documents(entity: Entity) -> NativeDocuments | None:
-    """Return how native code reads the documents of an entity, ``None`` where it cannot."""
-    found = library()
+def native_documents(entity: Entity, ignored: AbstractSet[str] = frozenset()) -> NativeDocuments | None:
+    """Return how native code reads the documents of an entity, ``None`` where it cannot.
+
+    Args:
+        entity: the entity.
+        ignored: unknown properties at the top that are left out of the rows.
+    """
+    found, key = library(), (id(entity), frozenset(ignored))
     if found is None:
         return None
-    known = _documents.get(id(entity))
+    known = _documents.get(key)
     if known is None:
-        known = _documents.setdefault(id(entity), (entity, _made(found, entity)))
+        known = _documents.setdefault(key, (entity, _made(found, entity, key[1])))
     return known[1]
 
 
-def _made(found: ctypes.CDLL, entity: Entity) -> NativeDocuments | None:
+def _made(found: ctypes.CDLL, entity: Entity, ignored: frozenset[str]) -> NativeDocuments | None:
     program = program_of(entity)
-    return documents_of(found, program) if isinstance(program, Program) else None
+    return documents_of(found, program, ignored) if isinstance(program, Program) else None
 
 
-def documents_of(found: ctypes.CDLL, program: Program) -> NativeDocuments | None:
+def documents_of(
+    found: ctypes.CDLL, program: Program, ignored: frozenset[str] = frozenset()
+) -> NativeDocuments | None:
     """Return how native code reads the documents of a program, ``None`` where it cannot."""
     entity = program.entity
     codec = codec_of(entity)
@@ -55,6 +65,19 @@ def documents_of(found: ctypes.CDLL, program: Program) -> NativeDocuments | None
     else:
         identity = Identity.JOINED if entity.document_id is None else Identity.SLOT
     # What stands as `_id` and follows from the content is no slot.
-    if own != (identity is Identity.SLOT) or len({slot.name for slot in slots}) != len(slots):
+    names = {slot.name for slot in slots}
+    # What is a field of the row is never ignored.
+    internal = internal_names(entity) - {*names, ID}
+    others = ignored - {*codec.names.values(), *internal, *names, ID}
+    has_room = len(internal) + len(others) <= MOST_SKIPPED
+    if own != (identity is Identity.SLOT) or len(names) != len(slots) or not has_room:
         return None
-    return NativeDocuments(found, program, identity, slots, versioned=entity.versioned)
+    return NativeDocuments(
+        found,
+        program,
+        identity,
+        slots,
+        versioned=entity.versioned,
+        skipped=sorted(internal),
+        ignored=sorted(others),
+    )

@@ -23,7 +23,15 @@ from twinstore.fields import parse_timestamp
 from twinstore.jsondates import DATE, date_in
 from twinstore.shapes import Kind
 from twinstore.stored import MARK, marked
-from twinstore_mongo.derive import ID, VERSION, derived_fields, joined_id, longs_of, stored_names
+from twinstore_mongo.derive import (
+    ID,
+    VERSION,
+    derived_fields,
+    internal_names,
+    joined_id,
+    longs_of,
+    stored_names,
+)
 from twinstore_mongo.free_json import EPOCH, NAIVE_EPOCH, Walk, walks_of, within
 
 if TYPE_CHECKING:
@@ -83,14 +91,13 @@ class StoredForm:
             for item in derived_fields(entity)
             if item.kind is Kind.INTEGER and item.bits == BITS_OF_A_LONG
         ]
-        counter = (VERSION,) if entity.versioned else ()
         return cls(
             wire_id=entity.document_id if entity.document_id in entity.shapes else None,
             joined=entity.document_id is None and not entity.generated_id,
             generated=entity.generated_id,
             markers=markers,
             derived=derived,
-            internal=frozenset((*markers.values(), *derived.values(), ID, *counter)),
+            internal=internal_names(entity),
             instants=tuple((names[head], *rest) for head, *rest in entity.instants),
             maps=walks_of(entity.model, shown_map),
             longs=(*longs_of(entity), *(names[name] for name in counted)),

@@ -7,18 +7,38 @@
 // Doubles have every whole number up to here.
 #define MOST_EXACT ((i64)1 << 53)
 
+static i64 binary_size(const u8 *bytes, i64 room) {
+  i64 size = room < 5 ? -1 : (i64)read_u32(bytes);
+  return size < 0 || size > INT32_MAX || size > room - 5 ? -1 : 5 + size;
+}
+
+// Two texts that end with zero.
+static i64 pattern_size(const u8 *bytes, i64 room) {
+  const u8 *first = memchr(bytes, 0, (size_t)room);
+  const u8 *second = first ? memchr(first + 1, 0, (size_t)(bytes + room - first - 1)) : NULL;
+  return second ? second + 1 - bytes : -1;
+}
+
 i64 bson_size(u8 type, const u8 *bytes, const u8 *end) {
   i64 room = end - bytes, size = -1;
   switch (type) {
-    case BSON_TEXT: return text_size(bytes, room);
+    case BSON_TEXT:
+    case BSON_CODE: return text_size(bytes, room);
+    case BSON_SCOPED_CODE: size = room < 4 ? -1 : (i64)read_u32(bytes); return size < 4 || size > room ? -1 : size;
     case BSON_OBJECT:
     case BSON_ARRAY: size = document_size(bytes, (size_t)room); return size ? size : -1;
+    case BSON_BINARY: return binary_size(bytes, room);
+    case BSON_PATTERN: return pattern_size(bytes, room);
+    case BSON_DECIMAL: size = 16; break;
     case BSON_DOUBLE:
     case BSON_INSTANT:
+    case BSON_STAMP:
     case BSON_LONG: size = 8; break;
     case BSON_INT: size = 4; break;
     case BSON_FLAG: size = 1; break;
     case BSON_ID: size = 12; break;
+    case BSON_LEAST:
+    case BSON_GREATEST:
     case BSON_NULL: size = 0; break;
     default: return -1;
   }

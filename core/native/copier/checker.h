@@ -6,7 +6,7 @@
 
 #include "copier/program.h"
 
-// Types of BSON that can be taken; nothing else is.
+// Types of BSON that a client gives back as they are. Values of a row have the first ten.
 enum {
   BSON_DOUBLE = 0x01,
   BSON_TEXT = 0x02,
@@ -18,6 +18,14 @@ enum {
   BSON_NULL = 0x0A,
   BSON_INT = 0x10,
   BSON_LONG = 0x12,
+  BSON_BINARY = 0x05,
+  BSON_PATTERN = 0x0B,
+  BSON_CODE = 0x0D,
+  BSON_SCOPED_CODE = 0x0F,
+  BSON_STAMP = 0x11,
+  BSON_DECIMAL = 0x13,
+  BSON_GREATEST = 0x7F,
+  BSON_LEAST = 0xFF,
 };
 
 // A value as BSON has it; `type` 0: there is none, and a null is what others write for that. `bytes` begins behind the name, with the length of a text or
@@ -54,7 +62,7 @@ static inline void checker_init(Checker *checker, const Program *program) {
   checker->used = checker->depth = checker->maps = 0;
 }
 
-// The size of a value of a type that can be taken; -1 where it does not fit before `end`, or is of another type.
+// The size of a value of one of these types; -1 where it does not fit before `end`, or is of another type.
 i64 bson_size(u8 type, const u8 *bytes, const u8 *end);
 
 // Judges one value by a node and adds its canonical JSON to `out`; where that is NULL, which is for scalars, it only

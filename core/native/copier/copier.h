@@ -28,7 +28,8 @@ TS_API Program *ts_program_new(const u8 *bytes, size_t size);
 TS_API void ts_program_free(Program *program);
 
 // How documents hold the slots: q identity kind, q slot of `_id` (-1), q versioned, list per slot: text stored name
-// (empty for `_id`), q whether it always has 64 bits. The program must outlive what is made here.
+// (empty for `_id`), q whether it always has 64 bits; list of the stored names that are no part of a row, q how
+// many of these are internal; the others are ignored on request. The program must outlive what is made here.
 TS_API Documents *ts_documents_new(const Program *program, const u8 *layout, size_t size);
 TS_API void ts_documents_free(Documents *documents);
 

@@ -20,6 +20,11 @@ static void read_layout(Input *input, Documents *documents) {
     if (!slots[index].name.size != ((i32)index == documents->id_slot)) input->failed = 1;
   }
   documents->slots = slots;
+  documents->skipped_count = input_count(input, 8, MOST_SKIPPED);
+  Text *skipped = input_room(input, documents->skipped_count, sizeof(Text));
+  for (u32 index = 0; skipped && index < documents->skipped_count; index++) skipped[index] = input_text(input);
+  documents->skipped = skipped;
+  documents->internal_count = (u32)input_between(input, 0, (i64)documents->skipped_count);
 }
 
 Documents *ts_documents_new(const Program *program, const u8 *layout, size_t size) {
@@ -53,37 +58,16 @@ static i32 slot_named(const Documents *documents, Text name, u32 guess) {
   return -1;
 }
 
-// Names that are skipped, of which none may stand twice.
-#define MOST_INTERNAL 9
-typedef struct {
-  Text names[MOST_INTERNAL];
-  u32 count;
-} Internal;
-
-// Whether a decoder takes a value and gives it back, whatever it means.
-static int is_sound(const Element *element) {
-  int plain;
-  switch (element->type) {
-    case BSON_TEXT: return text_points(text_in(element), &plain) >= 0;
-    case BSON_FLAG: return *element->bytes <= 1;
-    case BSON_INT:
-    case BSON_LONG:
-    case BSON_INSTANT:
-    case BSON_ID:
-    case BSON_NULL: return 1;
-    default: return 0;
+// Skips what is no part of a row, once each, where a copy may leave it out. `partial` becomes 1 where that is ignored
+// on request.
+static int skip(const Documents *documents, u8 *seen, Text name, const Element *element, u32 *partial) {
+  for (u32 index = 0; index < documents->skipped_count; index++) {
+    if (!text_equal(documents->skipped[index], name)) continue;
+    if (seen[index] || !comes_back(element)) return 0;
+    if (index >= documents->internal_count) *partial = 1;
+    return seen[index] = 1;
   }
-}
-
-// Takes what is no part of a row: what a driver or another program keeps beside it.
-static int skip_internal(Internal *internal, Text name, const Element *element) {
-  if (!name.size || name.bytes[0] != '_' || internal->count == MOST_INTERNAL || !is_sound(element)) return 0;
-  for (u32 at = 0; at < name.size; at++)
-    if (name.bytes[at] >= 0x80) return 0;
-  for (u32 index = 0; index < internal->count; index++)
-    if (text_equal(internal->names[index], name)) return 0;
-  internal->names[internal->count++] = name;
-  return 1;
+  return 0;
 }
 
 // Whether an `_id` that is no slot is one that the driver may have written.
@@ -106,9 +90,10 @@ static int find_identity(const Documents *documents, Walk *walk, Element *found)
 }
 
 // Finds the element of each slot; 0 where a name is unknown or stands twice, or there is no `_id`.
-static int find_slots(const Documents *documents, Walk walk, Element *found) {
-  Internal internal = {{ID}, 1};
+static int find_slots(const Documents *documents, Walk walk, Element *found, u32 *partial) {
+  u8 seen[MOST_SKIPPED];
   u32 guess = 0;
+  memset(seen, 0, documents->skipped_count);
   for (u32 slot = 0; slot < documents->program->slot_count; slot++) found[slot].type = 0;
   if (!find_identity(documents, &walk, found)) return 0;
   while (walk.at < walk.stop) {
@@ -117,7 +102,7 @@ static int find_slots(const Documents *documents, Walk walk, Element *found) {
     if (!walk_next(&walk, &name, &element)) return 0;
     i32 slot = slot_named(documents, name, guess);
     if (slot < 0) {
-      if (!skip_internal(&internal, name, &element)) return 0;
+      if (!skip(documents, seen, name, &element, partial)) return 0;
       continue;
     }
     if (found[slot].type) return 0;
@@ -128,9 +113,11 @@ static int find_slots(const Documents *documents, Walk walk, Element *found) {
 }
 
 // Reads one document of which the length is known to fit.
-static int read_document(const Documents *documents, Checker *checker, const u8 *document, u32 size, Buffer *rows) {
+static int read_document(const Documents *documents, Checker *checker, const u8 *document, u32 size, Buffer *rows,
+                         u32 *partial) {
   Element found[MOST_FIELDS];
-  return find_slots(documents, walk_of(document, size), found) && check_row(checker, found, rows);
+  *partial = 0;
+  return find_slots(documents, walk_of(document, size), found, partial) && check_row(checker, found, rows);
 }
 
 static void add_three(Buffer *buffer, size_t first, size_t second, size_t third) {
@@ -144,12 +131,12 @@ i64 ts_read_documents(const Documents *documents, const u8 *raw, size_t size, Bu
   i64 count = 0;
   checker_init(&checker, documents->program);
   for (size_t at = 0; at < size;) {
-    u32 length = document_size(raw + at, size - at);
+    u32 partial, length = document_size(raw + at, size - at);
     size_t row = rows->size;
-    // Whoever reads the places has 32 bits.
-    if (!length || at > UINT32_MAX || row > UINT32_MAX) return TS_BROKEN;
-    if (read_document(documents, &checker, raw + at, length, rows)) {
-      add_three(places, row, at, length);
+    // The reader of the places has 32 bits, and the highest one of the length says whether something is ignored.
+    if (!length || length > INT32_MAX || at > UINT32_MAX || row > UINT32_MAX) return TS_BROKEN;
+    if (read_document(documents, &checker, raw + at, length, rows, &partial)) {
+      add_three(places, row, at, length | partial << 31);
       count++;
     } else {
       add_three(declined, at, length, (size_t)count);
@@ -162,7 +149,9 @@ i64 ts_read_documents(const Documents *documents, const u8 *raw, size_t size, Bu
 
 int ts_accepts_document(const Documents *documents, const u8 *document, size_t size, Buffer *scratch) {
   Checker checker;
+  u32 partial;
   checker_init(&checker, documents->program);
   buffer_clear(scratch);
-  return document_size(document, size) == size && read_document(documents, &checker, document, (u32)size, scratch);
+  return document_size(document, size) == size &&
+         read_document(documents, &checker, document, (u32)size, scratch, &partial);
 }

@@ -4,6 +4,8 @@
 
 #include "copier/program.h"
 
+#define MOST_SKIPPED 256
+
 enum { IDENTITY_SLOT, IDENTITY_JOINED, IDENTITY_GENERATED };
 
 typedef struct {
@@ -16,6 +18,8 @@ struct Documents {
   u8 identity, versioned;
   i32 id_slot; // -1 where `_id` is no slot
   const StoredSlot *slots;
+  const Text *skipped; // names that are no part of a row
+  u32 skipped_count, internal_count; // behind the internal names those that are ignored on request
   void *memory;
 };
 

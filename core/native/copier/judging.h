@@ -32,6 +32,9 @@ static inline int is_entry_name(Text name, u32 number) {
   return name.size == sizeof digits - at && !memcmp(name.bytes, digits + at, name.size);
 }
 
+// Whether a client that reads a value of any type and writes it again writes the same bytes.
+int comes_back(const Element *element);
+
 // Room for the values of some fields, NULL where there is none left.
 static inline Value *checker_take(Checker *checker, u32 count) {
   if (count > MOST_VALUES - checker->used) return NULL;

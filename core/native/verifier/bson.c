@@ -32,17 +32,17 @@ static ptrdiff_t pattern(const u8 *at, ptrdiff_t left) {
 // The bytes of a value, -1 for a type that nobody knows.
 static ptrdiff_t size_of(u8 type, const u8 *at, ptrdiff_t left) {
   switch (type) {
-    case 0x06: case BSON_NULL: case 0x7F: case 0xFF: return 0;
+    case BSON_UNDEFINED: case BSON_NULL: case 0x7F: case 0xFF: return 0;
     case BSON_FLAG: return 1;
     case BSON_INT: return 4;
     case BSON_DOUBLE: case BSON_DATE: case 0x11: case BSON_LONG: return 8;
     case BSON_OBJECT_ID: return 12;
     case BSON_DECIMAL: return 16;
-    case BSON_TEXT: case 0x0D: case BSON_SYMBOL: return measured(at, left, LENGTH);
-    case BSON_DOCUMENT: case BSON_ARRAY: case 0x0F: return measured(at, left, 0);
-    case 0x05: return measured(at, left, LENGTH + 1);
-    case 0x0C: return measured(at, left, LENGTH + 12);
-    case 0x0B: return pattern(at, left);
+    case BSON_TEXT: case BSON_CODE: case BSON_SYMBOL: return measured(at, left, LENGTH);
+    case BSON_DOCUMENT: case BSON_ARRAY: case BSON_SCOPED_CODE: return measured(at, left, 0);
+    case BSON_BINARY: return measured(at, left, LENGTH + 1);
+    case BSON_POINTER: return measured(at, left, LENGTH + 12);
+    case BSON_PATTERN: return pattern(at, left);
     default: return -1;
   }
 }

@@ -11,7 +11,7 @@
 
 typedef struct {
   u32 range, owner;
-  u64 count, expired, largest;
+  u64 count, expired, largest, ignored;
   u64 xor_low, xor_high, sum_low, sum_high; // for reports
   u64 keyed_low, keyed_high;                // for proofs
 } Cell;
@@ -267,20 +267,22 @@ int digests_add(Digests *digests, u32 range, const Row *row, Span content) {
   if (content.size > cell->largest) cell->largest = content.size;
   if (row->expired)
     cell->expired++;
-  else
+  else {
     add_content(digests, cell, content);
+    cell->ignored += (u64)row->is_partial;
+  }
   return 1;
 }
 
-int digests_ask(const Sink *sink, u32 range, Span content) {
+int digests_ask(const Sink *sink, u32 range, Span row) {
   if (!sink->unjudged) {
     // Whoever judges the others has to judge them all.
     if (sink->accepts) sink->digests->unproven[range] = 1;
     return 1;
   }
   buffer_add_u32(sink->unjudged, range);
-  buffer_add_u32(sink->unjudged, (u32)content.size);
-  buffer_add(sink->unjudged, content.bytes, content.size);
+  buffer_add_u32(sink->unjudged, (u32)row.size);
+  buffer_add(sink->unjudged, row.bytes, row.size);
   return !sink->unjudged->failed;
 }
 
@@ -300,7 +302,7 @@ void digests_unplaced(Digests *digests) {
 }
 
 // q rows, q unplaced; q ranges, a byte for each whether it is unproven; q owners, each u32 size and bytes; q cells,
-// each u32 range, u32 owner, u64 count, expired, largest, low and high half of the XOR, of the sum, of the keyed sum.
+// each u32 range, u32 owner, u64 count, expired, largest, ignored, low and high half of the XOR, of the sum, of the keyed sum.
 int ts_digests_read(const Digests *digests, Buffer *out) {
   buffer_add_i64(out, (i64)digests->rows);
   buffer_add_i64(out, (i64)digests->unplaced);

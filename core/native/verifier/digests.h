@@ -9,6 +9,7 @@ typedef struct {
   KeyPart key[SCAN_PARTS];
   Span owner; // its label
   int expired;
+  int is_partial; // a name of it is ignored
 } Row;
 
 u32 digests_parts(const Digests *digests);
@@ -19,8 +20,9 @@ u32 digests_range(const Digests *digests, const KeyPart *key);
 // Adds a row; 0 where there is no memory.
 int digests_add(Digests *digests, u32 range, const Row *row, Span content);
 
-// Hands up the content of a row that nobody here has judged; 0 where there is no memory.
-int digests_ask(const Sink *sink, u32 range, Span content);
+// Hands up a row that nobody here has judged: a document as it is stored, of a line its content; 0 where there is no
+// memory.
+int digests_ask(const Sink *sink, u32 range, Span row);
 
 // Of a row that is not added: of one range; before all ranges or behind them; anywhere.
 void digests_unproven(Digests *digests, u32 range);

@@ -41,7 +41,7 @@ static int read_tops(DocumentForm *form, Given *given) {
   for (u32 number = 0; number < form->top_count; number++) {
     Top *top = form->tops + number;
     top->name = given_text(given);
-    top->role = (u8)given_below(given, ROLE_VERSION + 1);
+    top->role = (u8)given_below(given, ROLE_IGNORED + 1);
     top->place = given_below(given, form->spot_count);
     if (top->role == ROLE_VERSION) form->version = (i32)number;
     if (number && !is_rising(top[-1].name, top->name)) return 0;

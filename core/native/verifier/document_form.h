@@ -18,7 +18,8 @@ enum {
 };
 
 enum { IDENTITY_SHOWN, IDENTITY_OF_KEY, IDENTITY_ANY };
-enum { ROLE_FIELD, ROLE_MARKER, ROLE_VERSION };
+// The last two are not shown, and may be of any type that a client gives back; only the last one is counted.
+enum { ROLE_FIELD, ROLE_MARKER, ROLE_VERSION, ROLE_SKIPPED, ROLE_IGNORED };
 
 typedef struct {
   Span name;

@@ -16,6 +16,7 @@ typedef struct {
   Shower shower;
   Element identity;
   const Element *found[MOST_TOPS];
+  int is_partial; // a name is ignored
   i64 cutoff;
 } Work;
 
@@ -39,15 +40,25 @@ static int collect(Work *work, Span document) {
   return show_sort(shower->elements, shower->used);
 }
 
-// Finds the tops; other programs may add what they like, but what begins like something internal is not shown.
+// What is not shown has to be given back all the same, or no copy reads the document.
+static int take_top(Work *work, u32 number, const Element *element) {
+  u8 role = work->shower.form->tops[number].role;
+  if (role >= ROLE_SKIPPED && !show_returns(&work->shower, element, 1)) return 0;
+  work->is_partial |= role == ROLE_IGNORED;
+  work->found[number] = element;
+  return 1;
+}
+
+// Finds the tops; any other name is shown, but for a second `_id`.
 static int find_tops(Work *work) {
   const DocumentForm *form = work->shower.form;
   const Element *element = work->shower.elements, *end = element + work->shower.used;
+  work->is_partial = 0;
   for (u32 number = 0; number < form->top_count; number++) work->found[number] = NULL;
   for (u32 number = 0; element < end;) {
     int order = number < form->top_count ? show_order(form->tops[number].name, element->name) : 1;
-    if (order > 0 && element->name.size && element->name.bytes[0] == '_') return 0;
-    if (!order) work->found[number] = element;
+    if (order > 0 && span_same(element->name, ID)) return 0;
+    if (!order && !take_top(work, number, element)) return 0;
     if (order <= 0) number++;
     if (order >= 0) element++;
   }
@@ -159,6 +170,8 @@ static int show_fields(Work *work) {
     while (number < form->top_count && (!work->found[number] || work->found[number] < element)) number++;
     const Top *top = number < form->top_count && work->found[number] == element ? form->tops + number : NULL;
     if (top && top->role != ROLE_FIELD) continue;
+    // A service takes it for an absent value, and a copy writes none.
+    if (element->type == BSON_NULL) return 0;
     if (!first) buffer_add_byte(shower->out, ',');
     first = 0;
     if (!scan_text(shower->out, element->name.bytes, element->name.size)) return 0;
@@ -178,6 +191,7 @@ static int show_markers(Work *work) {
   for (u32 number = 0; number < form->marker_count; number++) {
     const Element *element = work->found[form->markers[number]];
     if (!element) continue;
+    if (element->type == BSON_NULL) return 0;
     if (!first) buffer_add_byte(shower->out, ',');
     first = 0;
     if (!scan_text(shower->out, form->marker_names[number].bytes, form->marker_names[number].size)) return 0;
@@ -199,8 +213,10 @@ static int show_content(Work *work) {
 }
 
 static int show_document(Work *work, Span document, Row *row) {
-  return collect(work, document) && find_tops(work) && is_version(work) && read_key(work, row) &&
+  int is_shown = collect(work, document) && find_tops(work) && is_version(work) && read_key(work, row) &&
          is_right_identity(work, row->key) && read_owner(work, row) && read_removal(work, row) && show_content(work);
+  row->is_partial = work->is_partial;
+  return is_shown;
 }
 
 // ---- documents that are not shown
@@ -262,7 +278,8 @@ static int begin(Work *work, const DocumentForm *form, Buffer *out, i64 cutoff) 
 static int add(const Sink *sink, Span document, const Row *row, Span content, Buffer *scratch) {
   u32 range = digests_range(sink->digests, row->key);
   int accepted = sink->accepts && sink->accepts(sink->documents, document.bytes, document.size, scratch) == 1;
-  return digests_add(sink->digests, range, row, content) && (accepted || digests_ask(sink, range, content));
+  // The exact way judges what is stored, not what is shown of it.
+  return digests_add(sink->digests, range, row, content) && (accepted || digests_ask(sink, range, document));
 }
 
 static int scan_one(Work *work, Span document, const Sink *sink, Buffer *scratch) {

@@ -270,7 +270,7 @@ static void place_declined(const Work *work, int is_split, Digests *digests) {
 }
 
 static int scan_one(Work *work, Span line, const Sink *sink) {
-  Row row;
+  Row row = {0};
   const Buffer *out = work->json.out;
   int is_split = split(work, line);
   if (!is_split || !show_line(work, &row)) {

@@ -89,8 +89,7 @@ static int show_object(Shower *shower, Span document, u32 place, int depth) {
   return 1;
 }
 
-// Whether a name is the number of the item; the client writes no other.
-static int is_number(Span name, u32 number) {
+int show_is_number(Span name, u32 number) {
   u8 text[10];
   size_t at = sizeof text;
   do text[--at] = (u8)('0' + number % 10);
@@ -105,7 +104,7 @@ static int show_list(Shower *shower, Span list, u32 place, int depth) {
   if (!bson_elements(&elements, list)) return 0;
   buffer_add_byte(shower->out, '[');
   for (u32 number = 0; (found = bson_next(&elements, &item)); number++) {
-    if (found < 0 || !is_number(item.name, number)) return 0;
+    if (found < 0 || !show_is_number(item.name, number)) return 0;
     if (number) buffer_add_byte(shower->out, ',');
     if (!show_value(shower, &item, place, depth)) return 0;
   }

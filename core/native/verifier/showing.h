@@ -19,5 +19,9 @@ int show_value(Shower *shower, const Element *element, u32 place, int depth);
 int show_collect(Shower *shower, Elements *elements);
 int show_sort(Element *elements, size_t count);
 int show_order(Span left, Span right);
+// Whether a number is the name of an item; the client writes no other.
+int show_is_number(Span name, u32 number);
+// Whether a client that reads a value of any type and writes it again writes the same bytes.
+int show_returns(Shower *shower, const Element *element, int depth);
 
 #endif

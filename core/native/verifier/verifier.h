@@ -38,7 +38,8 @@ typedef struct TableForm TableForm;
 typedef int (*Accepts)(const void *documents, const u8 *document, size_t size, Buffer *scratch);
 
 // What a scan hands up beside the digests.
-// unjudged: u32 range, u32 length, bytes of each content of which nobody here says that the models accept it.
+// unjudged: u32 range, u32 length, bytes of each document, or content of a line, of which nobody here says that the
+// models accept it.
 typedef struct {
   Digests *digests;
   i64 cutoff; // INT64_MIN: no row expires

@@ -39,6 +39,7 @@ SIZES: Final = {0: 0, 2: 8, 3: 1, 4: 8, 6: 1, 7: 8}
 LENGTH: Final = 4
 # Numbers in the place of a packed row.
 PLACE: Final = 3
+IGNORED: Final = 1 << 31
 # The length of the text of a tenant that is none.
 ABSENT: Final = 0xFFFFFFFF
 NEVER: Final = -(2**63)
@@ -67,8 +68,8 @@ class Stored:
 
     Attributes:
         content: the bytes that hold them as they are stored.
-        places: three numbers of 32 bits for each packed row: where it is packed, and where it is stored and
-            how many bytes it takes there.
+        places: three numbers of 32 bits for each packed row: where it is packed, where it is stored, and how
+            many bytes it takes there, with the highest bit set if a property of it is ignored.
         record_of: makes a record of the stored bytes of one row, the exact way.
     """
 
@@ -116,6 +117,10 @@ class PackedBatch(Sequence[Record]):
         self.exact = tuple(exact)
         self._positions = [position for position, _ in self.exact]
 
+    def put_exact(self, records: Iterable[Record]) -> None:
+        """Replace the records that are not packed by others, in the same order."""
+        self._take(zip(self._positions, records, strict=True))
+
     @property
     def packed(self) -> int:
         """The number of packed rows."""
@@ -148,7 +153,7 @@ class PackedBatch(Sequence[Record]):
     def record(self, number: int) -> Record:
         """Return a packed row as a record, by its number among the packed ones."""
         place = self._kept[number] * PLACE
-        at, size = self._place[place + 1], self._place[place + 2]
+        at, size = self._place[place + 1], self._place[place + 2] & ~IGNORED
         return self._stored.record_of(self._stored.content[at : at + size])
 
     def key(self, index: int) -> Key | None:
@@ -199,6 +204,22 @@ class PackedBatch(Sequence[Record]):
             return None
         self._examined = _examined(counts.tobytes(), due.tobytes())
         return self._examined
+
+    def ignored(self, counts: Counter[str]) -> Counter[str]:
+        """Return the packed rows of which a property is ignored, by the label of their owner.
+
+        Args:
+            counts: all packed rows by that label, as :meth:`examined` has them.
+        """
+        found = [
+            number
+            for number, kept in enumerate(self._kept)
+            if self._place[kept * PLACE + PLACE - 1] & IGNORED
+        ]
+        # To look at each row takes as long as to copy it; usually they all have it, or none has.
+        if len(found) == len(self._kept):
+            return counts if found else Counter()
+        return Counter(label_of(self.owner_of(number)) for number in found)
 
     def without(self, due: Sequence[int], positions: Collection[int] = ()) -> PackedBatch:
         """Return the batch without some packed rows, whose numbers rise, and some records by position."""

@@ -77,8 +77,12 @@ class NativeDocuments:
         slots: Sequence[StoredSlot],
         *,
         versioned: bool,
+        skipped: Sequence[str] = (),
+        ignored: Sequence[str] = (),
     ) -> None:
-        """Take how documents hold the slots of a program.
+        """Take how documents hold the slots of a program, and the names that are no part of a row.
+
+        ``ignored`` are those of other programs that a user drops; documents with one are counted.
 
         Raises:
             ValueError: the library takes no such layout.
@@ -87,7 +91,7 @@ class NativeDocuments:
         self._library = declared(library, FUNCTIONS)
         # It must not end before these documents do.
         self._program = program_handle(library, program)
-        layout = layout_of(identity, slots, versioned=versioned)
+        layout = layout_of(identity, slots, versioned=versioned, skipped=skipped, ignored=ignored)
         made = self._library.ts_documents_new(self._program.address, layout, len(layout))
         self.handle: Final = Handle(self._library, made, "ts_documents_free")
 
@@ -113,7 +117,14 @@ class NativeDocuments:
         return checked(answer) == 1
 
 
-def layout_of(identity: Identity, slots: Sequence[StoredSlot], *, versioned: bool) -> bytes:
+def layout_of(
+    identity: Identity,
+    slots: Sequence[StoredSlot],
+    *,
+    versioned: bool,
+    skipped: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+) -> bytes:
     """Return the bytes of a layout, as ``copier/documents.h`` says."""
     writer = Writer()
     own = [number for number, slot in enumerate(slots) if not slot.name]
@@ -125,4 +136,6 @@ def layout_of(identity: Identity, slots: Sequence[StoredSlot], *, versioned: boo
         writer.number(slot.is_long)
 
     writer.many(slots, slot_of)
+    writer.many((*skipped, *ignored), writer.text)
+    writer.number(len(skipped))
     return writer.tobytes()

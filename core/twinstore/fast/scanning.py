@@ -37,7 +37,7 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 COUNT: Final = struct.Struct("<q")
 LENGTH: Final = struct.Struct("<I")
 ASKED: Final = struct.Struct("<II")
-CELL: Final = struct.Struct("<II3Q6Q")
+CELL: Final = struct.Struct("<II4Q6Q")
 HALF: Final = 64
 DIGEST_BYTES: Final = 32
 SECRET_BYTES: Final = 16
@@ -118,7 +118,8 @@ class Scanner:
             bounds: where its ranges end.
             secret: the key of the digests.
             cutoff: when rows have expired.
-            accepts: asked about the content of what the judge does not accept; without it nobody judges.
+            accepts: asked about what the judge does not accept: a document as it is stored, or the content of
+                a line; without it nobody judges.
             judge: asked about each document before.
         """
         self._library, self._form, self._accepts, self._judge = found, form, accepts, judge
@@ -230,9 +231,10 @@ def read_labels(data: bytes, at: int) -> tuple[list[str], int]:
 
 def read_cells(data: bytes, labels: list[str]) -> Iterator[tuple[tuple[int, str], Cell]]:
     """Yield the cells."""
-    for number, owner, count, expired, largest, *halves in CELL.iter_unpack(data):
+    for number, owner, count, expired, largest, ignored, *halves in CELL.iter_unpack(data):
         xor, added, keyed = (high << HALF | low for low, high in zip(halves[::2], halves[1::2], strict=True))
-        yield (number, labels[int(owner)]), Cell(count, expired, xor, added, largest, keyed)
+        cell = Cell(count, expired, xor, added, largest, keyed=keyed, ignored=ignored)
+        yield (number, labels[int(owner)]), cell
 
 
 def shown_document(found: ctypes.CDLL, form: Handle, raw: bytes) -> bytes | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.access import Row
 from twinstore.ledger.catalog import CONFLICTS, QUARANTINE
 from twinstore.ledger.models import ConflictLine, QuarantineLine, RangeState
-from twinstore.ledger.ranges import MAX_ATTEMPTS, RangeLedger
+from twinstore.ledger.ranges import MAX_ATTEMPTS, MAX_DEATHS, RangeLedger
 from twinstore.ledger.records import key_json
 from twinstore.query import Equals, OneOf, key_order
 from twinstore.tenancy import ALL_TENANTS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Key
     from twinstore.ledger.records import Claim
 
-__all__ = ["MAX_ATTEMPTS", "Ledger"]
+__all__ = ["MAX_ATTEMPTS", "MAX_DEATHS", "Ledger"]
 
 # A line of the quarantine may hold 1 MB, and a page is in memory as a whole.
 PAGE_OF_LINES: Final = 20

@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import Field
 
 from twinstore.canonical import CanonicalModel
-from twinstore.fields import Count, Flag, Id, OptionalText, PositiveInt, Text, TextMap, Timestamp
+from twinstore.fields import Count, Flag, Id, OptionalText, PositiveInt, Text, TextMap, Timestamp, is_empty
 from twinstore.leases import LeaseState
 
 __all__ = [
@@ -111,6 +111,7 @@ class CopyRange(CanonicalModel):
         worker: who copies or copied it.
         fence: grows with every claim; whoever commits the range must hold the claim of this fence.
         attempts: how often it was claimed since it was last open.
+        deaths: how often it was found with a worker that is dead.
         tally: what copying it amounted to, once it is live.
     """
 
@@ -123,6 +124,8 @@ class CopyRange(CanonicalModel):
     worker: OptionalText = None
     fence: Count = 0
     attempts: Count = 0
+    # Absent while it is 0: an earlier release has stored ranges without it.
+    deaths: Count = Field(default=0, exclude_if=is_empty)
     tally: tuple[TallyLine, ...] = ()
     position: OptionalText = None
     finished_at: Timestamp | None = None

@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access import Add, Row
+from twinstore.access import UNSET, Add, Row
 from twinstore.bulk import KeyRange
 from twinstore.errors import LeaseLostError, NotFoundError
 from twinstore.ledger.catalog import RANGES, WORKERS
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from twinstore.access import Access, Moment, Sets
     from twinstore.query import Condition
 
-__all__ = ["MAX_ATTEMPTS", "RangeLedger"]
+__all__ = ["MAX_ATTEMPTS", "MAX_DEATHS", "RangeLedger"]
 
 # A range that was given back so often is not tried again by itself.
 # Not one or two: each claim counts, also that of a worker which was killed and whose range was taken over.
 MAX_ATTEMPTS: Final = 5
+# A range that was found so often with a dead worker is not taken over again: it may be what kills them.
+MAX_DEATHS: Final = 5
 BY_NUMBER: Final = (SortKey("number", number=True),)
 
 
@@ -129,6 +131,14 @@ class RangeLedger(JobLedger):
         self._last_beats.pop((job_id, worker), None)
         self._access.remove(WORKERS, self._query(WORKERS, where, key_order(WORKERS), 1))
 
+    def sign_off(self, job_id: str, worker: str) -> None:
+        """End the work of a worker that stops in order: its ranges are pending again, and no death counts."""
+        for item in self.ranges(job_id, state=RangeState.COPYING):
+            if item.worker == worker:
+                claim = Claim(job_id, item.number, worker, item.fence, item.entity, item.within)
+                self._free(claim, failing=False)
+        self.leave(job_id, worker)
+
     def take(self, job_id: str, worker: str, entity: str, lease: timedelta) -> Claim | None:
         """Claim the next range of an entity: the oldest that is pending, else one of a worker that is dead.
 
@@ -193,12 +203,14 @@ class RangeLedger(JobLedger):
 
     def give_back(self, claim: Claim) -> RangeState:
         """Open a range that could not be copied; after too many attempts it has failed. Return its state."""
+        return self._free(claim, failing=True)
 
+    def _free(self, claim: Claim, *, failing: bool) -> RangeState:
         def freed(stored: CopyRange | None, now: Moment) -> CopyRange | None:
             del now
             if stored is None or not is_owned(stored, claim):
                 return None
-            spent = stored.attempts >= MAX_ATTEMPTS
+            spent = failing and stored.attempts >= MAX_ATTEMPTS
             return stored.evolve(state=RangeState.FAILED if spent else RangeState.PENDING, worker=None)
 
         found = change_model(self._access, RANGES, (claim.job_id, claim.number), freed)
@@ -250,16 +262,23 @@ class RangeLedger(JobLedger):
         return dead
 
     def _take_from(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
-        """Take one range over; where rows are locked, one that is just being committed is passed over."""
+        """Take one range over; where rows are locked, one that is just being committed is passed over.
+
+        One that would be taken over for the fifth time has failed: ``None``.
+        """
         where = (
             Equals("jobId", job_id),
             Equals("number", seen.number),
             Equals("state", RangeState.COPYING.value),
             # Only as it was seen: if another worker took it over since, its fence has grown.
+            # So its deaths are those that were seen, too.
             Equals("fence", seen.fence),
         )
-        marked = self._access.mark(RANGES, self._query(RANGES, where, BY_NUMBER, 1), taken_by(worker))
-        return claim_of(marked[0].model) if marked else None
+        spent = seen.deaths + 1 >= MAX_DEATHS
+        sets: Sets = {"state": RangeState.FAILED.value, "worker": UNSET} if spent else taken_by(worker)
+        query = self._query(RANGES, where, BY_NUMBER, 1)
+        marked = self._access.mark(RANGES, query, {**sets, "deaths": Add(1)})
+        return claim_of(marked[0].model) if marked and not spent else None
 
     def _own(self, stored: CopyRange | None, claim: Claim) -> CopyRange:
         if stored is None or not is_owned(stored, claim):
@@ -331,4 +350,6 @@ def reopened(stored: CopyRange | None, now: Moment) -> CopyRange | None:
     del now
     if stored is None or stored.state not in {RangeState.LIVE, RangeState.FAILED}:
         return None
-    return stored.evolve(state=RangeState.PENDING, worker=None, attempts=0, tally=(), finished_at=None)
+    return stored.evolve(
+        state=RangeState.PENDING, worker=None, attempts=0, deaths=0, tally=(), finished_at=None
+    )

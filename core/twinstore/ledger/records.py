@@ -26,6 +26,7 @@ class RangeTally:
     expired: Mapping[str, int] = field(default_factory=dict[str, int])
     text_timestamp: Mapping[str, int] = field(default_factory=dict[str, int])
     torn_tail: Mapping[str, int] = field(default_factory=dict[str, int])
+    ignored: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def lines(self) -> tuple[TallyLine, ...]:
         """Return the tally as the ledger stores it: owners are values, never names of fields."""
@@ -56,6 +57,7 @@ class RangeProgress:
     worker: str | None = None
     fence: int = 0
     attempts: int = 0
+    deaths: int = 0
     tally: RangeTally | None = None
     position: Position | None = None
     finished_at: datetime | None = None
@@ -71,6 +73,7 @@ class RangeProgress:
             worker=stored.worker,
             fence=stored.fence,
             attempts=stored.attempts,
+            deaths=stored.deaths,
             tally=RangeTally.of(stored.tally) if stored.finished_at is not None else None,
             position=stored.position,
             finished_at=stored.finished_at,

@@ -1,4 +1,4 @@
-"""Unknown properties that somebody decided to lose: left by others in a store, and not in the model.
+"""Unknown properties that a user decided to lose: left by others in a store, and not in the model.
 
 A copy drops them and a verification counts their documents as the equivalence ``ignored``. That is a decision
 about data, so without a reason, which only a job file can give, the proof stays open.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ValidationError
 from twinstore.shapes import Kind, shapes_of
@@ -18,7 +18,22 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
 
-__all__ = ["IgnoredPath", "check_ignored", "ignored_path", "ignored_paths", "of_entity", "without"]
+__all__ = [
+    "EVERY",
+    "ID",
+    "IgnoredPath",
+    "check_ignored",
+    "ignored_path",
+    "ignored_paths",
+    "of_entity",
+    "top_names",
+    "without",
+]
+
+
+EVERY: Final = "*"
+"""In the place of an entity: all of them."""
+ID: Final = "_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +66,29 @@ def ignored_path(text: str, reason: str | None = None) -> IgnoredPath:
         raise ValidationError(
             f"--ignore-unknown {text!r} names no property; give entity and path, such as runs.legacy."
         )
+    if entity == EVERY and len(path) > 1:
+        raise ValidationError(
+            f"--ignore-unknown {text}: only a property at the top of a document can be named "
+            "for all entities; give the entity instead of *."
+        )
     return IgnoredPath(entity, tuple(path), reason)
 
 
 def of_entity(ignored: Sequence[IgnoredPath], entity: Entity) -> tuple[IgnoredPath, ...]:
     """Return the paths of one entity."""
-    return tuple(item for item in ignored if item.entity == entity.name)
+    return tuple(item for item in ignored if item.entity in {EVERY, entity.name})
+
+
+def top_names(ignored: Sequence[IgnoredPath], entity: Entity, *, with_reason: bool = False) -> frozenset[str]:
+    """Return the ignored properties of an entity that are at the top of a document.
+
+    Args:
+        ignored: what is ignored.
+        entity: the entity.
+        with_reason: only those that may be lost without leaving the proof open.
+    """
+    tops = (item for item in of_entity(ignored, entity) if len(item.path) == 1)
+    return frozenset(item.path[0] for item in tops if item.reason is not None or not with_reason)
 
 
 def check_ignored(ignored: Sequence[IgnoredPath], entities: Iterable[Entity]) -> None:
@@ -67,14 +99,17 @@ def check_ignored(ignored: Sequence[IgnoredPath], entities: Iterable[Entity]) ->
     """
     known = {entity.name: entity for entity in entities}
     for item in ignored:
-        if item.entity not in known:
+        if item.entity not in {EVERY, *known}:
             raise ValidationError(
                 f"--ignore-unknown {item.text}: there is no such entity; known: {', '.join(known)}."
             )
-        _check_unknown(item, known[item.entity].model, item.path)
+        if item.path[0] == ID:
+            raise ValidationError(f"--ignore-unknown {item.text}: a copy never drops the id of a document.")
+        for entity in known.values() if item.entity == EVERY else [known[item.entity]]:
+            _check_unknown(item, entity, entity.model, item.path)
 
 
-def _check_unknown(item: IgnoredPath, model: type[BaseModel], path: tuple[str, ...]) -> None:
+def _check_unknown(item: IgnoredPath, entity: Entity, model: type[BaseModel], path: tuple[str, ...]) -> None:
     name, *rest = path
     shape = next((shape for shape in shapes_of(model) if shape.wire == name), None)
     if shape is None:
@@ -88,9 +123,10 @@ def _check_unknown(item: IgnoredPath, model: type[BaseModel], path: tuple[str, .
         value = value.item
     if not rest or value.kind is not Kind.OBJECT:
         raise ValidationError(
-            f"--ignore-unknown {item.text}: {name!r} is a property of the model, which a copy never drops."
+            f"--ignore-unknown {item.text}: {name!r} is a property of the model of {entity.name}, "
+            "which a copy never drops."
         )
-    _check_unknown(item, value.model, tuple(rest))
+    _check_unknown(item, entity, value.model, tuple(rest))
 
 
 def without(document: object, paths: Iterable[tuple[str, ...]]) -> object:

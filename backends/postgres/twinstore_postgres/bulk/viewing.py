@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -102,8 +103,16 @@ class PostgresView(BulkView):
 
     @override
     def packed(
-        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+        self,
+        entity: Entity,
+        within: KeyRange,
+        *,
+        tenant_id: str | None = None,
+        batch_size: int = 1000,
+        ignored: AbstractSet[str] = frozenset(),
     ) -> Iterator[Sequence[Record]]:
+        # Tables have nothing that could be ignored, and payloads that have are rare.
+        del ignored
         columns = readable_columns(entity)
         if columns is None:
             return self.records(entity, within, tenant_id=tenant_id, batch_size=batch_size)
@@ -137,12 +146,13 @@ class PostgresView(BulkView):
         part: int = 0,
         parts: int = 1,
         of_source: bool = False,
+        ignored: AbstractSet[str] = frozenset(),
         accepts: Callable[[bytes], bool] | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> RangeDigests | NoDigests:
         """Return the digests of ranges; a part holds the rows of some pages of the table."""
-        # Tables have nothing of their own that a source may lack.
-        del of_source
+        # Tables have nothing of their own that a source may lack, or that could be ignored.
+        del of_source, ignored
         if isinstance(found := digestible(entity), NoDigests):
             return found
         if self._snapshot.find(table_of(entity)) is None:

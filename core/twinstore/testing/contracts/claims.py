@@ -11,7 +11,7 @@ import pytest
 
 from twinstore.errors import LeaseLostError, NotFoundError
 from twinstore.ledger import RangeState, RangeTally
-from twinstore.ledger.ledger import MAX_ATTEMPTS
+from twinstore.ledger.ledger import MAX_ATTEMPTS, MAX_DEATHS
 from twinstore.testing.base import CopyContract, needs, of_tenants
 from twinstore.testing.copying import (
     HOUR,
@@ -165,6 +165,45 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
         assert ledger.take(lease.job_id, "worker", self.entity.name, HOUR) is None
         ledger.reopen(lease, [1])
         assert ledger.give_back(taken(ledger, lease.job_id, self.entity.name)) is RangeState.PENDING
+
+    @of_tenants
+    @needs("transactions")
+    def test_a_range_whose_worker_dies_too_often_has_failed(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
+        lease = started(ledger, self.entity, ranges_at("a"))
+        finished(workspace, taken(ledger, lease.job_id, self.entity.name))
+        for _ in range(2):
+            claim = taken(ledger, lease.job_id, self.entity.name)
+            for number in range(MAX_DEATHS - 1):
+                ledger.leave(lease.job_id, claim.worker)
+                claim = taken(ledger, lease.job_id, self.entity.name, worker=f"worker-{number}")
+            ledger.leave(lease.job_id, claim.worker)
+            assert ledger.take(lease.job_id, "worker", self.entity.name, HOUR) is None
+            assert states(ledger, lease.job_id) == [RangeState.LIVE, RangeState.FAILED]
+            with pytest.raises(LeaseLostError):
+                finished(workspace, claim)
+            (failed,) = ledger.ranges(lease.job_id, state=RangeState.FAILED)
+            assert (failed.deaths, failed.worker) == (MAX_DEATHS, None)
+            # The second time shows that both counts begin at 0 again.
+            ledger.reopen(lease, [failed.number])
+            assert [(item.attempts, item.deaths) for item in ledger.ranges(lease.job_id)][1] == (0, 0)
+
+    @of_tenants
+    @needs("transactions")
+    def test_a_worker_that_stops_in_order_gives_its_ranges_back_and_no_death_counts(
+        self, workspace: Workspace
+    ) -> None:
+        ledger = ledger_of(workspace.storage)
+        job_id = started(ledger, self.entity, ranges_at("a")).job_id
+        other = taken(ledger, job_id, self.entity.name, worker="other")
+        for _ in range(MAX_DEATHS + 1):
+            claim = taken(ledger, job_id, self.entity.name)
+            ledger.sign_off(job_id, claim.worker)
+            with pytest.raises(LeaseLostError):
+                finished(workspace, claim)
+        assert states(ledger, job_id) == [RangeState.COPYING, RangeState.PENDING]
+        assert [item.deaths for item in ledger.ranges(job_id)] == [0, 0]
+        finished(workspace, other)
 
     @of_tenants
     @needs("transactions")

@@ -46,6 +46,7 @@ class CommonOptions:
         complete: whether the options of the command itself have been read; until then the others say nothing.
         reasons: of a job file, by path of an ignored property, why it may be lost.
         field_reasons: of a job file, by path of a field that is not compared, why that is right.
+        typed: the names of the paths that the command line gives.
     """
 
     config: Path | None = None
@@ -59,6 +60,7 @@ class CommonOptions:
     secrets_dir: Path | None = None
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    typed: set[str] = field(default_factory=set[str])
 
     def settings(self, file: Path | None = None) -> Settings:
         """Return the settings of the command, or those with another settings file."""
@@ -83,6 +85,21 @@ def common(context: typer.Context) -> CommonOptions:
     return context.find_root().ensure_object(CommonOptions)
 
 
+def _keep_one(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401  # of any option
+    """Keep a path that is given once, at whatever position: the last of several would win in silence."""
+    kept, name = common(context), param.name or ""
+    source = context.get_parameter_source(name)
+    is_typed = source is not None and source.name == "COMMANDLINE"
+    if len(value or ()) > 1 or (is_typed and name in kept.typed):
+        raise typer.BadParameter("given more than once, and only one would be read; give it once.")
+    # A job file says what is not given here.
+    if value and (is_typed or name not in kept.typed):
+        _keep(context, param, value[0])
+    if is_typed:
+        kept.typed.add(name)
+    return value
+
+
 def _keep(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401  # of any option
     # What is not given here may have been given in front of the command.
     if value is not None and value is not False and param.name:
@@ -95,29 +112,29 @@ def _keep(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any
 def options(
     *,
     config: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             "--config",
             help="Settings file (JSON, YAML or TOML). Default: TWINSTORE_CONFIG.",
-            callback=_keep,
+            callback=_keep_one,
             expose_value=False,
         ),
     ] = None,
     env_file: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             "--env-file",
             help="File of lines NAME=value. Default: TWINSTORE_ENV_FILE.",
-            callback=_keep,
+            callback=_keep_one,
             expose_value=False,
         ),
     ] = None,
     secrets_dir: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             "--secrets-dir",
             help="Directory with a file for each secret. Default: TWINSTORE_SECRETS_DIR.",
-            callback=_keep,
+            callback=_keep_one,
             expose_value=False,
         ),
     ] = None,

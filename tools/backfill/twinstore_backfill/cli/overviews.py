@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -89,6 +90,9 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
     if document["subset"] is not None:
         yield f"Only a part is meant: {described(document['subset'])}."
     yield from (f"Warning: {text}" for text in document["warnings"])
+    if document["unknown"]:
+        yield "Documents with these unknown properties go to quarantine, unless you drop the property with"
+        yield from (f"  --ignore-unknown {shlex.quote(path)}" for path in document["unknown"])
     pending = document["pending_migrations"]
     yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
     if document["effects"]:

@@ -95,8 +95,8 @@ IgnoreUnknown = Annotated[
     typer.Option(
         "--ignore-unknown",
         metavar="ENTITY.PATH",
-        help="Drop this unknown property of the source, such as runs.legacy; repeatable. Without a reason in "
-        "a job file the proof stays open.",
+        help="Drop this unknown property of the source, such as runs.legacy, or *.__v for all entities; "
+        "repeatable. Without a reason in a job file the proof stays open.",
     ),
 ]
 OnFinish = Annotated[

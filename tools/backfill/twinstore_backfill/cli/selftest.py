@@ -17,6 +17,7 @@ from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
     Format,
     FromBackend,
+    IgnoreUnknown,
     ModuleName,
     OnlyEntities,
     OutputFormat,
@@ -24,6 +25,7 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     remembered,
     side_settings,
 )
@@ -62,6 +64,7 @@ def selftest(  # noqa: PLR0917  # the options of a command
     sample: Annotated[int, typer.Option("--sample", help="Rows of each entity to take.")] = 200,
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses them.")] = 0,
     entities: OnlyEntities = None,
+    ignore_unknown: IgnoreUnknown = None,
     thorough: Annotated[  # noqa: FBT002  # Typer makes a flag of it
         bool,
         typer.Option(
@@ -80,7 +83,13 @@ def selftest(  # noqa: PLR0917  # the options of a command
     # From here on, so that the files of --out agree with the exit code at every moment.
     with failures_reported(out, FILES, _failure_file), stop_on_signals() as stop:
         name = side_module(common(context), module, source_config, target_config)
-        options = SelftestOptions(sample=sample, seed=seed, thorough=thorough, entities=tuple(entities or ()))
+        options = SelftestOptions(
+            sample=sample,
+            seed=seed,
+            thorough=thorough,
+            entities=tuple(entities or ()),
+            ignored=ignored_option(context, ignore_unknown),
+        )
         planted_drivers(name, (source, target))
         told = Telling("selftest", progress_form, metrics_port)
         origin = open_store(name, source, side_settings(common(context), source_config), read_only=True)

@@ -1,4 +1,4 @@
-"""Records that a copy takes once the unknown properties are dropped that somebody decided to lose."""
+"""Records that a copy takes once the unknown properties are dropped that a user decided to lose."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twinstore.bulk import Record
+from twinstore.fast.packed import PackedBatch
 from twinstore_backfill.ignoring import of_entity
 from twinstore_backfill.verify.expected import Expecting
 
@@ -37,7 +38,16 @@ class Forgiving:
             read = {row.key: expecting.record(row) for row in view.rows_of(entity, keys)}
         return [_instead(record, read.get(record.key)) if record.error else record for record in batch]
 
+    def completed(self, entity: Entity, batch: Sequence[Record]) -> Sequence[Record]:
+        """Return the same of a batch that may be packed."""
+        if not isinstance(batch, PackedBatch):
+            return self.forgiven(entity, batch)
+        batch.put_exact(self.forgiven(entity, [record for _, record in batch.exact]))
+        return batch
+
 
 def _instead(record: Record, read: Record | None) -> Record:
     """Return what a record is without the ignored properties, with all of its bytes for a quarantine."""
-    return record if read is None else replace(read, original=record.original)
+    if read is None:
+        return record
+    return replace(read, original=record.original, text_timestamp=record.text_timestamp, ignored=True)

@@ -268,7 +268,7 @@ def alive(ledger: Ledger, job: CopyJob, worker: str, duration: timedelta) -> Gen
         ended.set()
         thread.join()
         with suppress(TwinstoreError):
-            ledger.leave(job.id, worker)
+            ledger.sign_off(job.id, worker)
 
 
 def sendable(error: Exception) -> Exception:

@@ -83,7 +83,7 @@ class LeaseKeeper:
         self._done.set()
         self._thread.join()
         # The worker first: its ranges are free then when the next coordinator gets the lease.
-        _try("left", lambda: self._ledger.leave(self.lease.job_id, self._worker))
+        _try("left", lambda: self._ledger.sign_off(self.lease.job_id, self._worker))
         _try("released", lambda: self._ledger.release(self.lease))
 
     def refresh(self) -> Lease:

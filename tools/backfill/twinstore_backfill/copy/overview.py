@@ -11,12 +11,13 @@ from twinstore import jsontext
 from twinstore.bulk import KeyRange
 from twinstore.ledger import RangeState
 from twinstore.migrations import MigrationState
+from twinstore.stored import MARK
 from twinstore_backfill.copy.options import job_id, job_settings, refuse_same_store
 from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.reading import SourceRows
 from twinstore_backfill.copy.reporting import FailedRanges, Totals, left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
-from twinstore_backfill.ignoring import check_ignored
+from twinstore_backfill.ignoring import ID, check_ignored, top_names
 from twinstore_backfill.outcome import UnknownJobError, effect_document
 from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stores import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from twinstore.bulk import ScanRow
     from twinstore.catalog import Entity
     from twinstore.ledger import CopyJob, Ledger
     from twinstore_backfill.copy.options import CopyOptions
@@ -44,6 +46,9 @@ __all__ = ["latest_job", "plan_document", "status_document"]
 SAMPLE: Final = 2000
 # What remains of the rate of reading alone when a copy also writes: a rough share, as the plan is.
 SHARE_OF_READING: Final = 0.4
+# Rows of each entity, and names, so that documents with names like keys do not fill the screen.
+SAMPLE_OF_NAMES: Final = 500
+MOST_NAMES: Final = 20
 BASIS: Final = (
     f"{SHARE_OF_READING:.0%} of the rate at which up to {SAMPLE:,} documents were read and decoded just now, "
     "because a copy also writes"
@@ -81,6 +86,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
         "pending_migrations": [item.name for item in statuses if item.state is MigrationState.PENDING],
         "effects": [effect_document(item) for item in effects],
         "warnings": list(state.warnings),
+        "unknown": [option for entity in entities for option in _unknown(entity, source, options)],
         "entities": planned,
         "left_out": left_out_counts(source, target, options.entities),
         "rows": rows,
@@ -115,6 +121,27 @@ def _planned(entity: Entity, source: Store, target: Store | None, options: CopyO
         "ranges": sum(1 for _ in rows.cut(entity, options.range_size)),
         "rows_in_target": sum(there.values()),
     }
+
+
+def _unknown(entity: Entity, source: Store, options: CopyOptions) -> list[str]:
+    """Return unknown properties at the top of documents of a sample, as ``--ignore-unknown`` takes them."""
+    known = {ID, *entity.shapes, *top_names(options.ignored, entity)}
+    found: set[str] = set()
+    with source.bulk.view() as view:
+        for tenant in sorted(set(options.tenants)) or (None,):
+            batches = view.rows(entity, KeyRange(), tenant_id=tenant, batch_size=SAMPLE_OF_NAMES)
+            found.update(name for row in next(batches, ()) for name in _names(row) - known)
+    # A path is parted at its dots.
+    return [f"{entity.name}.{name}" for name in sorted(found)[:MOST_NAMES] if name and "." not in name]
+
+
+def _names(row: ScanRow) -> set[str]:
+    """Return the names at the top of a document that hold something; a null stands for an absent value."""
+    content = jsontext.loads(row.content)
+    document = content["doc"] if isinstance(content, dict) else None
+    if not isinstance(document, dict):
+        return set()
+    return {name for name, value in document.items() if value is not None and not name.startswith(MARK)}
 
 
 def _reading_rate(source: Store, entities: Sequence[Entity]) -> float:

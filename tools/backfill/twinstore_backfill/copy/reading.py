@@ -20,7 +20,7 @@ from twinstore.releasing import copied, copy_counts
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore_backfill.copy.forgiving import Forgiving
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
-from twinstore_backfill.ignoring import of_entity
+from twinstore_backfill.ignoring import of_entity, top_names
 from twinstore_backfill.subset import EVERYTHING
 
 if TYPE_CHECKING:
@@ -59,8 +59,10 @@ class SourceRows:
 
     def records(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[list[Record]]:
         """Return the records of a range in batches; with several tenants, one tenant after the other."""
-        batches = chain.from_iterable(
-            view.records(entity, within, tenant_id=tenant, batch_size=self._batch_size)
+        ignored = top_names(self._forgiving.ignored, entity)
+        read = partial(view.packed, ignored=ignored) if ignored else view.records
+        batches: Iterator[Sequence[Record]] = chain.from_iterable(
+            read(entity, within, tenant_id=tenant, batch_size=self._batch_size)
             for tenant in self._tenants or (None,)
         )
         # A generator would remember a batch while it reads the next.
@@ -70,10 +72,13 @@ class SourceRows:
         """Return the same records in batches that native code may have read."""
         if self._needs_records(entity):
             return self.records(view, entity, within)
-        return chain.from_iterable(
-            view.packed(entity, within, tenant_id=tenant, batch_size=self._packed_size)
+        ignored = top_names(self._forgiving.ignored, entity)
+        read = partial(view.packed, ignored=ignored) if ignored else view.packed
+        batches = chain.from_iterable(
+            read(entity, within, tenant_id=tenant, batch_size=self._packed_size)
             for tenant in self._tenants or (None,)
         )
+        return map(partial(self._forgiving.completed, entity), batches) if ignored else batches
 
     def _needs_records(self, entity: Entity) -> bool:
         """Whether each row is looked at beyond what a packed batch tells of them, or none would be packed."""
@@ -83,11 +88,11 @@ class SourceRows:
             or isinstance(program, NoProgram)
             or program.exact_retention
             or bool(entity.kept_apart)
-            or bool(of_entity(self._forgiving.ignored, entity))
+            or any(len(item.path) > 1 for item in of_entity(self._forgiving.ignored, entity))
             or (self.subset.by_time and entity.dated is not None)
         )
 
-    def _taken(self, entity: Entity, batch: list[Record]) -> list[Record]:
+    def _taken(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
         return self._forgiving.forgiven(entity, copied(entity, batch))
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
@@ -145,6 +150,7 @@ class RangeReader:
         self._quarantined: Counter[str] = Counter()
         self._text_timestamp: Counter[str] = Counter()
         self._torn_tail: Counter[str] = Counter()
+        self._ignored: Counter[str] = Counter()
         self._expired = expired
         self._lines = lines
         self._identity = tuple(entity.identity.items())
@@ -166,7 +172,9 @@ class RangeReader:
             if not self._wanted(record):
                 unwanted.append(position)
         self._follow(batch, len(batch) - 1)
-        return batch.without(examined.due, unwanted)
+        wanted = batch.without(examined.due, unwanted)
+        self._ignored += wanted.ignored(examined.read - examined.expired)
+        return wanted
 
     def _examined(self, batch: PackedBatch) -> Examined | None:
         """Return what the packed rows of a batch amount to, ``None`` where each row has to be looked at."""
@@ -213,6 +221,7 @@ class RangeReader:
             expired=dict(self._expired_rows),
             text_timestamp=dict(self._text_timestamp),
             torn_tail=dict(self._torn_tail),
+            ignored=dict(self._ignored),
         )
         # Before the commit: a driver that loses a record must not have its range called live.
         self._check_complete(tally)
@@ -238,6 +247,8 @@ class RangeReader:
         if self._expired is not None and self._expired(record):
             self._expired_rows[label] += 1
             return False
+        if record.ignored:
+            self._ignored[label] += 1
         return True
 
     def _keep_back(self, record: Record, reason: str) -> None:

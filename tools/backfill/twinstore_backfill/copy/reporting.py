@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
 from twinstore.ledger import RangeTally
+from twinstore.ledger.ledger import MAX_DEATHS
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.provenance import tool_identity
 from twinstore_backfill.stores import is_migrated, left_out_entities
@@ -40,6 +41,7 @@ FORMAT: Final = "twinstore.backfill-report@1"
 COUNTS: Final = tuple(item.name for item in fields(RangeTally))
 # As many as of quarantine and conflicts; after a hundred the cause is elsewhere.
 SHOWN: Final = 100
+DIED: Final = f"its worker died {MAX_DEATHS} times; the next run tries it again"
 
 
 class Totals:
@@ -98,7 +100,8 @@ class FailedRanges:
         self.count += 1
         if self.count <= SHOWN:
             ends = {"lower": item.within.lower, "upper": item.within.upper}
-            reason = self._reasons.get(item.number)
+            died = item.deaths >= MAX_DEATHS
+            reason = DIED if died else self._reasons.get(item.number)
             self.shown.append({"entity": item.entity, "range": item.number, **ends, "reason": reason})
 
 

@@ -62,6 +62,7 @@ def document_of(
         "seed": options.seed,
         "thorough": options.thorough,
         "entities_asked": list(options.entities),
+        "ignored": [item.text for item in options.ignored],
         **totals,
         "false_alarms": alarms,
         "refused": sum(len(store["refused"]) for store in stores),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from twinstore_backfill.ignoring import check_ignored
 from twinstore_backfill.outcome import InterruptedRunError, PreflightError
 from twinstore_backfill.selftest.alone import Single, alone, once_more, one_of_each
 from twinstore_backfill.selftest.herd import Herd
@@ -116,14 +117,15 @@ def run_selftest(  # noqa: PLR0917  # the three stores, what is asked, and who i
 
     Raises:
         PreflightError: the source has no row that a copy takes.
-        ValidationError: an entity is unknown.
+        ValidationError: an entity is unknown, or an ignored property is none.
         TwinstoreError: a store failed.
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
     try:
         select_entities(source.bulk, options.entities)
-        samples = sampled(source.bulk, options.sample, options.seed)
+        check_ignored(options.ignored, source.bulk.entities())
+        samples = sampled(source.bulk, options.sample, options.seed, options.ignored)
         require_rows(source, samples)
         herd = Herd(samples)
         plans, copies = _prepared(herd, (left, right), options, stop)

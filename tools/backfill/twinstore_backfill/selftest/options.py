@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from twinstore.errors import ValidationError
+
+if TYPE_CHECKING:
+    from twinstore_backfill.ignoring import IgnoredPath
 
 __all__ = ["SelftestOptions"]
 
@@ -18,12 +22,14 @@ class SelftestOptions:
         seed: chooses them; the same seed chooses the same rows.
         thorough: plant every corruption once more alone, not only one of each kind.
         entities: corrupt only these; empty for all. The others are sampled, copied and compared as well.
+        ignored: unknown properties of the source that the sample is taken without.
     """
 
     sample: int = 200
     seed: int = 0
     thorough: bool = False
     entities: tuple[str, ...] = ()
+    ignored: tuple[IgnoredPath, ...] = ()
 
     def corrupts(self, entity: str) -> bool:
         """Whether an entity is one of those to corrupt."""

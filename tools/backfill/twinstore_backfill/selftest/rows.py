@@ -66,7 +66,7 @@ def row_mutations(
         for name in (ADDED, f"_{ADDED}"):
             yield Mutation(
                 kind=Kind.KEY_ADDED,
-                form="internal" if name.startswith("_") else "",
+                form="underscore" if name.startswith("_") else "",
                 pattern="doc",
                 role=Role.FIELD,
                 paths=(f"doc.{name}",),

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 from twinstore.catalog import LifeInCopy
 from twinstore.releasing import copied, copy_counts
 from twinstore.tenancy import TenancyKind, names_tenant
+from twinstore_backfill.copy.forgiving import Forgiving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from twinstore.bulk import BulkPort, BulkView, Record
     from twinstore.catalog import Entity
     from twinstore.keys import Key
+    from twinstore_backfill.ignoring import IgnoredPath
 
 __all__ = ["Sample", "key_of_parent", "sampled"]
 
@@ -44,17 +46,25 @@ class Sample:
         return Counter(record.label for record in self.records.values())
 
 
-def sampled(source: BulkPort, size: int, seed: int) -> dict[str, Sample]:
-    """Return a sample of every entity that a copy brings over, by name, in the order of a copy."""
+def sampled(source: BulkPort, size: int, seed: int, ignored: Sequence[IgnoredPath] = ()) -> dict[str, Sample]:
+    """Return a sample of every entity that a copy brings over, by name, in the order of a copy.
+
+    Args:
+        source: the store.
+        size: rows of each entity.
+        seed: chooses them.
+        ignored: unknown properties that the rows are taken without.
+    """
+    forgiven = Forgiving(source, ignored).forgiven
     entities = [entity for entity in source.entities() if entity.life is not LifeInCopy.LEFT_OUT]
     present = {survey.entity for survey in source.survey() if survey.present}
     samples = {entity.name: Sample(entity) for entity in entities}
     with source.view() as view:
         # Children first, because their parents have to come along.
         for entity in reversed([entity for entity in entities if entity.name in present]):
-            for record in _chosen(source, view, entity, size, seed):
+            for record in forgiven(entity, list(_chosen(source, view, entity, size, seed))):
                 take(samples[entity.name], record)
-            _add_parents(view, samples, entity)
+            _add_parents(view, samples, entity, forgiven)
     for sample in samples.values():
         sample.records = dict(sorted(sample.records.items()))
     return samples
@@ -102,13 +112,19 @@ def place_of(seed: int, *values: object) -> bytes:
     return sha256(repr((seed, *values)).encode("utf-8", "surrogatepass")).digest()
 
 
-def _add_parents(view: BulkView, samples: dict[str, Sample], entity: Entity) -> None:
+def _add_parents(
+    view: BulkView,
+    samples: dict[str, Sample],
+    entity: Entity,
+    forgiven: Callable[[Entity, Sequence[Record]], list[Record]],
+) -> None:
     parent = entity.parent
     if parent is None or parent.entity.name not in samples:
         return
     sample = samples[parent.entity.name]
     wanted = {key_of_parent(entity, record) for record in samples[entity.name].records.values()}
-    for record in view.records_of(parent.entity, sorted(wanted - sample.records.keys())):
+    records = list(view.records_of(parent.entity, sorted(wanted - sample.records.keys())))
+    for record in forgiven(parent.entity, records):
         take(sample, record)
 
 

@@ -22,6 +22,7 @@ from twinstore_backfill.report.model import (
 )
 from twinstore_backfill.verify.checks import worst
 from twinstore_backfill.verify.digests import Digest
+from twinstore_backfill.verify.equivalences import IGNORED
 from twinstore_backfill.verify.findings import FindingKind
 from twinstore_backfill.verify.removals import counted_rows, sampled_rows
 from twinstore_backfill.verify.results import RangeResult, TenantResult
@@ -87,7 +88,7 @@ class EntityFindings:
     @property
     def ignored(self) -> int:
         """How many documents have properties that were ignored."""
-        return self.equivalences["ignored"]
+        return self.equivalences[IGNORED]
 
     def report(self) -> EntityReport:
         """Return what the report says of the entity."""

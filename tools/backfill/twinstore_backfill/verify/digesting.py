@@ -24,7 +24,7 @@ from twinstore.bulk import Digestible, Key, KeyRange, NoDigests, RangeDigests
 from twinstore.catalog import Entity
 from twinstore.turns import LARGE_BYTES
 from twinstore_backfill.allocating import give_all_back, small_batches_kept
-from twinstore_backfill.ignoring import of_entity
+from twinstore_backfill.ignoring import of_entity, top_names
 from twinstore_backfill.verify.ahead import MOST_AHEAD, Ahead
 from twinstore_backfill.verify.expected import Expecting
 from twinstore_backfill.verify.partition import readers_of
@@ -210,6 +210,8 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         self._ahead.expect(reading, (len(bounds) + 1) * max(owners, 1) * parts)
         source, target = self._context.source.bulk, self._context.target.bulk
         judge = Expecting(entity, of_entity(self._context.ignored, entity)).accepts
+        # Each row with another one is named, and only a comparison of the rows does that.
+        ignored = top_names(self._context.ignored, entity, with_reason=True)
         # Once is enough, and best by the side that hardly has to ask.
         of_target = Digestible.JUDGED is target.digestible(entity) is not source.digestible(entity)
         cutoff = self._context.cutoff(entity)
@@ -217,10 +219,20 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         self.largest.expect(parts)
         for part in range(parts):
             of_source = ask(
-                part=part, of_source=True, accepts=None if of_target else judge, tell=reading.count
+                part=part,
+                of_source=True,
+                ignored=ignored,
+                accepts=None if of_target else judge,
+                tell=reading.count,
             )
             reading.source.append(self._source.submit(self._measured, reading, source, of_source))
-            other = ask(part=part, of_source=False, accepts=judge if of_target else None, tell=reading.go_on)
+            other = ask(
+                part=part,
+                of_source=False,
+                ignored=frozenset(),
+                accepts=judge if of_target else None,
+                tell=reading.go_on,
+            )
             reading.target.append(self._target.submit(read, reading, target, other))
         return reading
 
@@ -279,6 +291,7 @@ class Question:
     part: int
     parts: int
     of_source: bool
+    ignored: frozenset[str]
     accepts: Callable[[bytes], bool] | None
     tell: Callable[[int], None]
     secret: bytes = field(repr=False)
@@ -304,6 +317,7 @@ def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
                 part=question.part,
                 parts=question.parts,
                 of_source=question.of_source,
+                ignored=question.ignored,
                 accepts=question.accepts,
                 tell=question.tell,
             )

@@ -23,7 +23,7 @@ from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.fastpath import fast_path_report
-from twinstore_backfill.ignoring import check_ignored
+from twinstore_backfill.ignoring import EVERY, check_ignored
 from twinstore_backfill.ignoring_fields import check_ignored_fields
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.provenance import tool_identity
@@ -303,11 +303,10 @@ class Verification:
 
         They have properties that were ignored with a reason, and nothing else is wrong with any of them.
         """
-        named = {item.entity for item in self._options.ignored if item.reason is not None}
+        with_reason = {item.entity for item in self._options.ignored if item.reason is not None}
+        named = findings.keys() if EVERY in with_reason else with_reason & findings.keys()
         reports = {entity.entity: entity.counts for entity in self._entities}
-        return frozenset(
-            name for name in named & findings.keys() if findings[name].ignored and not reports[name].named
-        )
+        return frozenset(name for name in named if findings[name].ignored and not reports[name].named)
 
     def _tasks(
         self, plan: RangePlan, asked: tuple[str | None, ...] | None, beside: ListsBeside

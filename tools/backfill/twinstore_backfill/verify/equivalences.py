@@ -22,7 +22,7 @@ from twinstore_backfill.verify.pairing import is_instant, paired
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
 
-__all__ = ["BESIDE", "Change", "changes", "is_harmless", "looked_for"]
+__all__ = ["BESIDE", "IGNORED", "Change", "changes", "is_harmless", "looked_for"]
 
 MISSING: Final = object()
 # A text that a store keeps with more digits than milliseconds have.
@@ -32,10 +32,12 @@ DEFAULT: Final = "default_for_absent"
 # What the source repeats or derives beside the content of a row contradicts it. A copy goes by the content;
 # the lists of the source go by what contradicts it.
 BESIDE: Final = "beside"
+# An unknown property that was dropped on request.
+IGNORED: Final = "ignored"
 # A rule of the model without a name here, names that fell together, and what was ignored without a reason:
 # nobody can tell that nothing is lost. A default is what the service reads in the source too, but no list of
 # the source finds it.
-UNNAMED: Final = frozenset({OTHER, DEFAULT, BESIDE, "case", "ignored", "key_collision"})
+UNNAMED: Final = frozenset({OTHER, DEFAULT, BESIDE, "case", IGNORED, "key_collision"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ def _changes_of_objects(
         if name in given and name in stored:
             yield from _changes(*place, given[name], stored[name], again=again)
         elif name in given:
-            kind = _kind_of_lost(name, given[name], folded, at_top=not field)
+            kind = _kind_of_lost(name, given[name], folded)
             collides = bool(field) and alike[folded_name(name)] > 1
             yield Change("key_collision" if collides else kind, *place)
         elif name not in lost:
@@ -157,10 +159,8 @@ def folded_name(name: str) -> str:
     return name.strip().casefold()
 
 
-def _kind_of_lost(name: str, value: object, folded: AbstractSet[str], *, at_top: bool) -> str:
+def _kind_of_lost(name: str, value: object, folded: AbstractSet[str]) -> str:
     """Return why a name of the source is not in what a copy stores."""
-    if at_top and name.startswith("_"):
-        return "internal_field"
     if folded_name(name) in folded:
         return "key_case"
     mark = unmarked(value) if isinstance(value, dict) else None

@@ -26,7 +26,7 @@ from twinstore.shapes import Kind, left_out_values
 from twinstore.stored import MARK, NUMBERS, has_marks, unmarked
 from twinstore.tenancy import Tenant
 from twinstore_backfill.ignoring import without
-from twinstore_backfill.verify.equivalences import BESIDE, Change, changes
+from twinstore_backfill.verify.equivalences import BESIDE, IGNORED, Change, changes
 
 if TYPE_CHECKING:
     from twinstore.bulk import ScanRow
@@ -202,13 +202,14 @@ class Expecting:
             ValueError: the decoder of the service refuses it, or takes it for a row of another key.
         """
         given = parts_of(row.content)
-        document, storage = without_internal(given["doc"]), given["storage"]
+        # First, because what is ignored may hold values of any form.
+        document, storage = without(given["doc"], self._ignored), given["storage"]
         del given
         # Only where there are marks something else comes of it, and another object for each value.
         if has_marks(row.content):
             document = readable(document)
         markers = self._markers(cast("Mapping[str, object]", storage))
-        return (*self._modelled(without(document, self._ignored), row), markers)
+        return (*self._modelled(document, row), markers)
 
     def _told(self, change: Change, given: Mapping[str, object]) -> Change:
         """Return a change as it is told: by its rule, or as ignored on request."""
@@ -219,7 +220,7 @@ class Expecting:
             if value == default and type(value) is type(default):
                 return replace(change, kind="null_for_absent")
         approved = self._approved.get(INDEX.sub("", change.path))
-        return change if approved is None else replace(change, kind="ignored", approved=approved)
+        return change if approved is None else replace(change, kind=IGNORED, approved=approved)
 
     def beside(
         self, model: CanonicalModel, markers: Mapping[str, object], wire: Mapping[str, object]
@@ -329,13 +330,6 @@ def marker_value(marker: Marker, value: object) -> object | None:
     if type(plain) is not wanted or (form is not None and form[0] in FRACTIONAL):
         raise RefusedError(f"the marker {marker.name} is of another type")
     return plain
-
-
-def without_internal(document: object) -> object:
-    """Return a scanned document without the fields of others, which a copy leaves out whatever they hold."""
-    if not isinstance(document, dict):
-        return document
-    return {name: value for name, value in document.items() if name[:1] != "_" or name == ID}
 
 
 def readable(value: object) -> object:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from twinstore.bulk import Cell
 from twinstore_backfill.verify.digests import Digest
+from twinstore_backfill.verify.equivalences import IGNORED
 from twinstore_backfill.verify.results import RangeResult
 
 if TYPE_CHECKING:
@@ -106,3 +107,4 @@ class Proof:
             "expired_target": target.expired,
         }
         part.counts.update({name: count for name, count in counts.items() if count})
+        part.equivalences.update({IGNORED: source.ignored} if source.ignored else {})

@@ -10,16 +10,18 @@ from twinstore import jsontext
 from twinstore.bulk import NOTHING_BESIDE, KeyRange
 from twinstore.keys import Key
 from twinstore.releasing import copied
+from twinstore.scanned import content_without
 from twinstore.stored import has_marks
 from twinstore.turns import one_large
 from twinstore_backfill.copy.reading import REPEATED, no_key
 from twinstore_backfill.copy.retention import is_due
+from twinstore_backfill.ignoring import top_names
 from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.apart import ApartFrom
 from twinstore_backfill.verify.chosen import Chosen
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import document_digest, document_number
-from twinstore_backfill.verify.equivalences import is_harmless, looked_for
+from twinstore_backfill.verify.equivalences import IGNORED, is_harmless, looked_for
 from twinstore_backfill.verify.expected import Expected, Expecting, Refused, misplaced, stands_beside
 from twinstore_backfill.verify.findings import (
     UNREADABLE_TARGET,
@@ -125,6 +127,7 @@ class RowComparison:
         self._work = work
         self._cutoff = work.cutoff
         self._expecting = Expecting(work.entity, work.ignored)
+        self._ignored = top_names(work.ignored, work.entity, with_reason=True)
         self._looked_for = looked_for(work.entity)
         self._apart = ApartFrom(work.entity, work.ignored_fields, self._expecting)
         self._chosen = Chosen(work.entity, work.subset, self._expecting)
@@ -219,33 +222,41 @@ class RowComparison:
         return True
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
-        if source.content == target.content and not has_marks(source.content):
+        kept = self._kept(source)
+        if kept.content == target.content and not has_marks(kept.content):
             # Once is enough: judging takes a multiple of it.
-            target.content = source.content
-            self._as_stored(source, target)
+            target.content = kept.content
+            self._as_stored(source, kept, target)
         else:
             self._otherwise(source, target)
 
-    def _as_stored(self, source: ScanRow, target: ScanRow) -> None:
-        """Count a row that both stores hold alike."""
-        content = source.content
+    def _kept(self, source: ScanRow) -> ScanRow:
+        """Return a row without what may be lost at its top: it is judged as if it never had it."""
+        if not self._ignored:
+            return source
+        content = content_without(source.content, self._ignored)
+        return source if content == source.content else replace(source, content=content)
+
+    def _as_stored(self, source: ScanRow, kept: ScanRow, target: ScanRow) -> None:
+        """Count a row that both stores hold alike, but for what is ignored in the source."""
         if self._expecting.has_beside or target.beside != NOTHING_BESIDE:
-            expected = self._expecting.of(source)
+            expected = self._expecting.of(kept)
             if isinstance(expected, Expected) and not stands_beside(expected, target):
                 self._different(source, target, expected)
                 return
             accepted = isinstance(expected, Expected) and not expected.changes
         else:
-            accepted = self._expecting.accepts(content)
+            accepted = self._expecting.accepts(kept.content)
         if not accepted:
             # Also of what is ignored: a copy would have dropped it.
             self._otherwise(source, target)
             return
         result = self.result.tenants[source.label]
-        number = document_number(content)
+        number = document_number(kept.content)
         result.source.add(number)
         result.target.add(number)
         result.counts["equal"] += 1
+        result.equivalences.update(() if kept is source else (IGNORED,))
 
     def _otherwise(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that the source holds in another form than a copy, or the target in a wrong one."""
