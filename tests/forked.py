@@ -32,6 +32,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, Final, Self
@@ -41,8 +42,19 @@ if TYPE_CHECKING:
 
 __all__ = ["REAL_STARTS", "Popen", "end", "run"]
 
-# By file of tests: what only a new process shows.
-REAL_STARTS: Final = {}
+# By file: why it starts our command as a new process.
+REAL_STARTS: Final = {
+    "backfill/endings.py": "a shell closes its streams or limits the size of its files",
+    "backfill/memory.py": "the memory of a process that has imported nothing else",
+    "backfill/test_command_errors.py": "the client library of a driver is missing",
+    "backfill/test_exit_codes.py": "interrupted while it imports; the first in a pipeline of a shell",
+    "backfill/test_memory_bound.py": "the memory of a process that has imported nothing else",
+    "faults/test_interrupted_up.py": "it is interrupted while it starts servers, which outlive it",
+    "tutorials/test_wheel_commands.py": "the wheel, without the checkout",
+    "unit/test_cli_commands.py": "a library of the command line is missing",
+    "unit/test_cli_options.py": "what --version and --help import, and completion in a shell",
+    "unit/test_extras.py": "an extra is missing",
+}
 ROOT: Final = Path(__file__).parents[1]
 PATIENCE: Final = 240
 STREAMS: Final = ("stdin", "stdout", "stderr")
@@ -76,6 +88,9 @@ class Popen:
         start_new_session: bool = False,
     ) -> None:
         """Start it."""
+        environment = dict(os.environ if env is None else env)
+        server = _server()
+        server.check(environment)
         self.args = [str(word) for word in words]
         self.returncode: int | None = None
         self.stdin: IO[str] | None = None
@@ -83,7 +98,7 @@ class Popen:
         self.stderr: IO[str] | None = None
         request = {
             "words": self.args,
-            "environment": dict(os.environ if env is None else env),
+            "environment": environment,
             "folder": str(Path(cwd or Path.cwd()).absolute()),
             "session": start_new_session,
         }
@@ -93,7 +108,7 @@ class Popen:
             handles = [theirs.fileno()]
             for number, given in enumerate((stdin, stdout, stderr)):
                 handles.append(handles[2] if given == subprocess.STDOUT else self._end(number, given, stack))
-            _server().send(request, handles)
+            server.send(request, handles)
         pid, (self._process, *_), *_ = socket.recv_fds(self._reply, LARGEST, 1, socket.MSG_CMSG_CLOEXEC)
         self.pid = int(pid)
 
@@ -193,12 +208,11 @@ def run(
         subprocess.TimeoutExpired: it took too long and was killed.
     """
     stdin = None if given is None else subprocess.PIPE
-    program = Popen(words, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
-    try:
-        out, err = program.communicate(given, timeout)
-    finally:
-        program.kill()
-        program.wait()
+    with Popen(words, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env) as program:
+        try:
+            out, err = program.communicate(given, timeout)
+        finally:
+            program.kill()
     done = subprocess.CompletedProcess(program.args, program.wait(), out, err)
     if check:
         done.check_returncode()
@@ -222,15 +236,18 @@ class Server:
                 process_group=0,
             )
 
-    def send(self, request: Mapping[str, Any], handles: Sequence[int]) -> None:
-        """Request a fork.
+    def check(self, environment: Mapping[str, str]) -> None:
+        """Refuse an environment that changes what a process does before our code runs.
 
         Raises:
-            ValueError: the environment changes what a process does before our code runs.
+            ValueError: it does.
         """
-        for name, value in request["environment"].items():
+        for name, value in environment.items():
             if name.startswith(READ_AT_START) and value != self._environment.get(name):
                 raise ValueError(f"A fork ignores {name}; use subprocess to start a new process with it.")
+
+    def send(self, request: Mapping[str, Any], handles: Sequence[int]) -> None:
+        """Request a fork."""
         socket.send_fds(self._control, [json.dumps(request).encode()], handles)
 
     def end(self) -> None:
@@ -328,23 +345,22 @@ def become(request: Mapping[str, Any]) -> None:
         os.dup2(handle, number)
     os.closerange(len(STREAMS), 1 << 20)
     for number, name in enumerate(STREAMS):
-        before = getattr(sys, name)
-        stream = open(  # noqa: SIM115  # it stays open
-            number,
-            "w" if number else "r",
-            1 if name == "stderr" else -1,
-            encoding=before.encoding,
-            errors=before.errors,
-            closefd=False,
-        )
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+        setattr(sys, name, opened(number, getattr(sys, name)))
+        setattr(sys, f"__{name}__", getattr(sys, name))
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     time.tzset()
     tempfile.tempdir = None
     random.seed()
+
+
+def opened(number: int, before: TextIOWrapper) -> TextIOWrapper:
+    """Return a standard stream as Python opens it: what it is depends on the file, and how on the server."""
+    unbuffered = before.write_through
+    file = open(number, "wb" if number else "rb", 0 if unbuffered and number else -1, closefd=False)  # noqa: SIM115  # it stays open
+    lines = not unbuffered and (number == STREAMS.index("stderr") or file.isatty())
+    return TextIOWrapper(file, before.encoding, before.errors, line_buffering=lines, write_through=unbuffered)
 
 
 def execute(words: list[str]) -> None:
@@ -358,7 +374,7 @@ def execute(words: list[str]) -> None:
         main = sys.modules["__main__"] = ModuleType("__main__")
         exec(compile(rest[0], "<string>", "exec"), vars(main))  # noqa: S102  # the text of a test
     else:
-        sys.path[0], sys.argv = str(Path(option).parent), words
+        sys.path[0], sys.argv = str(Path(option).parent.absolute()), words
         runpy.run_path(option, run_name="__main__")
 
 
