@@ -35,7 +35,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -304,37 +304,48 @@ def serve(control: socket.socket) -> dict[str, Any]:
     poller = select.poll()
     poller.register(control, select.POLLIN)
     while True:
-        for handle, _ in poller.poll():
-            if handle in running:
-                poller.unregister(handle)
-                reap(handle, *running.pop(handle))
+        for ready, _ in poller.poll():
+            if ready in running:
+                poller.unregister(ready)
+                reap(ready, *running.pop(ready))
                 continue
             text, handles, *_ = socket.recv_fds(control, LARGEST, 1 + len(STREAMS))
             if not text:
-                for process, _ in running.values():
-                    os.kill(process, signal.SIGKILL)
-                    os.waitpid(process, 0)
-                sys.exit()
+                leave([pid for pid, _ in running.values()])
             pid = os.fork()
             if pid == 0:
                 # Or these would close what the program opens under their numbers.
                 for each in (control, *(reply for _, reply in running.values())):
                     each.detach()
                 return {**json.loads(text), "handles": handles[1:]}
-            process, reply = os.pidfd_open(pid), socket.socket(fileno=handles[0])
-            for each in handles[1:]:
-                os.close(each)
-            running[process] = pid, reply
+            process = os.pidfd_open(pid)
+            running[process] = pid, announced(pid, process, handles)
             poller.register(process, select.POLLIN)
-            socket.send_fds(reply, [str(pid).encode()], [process])
+
+
+def announced(pid: int, process: int, handles: Sequence[int]) -> socket.socket:
+    """Send the client what it needs to signal a program; return the socket that it waits at."""
+    reply = socket.socket(fileno=handles[0])
+    socket.send_fds(reply, [str(pid).encode()], [process])
+    for stream in handles[1:]:
+        os.close(stream)
+    return reply
 
 
 def reap(process: int, pid: int, reply: socket.socket) -> None:
     """Send the exit code of a program that has ended."""
     _, status = os.waitpid(pid, 0)
-    with suppress(BrokenPipeError), reply:
+    with suppress(ConnectionError), reply:
         reply.send(str(os.waitstatus_to_exitcode(status)).encode())
     os.close(process)
+
+
+def leave(running: Sequence[int]) -> NoReturn:
+    """End with all programs, because the client is gone."""
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    sys.exit()
 
 
 def become(request: Mapping[str, Any]) -> None:
