@@ -58,7 +58,7 @@ import hypothesis
 import pytest
 
 import twinstore
-from tests import chromium, older_postgres, pgbouncer
+from tests import chromium, forked, older_postgres, pgbouncer
 from tests.commands import log_as_before
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
 from tests.installed import Installed, installed_once
@@ -224,6 +224,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a shell ignores it, and so would every process that a test interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.add_cleanup(forked.end)
     workerinput = getattr(config, "workerinput", None)
     if workerinput is not None:
         config.stash[RUN_DIRECTORY] = Path(workerinput["twinstore_run"])
