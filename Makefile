@@ -73,7 +73,7 @@ test-long: setup ## the same, with the full form of every test that has a bounde
 	$(BIN)/$(PYTEST) --long $(or $(ARGS),$(WHOLE))
 
 statements: setup ## record again what the drivers send in a run of the contract kit
-	$(BIN)/$(PYTEST) --write-statements tests/contract/test_postgres_contract.py tests/contract/test_mongo_contract.py $(ARGS)
+	$(BIN)/$(PYTEST) --long --write-statements tests/contract/test_postgres_contract.py tests/contract/test_mongo_contract.py $(ARGS)
 
 lowest: $(LOWEST)/.installed ## unit tests and a part of the kit on the lowest versions that pyproject.toml allows (ARGS=tests for all)
 	$(LOWEST)/bin/$(PYTEST) $(or $(ARGS),$(LOWEST_TESTS))

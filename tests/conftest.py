@@ -13,11 +13,13 @@ Choose the cheapest isolation that the promise allows:
 The database of ``mongo_database`` keeps rows for ever (``RunRetentionDays`` 0), because what samples finish
 lies in the past. It has the ledger of copies, too. A test may change whatever it likes in it.
 
-No test takes more than 20 seconds on two quiet cores. What needs longer to be sure has two forms: a
-bounded one, and the full one, which ``--long`` asks for:
+``make test`` runs on every push, ``make test-long`` (``--long``) runs everything:
 
-    @pytest.mark.long            a test that only runs then; beside it stands one whose name promises less
+    @pytest.mark.long            a full form: runs with --long only; a bounded test next to it promises less
     long_form                    whether to do more, for a test whose name promises no amount
+    pytestmark = pytest.mark.long    a file about a tool or a page rather than the product: runs with --long,
+                                 and with --long-files, which ``make test-changed`` adds if it changed
+    @pytest.mark.smoke           the test of such a file that ``make test`` runs all the same
     is_left_to_the_full_form     a function of a file in tests/contract: which tests of its kits only run then
 
 What runs through a transaction pooler needs a program that no wheel brings. Where it is not installed such a
@@ -47,6 +49,7 @@ import os
 import signal
 import tempfile
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
@@ -55,7 +58,7 @@ import hypothesis
 import pytest
 
 import twinstore
-from tests import chromium, older_postgres, pgbouncer
+from tests import chromium, forked, older_postgres, pgbouncer
 from tests.commands import log_as_before
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
 from tests.installed import Installed, installed_once
@@ -64,7 +67,7 @@ from tests.servers import ServerUrls, Source, choose_source
 from twinstore.fast.native import SWITCH, fast_path
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 RUN_DIRECTORY = pytest.StashKey[Path]()
 LEFT_OUT = pytest.StashKey[str]()
@@ -80,6 +83,7 @@ hypothesis.settings.register_profile(
     # What is drawn follows from the text of a test, so that a run says something about what was changed. The
     # full forms draw by chance.
     derandomize=True,
+    max_examples=60,
     suppress_health_check=[
         hypothesis.HealthCheck.too_slow,
         hypothesis.HealthCheck.filter_too_much,
@@ -87,7 +91,7 @@ hypothesis.settings.register_profile(
     ],
 )
 hypothesis.settings.register_profile(
-    "by-chance", hypothesis.settings.get_profile("real-servers"), derandomize=False
+    "by-chance", hypothesis.settings.get_profile("real-servers"), derandomize=False, max_examples=400
 )
 hypothesis.settings.load_profile("real-servers")
 
@@ -95,13 +99,17 @@ hypothesis.settings.load_profile("real-servers")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a run ask for the full forms."""
     parser.addoption("--long", action="store_true", help="run the full form of tests that have a bounded one")
+    parser.addoption(
+        "--long-files", action="store_true", help="run the files that only --long runs as a whole"
+    )
     parser.addoption("--write-statements", action="store_true", help="write the recorded statements again")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the full forms unless the run asks for them, and what needs a program that is not there."""
     if not is_long(config):
-        leave_out(config, items, "long")
+        files = bool(config.getoption("--long-files"))
+        leave_out(config, items, lambda item: is_long_form(item) or (not files and is_of_long_file(item)))
     missing = {
         "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.LEFT_OUT),
         "chromium": (chromium.PROGRAM, chromium.LEFT_OUT),
@@ -111,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     said = [
         words
         for marker, (program, words) in missing.items()
-        if program is None and leave_out(config, items, marker)
+        if program is None and leave_out(config, items, partial(pytest.Item.get_closest_marker, name=marker))
     ]
     if said:
         config.stash[LEFT_OUT] = "\n".join(said)
@@ -150,9 +158,21 @@ def both_paths(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv(SWITCH, "off")
 
 
-def leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> bool:
-    """Take the tests with a marker out of a run; return whether there was one."""
-    marked = {item for item in items if item.get_closest_marker(marker) is not None}
+def is_long_form(item: pytest.Item) -> bool:
+    """Return whether a test is the full form of a bounded one, by a mark of its own."""
+    return any(mark.name == "long" for mark in item.own_markers)
+
+
+def is_of_long_file(item: pytest.Item) -> bool:
+    """Return whether a test belongs to a file that only --long runs, and is not its smoke test."""
+    return item.get_closest_marker("long") is not None and item.get_closest_marker("smoke") is None
+
+
+def leave_out(
+    config: pytest.Config, items: list[pytest.Item], is_meant: Callable[[pytest.Item], object]
+) -> bool:
+    """Remove the tests that are meant from a run; return whether there was one."""
+    marked = {item for item in items if is_meant(item)}
     if marked:
         config.hook.pytest_deselected(items=list(marked))
         items[:] = [item for item in items if item not in marked]
@@ -204,6 +224,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a shell ignores it, and so would every process that a test interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.add_cleanup(forked.end)
     workerinput = getattr(config, "workerinput", None)
     if workerinput is not None:
         config.stash[RUN_DIRECTORY] = Path(workerinput["twinstore_run"])

@@ -2,7 +2,7 @@
 
 What concerns a process is tried in one: signals, streams that are closed or full, workers. Of every command
 one ending is, too; the others differ only in what the command itself does, and run here, through the function
-that a process of its own calls.
+that a separate process calls. A process is a fork, unless a shell must prepare it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
+from tests import forked
 from twinstore_backfill.cli import main
 from twinstore_backfill.outcome import Exit
 
@@ -33,8 +34,10 @@ __all__ = [
     "command_of",
     "end_here",
     "end_of",
+    "ended",
     "files_of",
     "interrupt_group",
+    "place",
     "start",
 ]
 
@@ -78,6 +81,11 @@ class Case:
         return self.alone or self.full or self.stdout != "kept"
 
     @property
+    def needs_shell(self) -> bool:
+        """Whether a shell starts it: it closes a stream or sets a limit, which a fork of a server cannot."""
+        return self.full or self.stdout == "closed"
+
+    @property
     def json(self) -> bool:
         """Whether the result is to be JSON."""
         return "--format json" in self.arguments
@@ -94,16 +102,14 @@ class Ended:
     made: bool = False
 
 
-def start(arguments: list[str], *, group: bool = False) -> subprocess.Popen[str]:
-    """Start a process whose output is kept, if asked in a group of its own."""
-    return subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=group
-    )
+def start(arguments: list[str], *, group: bool = False) -> forked.Popen:
+    """Start a process whose output is kept, if asked in a separate group."""
+    return forked.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=group)
 
 
 def command_of(config: Path, arguments: str, out: Path) -> list[str]:
-    """Return the command of a process of its own."""
-    return [sys.executable, "-m", "twinstore_backfill", *_given(config, arguments, out)]
+    """Return the command of a separate process, without its interpreter."""
+    return ["-m", "twinstore_backfill", *_given(config, arguments, out)]
 
 
 def _given(config: Path, arguments: str, out: Path) -> list[str]:
@@ -113,30 +119,40 @@ def _given(config: Path, arguments: str, out: Path) -> list[str]:
 
 
 def end_of(case: Case, configs: Mapping[str, Path], directory: Path) -> Ended:
-    """Run a case to its end in a process of its own."""
-    out = _place(case, directory)
+    """Run a case to its end in a separate process."""
+    out = place(case, directory)
+    command = command_of(configs[case.config], case.arguments, out)
     with _stdout(case.stdout) as stdout:
-        done = subprocess.run(
-            [*_before(case), *command_of(configs[case.config], case.arguments, out)],
-            check=False,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=directory,
-            timeout=PATIENCE,
-        )
+        if case.needs_shell:
+            done = subprocess.run(
+                [*_before(case), sys.executable, *command],
+                check=False,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=directory,
+                timeout=PATIENCE,
+            )
+        else:
+            done = forked.run(command, stdout=stdout, cwd=directory, timeout=PATIENCE)
     return Ended(done.returncode, done.stdout or "", done.stderr, files_of(out), out.parent.exists())
+
+
+def ended(process: forked.Popen, out: Path) -> Ended:
+    """Return how a process ended that writes its reports to a directory."""
+    shown, errors = process.communicate(timeout=PATIENCE)
+    return Ended(process.wait(), shown, errors, files_of(out), out.parent.exists())
 
 
 def end_here(case: Case, configs: Mapping[str, Path], directory: Path) -> Ended:
     """Run a case to its end in this process; only in its main thread, which gets the signals."""
-    out, shown, errors = _place(case, directory), StringIO(), StringIO()
+    out, shown, errors = place(case, directory), StringIO(), StringIO()
     with chdir(directory), redirect_stdout(shown), redirect_stderr(errors):
         code = main(_given(configs[case.config], case.arguments, out))
     return Ended(code, shown.getvalue(), errors.getvalue(), files_of(out), out.parent.exists())
 
 
-def _place(case: Case, directory: Path) -> Path:
+def place(case: Case, directory: Path) -> Path:
     """Return where a case writes its reports, with those of an earlier run where it asks for them."""
     out = directory / case.name / "deep" / "report"
     if case.stale:
@@ -238,6 +254,6 @@ def _parity_agrees(files: Mapping[str, bytes], code: int, *, failed: bool) -> No
         assert sorted(files.keys() - {DIFFERENCES}) == sorted(PARITY_REPORTS)
 
 
-def interrupt_group(process: subprocess.Popen[str]) -> None:
+def interrupt_group(process: forked.Popen) -> None:
     """Send what Ctrl-C on a terminal sends: a signal to every process of the command."""
     os.killpg(process.pid, signal.SIGINT)

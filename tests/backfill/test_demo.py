@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.installed import Installed
 
+pytestmark = pytest.mark.long
+
 # Every entity is corrupted by the tests of the self-test; here it only has to run and to be shown.
 PROGRAM: Final = """
 import sys
@@ -74,6 +76,7 @@ def test_the_demo_of_the_wheel_ends_with_a_proof_and_leaves_all_reports(
     assert {path.suffix for path in folder.glob("parity-report.*")} == {".json", ".xml", ".md", ".html"}
 
 
+@pytest.mark.smoke
 def test_the_bar_follows_the_clock_and_learns_how_slow_the_machine_is() -> None:
     now = [0.0]
     pace = Pace(lambda: now[0])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
+from tests import forked
 from tests.backfill.ending_stores import Stores, prepared
 from tests.backfill.endings import (
     PATIENCE,
@@ -22,8 +23,10 @@ from tests.backfill.endings import (
     command_of,
     end_here,
     end_of,
+    ended,
     files_of,
     interrupt_group,
+    place,
     start,
 )
 from tests.backfill.toolkit import open_store
@@ -155,8 +158,8 @@ class Endings:
             first = IN_PROCESSES.index(case) // PORTION * PORTION
             portion = IN_PROCESSES[first : first + PORTION]
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                ended = pool.map(lambda each: end_of(each, self._stores.configs, self._directory), portion)
-                self._ended |= {each.name: end for each, end in zip(portion, ended, strict=True)}
+                ends = pool.map(lambda each: end_of(each, self._stores.configs, self._directory), portion)
+                self._ended |= {each.name: end for each, end in zip(portion, ends, strict=True)}
         return self._ended[case.name]
 
 
@@ -202,18 +205,18 @@ def test_ctrl_c_at_any_moment_shows_no_traceback(stores: Stores, tmp_path: Path,
         out = tmp_path / str(moment)
         command = f"{VERIFY} --tenant acme --out {out} {JSON}".split()
         given = [sys.executable, "-c", INTERRUPTED, str(moment), "--config", config, *command]
-        process = start(given)
-        shown, errors = process.communicate(timeout=PATIENCE)
-        return moment, Ended(process.returncode, shown, errors, files_of(out), out.exists())
+        # A real start, because it may be interrupted as well.
+        done = subprocess.run(given, check=False, capture_output=True, text=True, timeout=PATIENCE)
+        return moment, Ended(done.returncode, done.stdout, done.stderr, files_of(out), out.exists())
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = dict(pool.map(interrupted, moments))
-    for moment, ended in found.items():
-        code = ended.code if ended.code == Exit.INTERRUPTED else 0
+    for moment, end in found.items():
+        code = end.code if end.code == Exit.INTERRUPTED else 0
         case = Case(f"moment {moment}", f"{VERIFY} {OUT} {JSON}", code)
         # Before the command begins there is no directory yet.
-        agreement(case if ended.files else Case(case.name, f"{VERIFY} {JSON}", code), ended)
-    assert Exit.INTERRUPTED in {ended.code for ended in found.values()}
+        agreement(case if end.files else Case(case.name, f"{VERIFY} {JSON}", code), end)
+    assert Exit.INTERRUPTED in {end.code for end in found.values()}
 
 
 def test_ctrl_c_reaches_every_process_of_a_verification(stores: Stores, tmp_path: Path) -> None:
@@ -224,9 +227,7 @@ def test_ctrl_c_reaches_every_process_of_a_verification(stores: Stores, tmp_path
         while process.poll() is None and not psutil.Process(process.pid).children():
             pass
         interrupt_group(process)
-    shown, errors = process.communicate(timeout=PATIENCE)
-    ended = Ended(process.returncode, shown, errors, files_of(tmp_path / "out"), made=True)
-    agreement(Case("group", f"{VERIFY} {OUT}", Exit.INTERRUPTED), ended)
+    agreement(Case("group", f"{VERIFY} {OUT}", Exit.INTERRUPTED), ended(process, tmp_path / "out"))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -235,19 +236,15 @@ def test_a_copy_in_progress_keeps_others_out_and_says_that_it_was_interrupted(
 ) -> None:
     slow = f"{COPY} --tenant acme --tenant umbrella --on-conflict overwrite --execute --max-rate 1 {OUT}"
     given = [*slow.replace("{out}", str(tmp_path / "first")).split()]
-    process = start(
-        [sys.executable, "-m", "twinstore_backfill", "--config", str(stores.configs["good"]), *given]
-    )
+    process = start(["-m", "twinstore_backfill", "--config", str(stores.configs["good"]), *given])
     _wait_for_lease(stores, process)
     case = Case("second", slow, 7)
     agreement(case, end_of(case, stores.configs, tmp_path))
     process.send_signal(number)
-    shown, errors = process.communicate(timeout=PATIENCE)
-    ended = Ended(process.returncode, shown, errors, files_of(tmp_path / "first"), made=True)
-    agreement(Case("first", slow, code), ended)
+    agreement(Case("first", slow, code), ended(process, tmp_path / "first"))
 
 
-def _wait_for_lease(stores: Stores, process: subprocess.Popen[str]) -> None:
+def _wait_for_lease(stores: Stores, process: forked.Popen) -> None:
     settings = load_settings(stores.configs["good"], environ={})
     with open_store("scheduler", "postgres", settings) as target:
         while process.poll() is None:
@@ -275,25 +272,16 @@ def test_a_signal_after_the_outcome_changes_nothing_while_the_command_of_on_fini
     script.write_text(FINISHER)
     given = command_of(stores.configs[config], f"{VERIFY} {OUT}", tmp_path / "out")
     process = start([*given, "--on-finish", f"{sys.executable} {script}"])
-    shown, errors = process.communicate(timeout=PATIENCE)
-    ended = Ended(process.returncode, shown, errors, files_of(tmp_path / "out"), made=True)
-    agreement(Case("finish", f"{VERIFY} {OUT}", code), ended)
-    assert f"interruptible: True, code {code}" in errors
-
-
-def is_command(child: psutil.Process) -> bool:
-    # Others of this process may end meanwhile.
-    with suppress(psutil.Error):
-        return "twinstore_backfill" in child.cmdline()
-    return False
+    found = ended(process, tmp_path / "out")
+    agreement(Case("finish", f"{VERIFY} {OUT}", code), found)
+    assert f"interruptible: True, code {code}" in found.err
 
 
 def test_a_verification_stops_at_a_signal_while_its_server_is_silent(stores: Stores, tmp_path: Path) -> None:
     case = Case("held", f"{VERIFY} {OUT}", 143, stale=True, config="held")
-    with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(end_of, case, stores.configs, tmp_path)
-        assert stores.held.reached.wait(PATIENCE)
-        (command,) = (child for child in psutil.Process().children() if is_command(child))
-        command.terminate()
-        stores.held.go_on.set()
-        agreement(case, ended.result(PATIENCE))
+    out = place(case, tmp_path)
+    process = start(command_of(stores.configs[case.config], case.arguments, out))
+    assert stores.held.reached.wait(PATIENCE)
+    process.terminate()
+    stores.held.go_on.set()
+    agreement(case, ended(process, out))

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pymongo import MongoClient
 
+from tests import forked
 from tests.backfill.toolkit import AS_OF, open_store, write_config
 from twinstore.config import load_settings
 from twinstore.ledger import RangeState
@@ -90,7 +90,7 @@ def target(config: Path) -> Iterator[Store]:
 
 def command(config: Path, name: str, *more: str) -> list[str]:
     sides = ["--module", "scheduler", "--from", "Mongo", "--to", "Postgres", "--as-of", AS_OF.isoformat()]
-    start = [sys.executable, "-m", "twinstore_backfill", "--config", str(config), "backfill", name, *sides]
+    start = ["-m", "twinstore_backfill", "--config", str(config), "backfill", name, *sides]
     return [*start, "--out", str(config.parent / "out"), *more]
 
 
@@ -98,12 +98,8 @@ def copying(config: Path, *more: str) -> list[str]:
     return command(config, "copy", "--execute", "--jobs", str(JOBS), "--range-size", str(RANGE), *more)
 
 
-def start(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(arguments, check=False, capture_output=True, text=True, timeout=PATIENCE)
+def start(arguments: list[str]) -> forked.Popen:
+    return forked.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def only_job(store: Store) -> CopyJob | None:
@@ -116,7 +112,7 @@ def live(store: Store) -> dict[int, RangeProgress]:
     return {item.number: item for item in ranges}
 
 
-def wait_until_live(store: Store, wanted: int, process: subprocess.Popen[str]) -> None:
+def wait_until_live(store: Store, wanted: int, process: forked.Popen) -> None:
     """Wait until the copy has finished some ranges."""
     deadline = time.monotonic() + PATIENCE
     while len(live(store)) < wanted and process.poll() is None:
@@ -124,7 +120,7 @@ def wait_until_live(store: Store, wanted: int, process: subprocess.Popen[str]) -
         os.sched_yield()
 
 
-def wait_until_at_work(store: Store, fence: int, process: subprocess.Popen[str]) -> int:
+def wait_until_at_work(store: Store, fence: int, process: forked.Popen) -> int:
     """Wait until the copy has taken the lease; return its fence."""
     deadline = time.monotonic() + PATIENCE
     while process.poll() is None:
@@ -168,11 +164,11 @@ def kill_and_finish(config: Path, target: Store, *, kills: int) -> None:
         assert {number: now[number] for number in finished} == finished
         finished = now
     assert 0 < len(finished) < documents // RANGE + 5
-    done = run(copying(config))
+    done = forked.run(copying(config))
     assert done.returncode == Exit.OK, done.stderr
     after = live(target)
     assert {number: after[number] for number in finished} == finished
-    verified = run(command(config, "verify"))
+    verified = forked.run(command(config, "verify"))
     assert verified.returncode == Exit.OK, verified.stdout
     assert f"PASS: {documents:,} documents equal." in verified.stdout
 
@@ -190,7 +186,7 @@ def test_a_signal_stops_it_at_a_safe_point(config: Path, target: Store, number: 
     assert job is not None
     assert target.ledger.lease(job.id) is None
     before = live(target)
-    assert run(copying(config)).returncode == Exit.OK
+    assert forked.run(copying(config)).returncode == Exit.OK
     after = live(target)
     assert {number: after[number] for number in before} == before
 
@@ -199,7 +195,7 @@ def test_another_worker_is_kept_out_and_told_who_works(config: Path, target: Sto
     process = start(copying(config, *VERY_SLOWLY))
     try:
         wait_until_live(target, 1, process)
-        second = run(copying(config, *VERY_SLOWLY, "--format", "json"))
+        second = forked.run(copying(config, *VERY_SLOWLY, "--format", "json"))
     finally:
         process.kill()
         process.communicate()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tests.databases import MongoDatabase, PostgresDatabase
 
+pytestmark = pytest.mark.long
+
 DOCUMENTS: Final = 60
 # 60 or 360 MB: beyond the ceiling, were all of them kept by a copy or a verification.
 DOCUMENT_BYTES: Final = {"bounded": MEGABYTE, "full": 6 * MEGABYTE}

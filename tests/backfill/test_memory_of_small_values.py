@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.databases import MongoDatabase, PostgresDatabase
 
+pytestmark = pytest.mark.long
+
 # A name of seven letters and a text of one.
 VALUE_BYTES: Final = 15
 

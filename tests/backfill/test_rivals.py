@@ -17,6 +17,7 @@ import pytest
 from pymongo import MongoClient
 from typing_extensions import override
 
+from tests import forked
 from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, memory_pair, open_store, rows_of
 from twinstore.config import load_settings
 from twinstore.errors import ConcurrencyError, LeaseLostError
@@ -219,12 +220,10 @@ with client.start_session() as session:
 
 
 @contextmanager
-def holder(url: str, database: str, job: str) -> Iterator[subprocess.Popen[str]]:
+def holder(url: str, database: str, job: str) -> Iterator[forked.Popen]:
     """Run a process that has written a row and the job, and does not commit."""
-    arguments = [sys.executable, "-c", HOLD, url, database, job]
-    with subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-    ) as process:
+    arguments = ["-c", HOLD, url, database, job]
+    with forked.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process
@@ -252,7 +251,7 @@ def test_the_transaction_of_a_killed_process_is_ended_and_that_of_a_living_one_i
         assert (result.exit, result.complete) == (Exit.OK, True)
 
 
-def asked(process: subprocess.Popen[str]) -> str:
+def asked(process: forked.Popen) -> str:
     """Let a holder use its transaction once more; return what it says then."""
     assert process.stdin is not None
     assert process.stdout is not None

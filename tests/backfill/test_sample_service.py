@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests import forked
 from tests.stores import environment_of, kept
 from twinstore import open_storage
 from twinstore.scheduler import RunQueryOptions, RunState
@@ -33,14 +32,7 @@ audit: 32 records, latest run.completed
 
 def output_of_service(settings: Settings) -> str:
     """Run the service as a process of its own and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, str(SERVICE), "--tenant", TENANT],
-        env=environment_of(settings),
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=120,
-    )
+    done = forked.run([SERVICE, "--tenant", TENANT], env=environment_of(settings))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

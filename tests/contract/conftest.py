@@ -12,7 +12,7 @@ def kit_run(pytestconfig: pytest.Config) -> KitRun:
     """Return whether no test of the contract is left out, and whether the statements are written again."""
     options = pytestconfig.option
     chosen = options.keyword or options.markexpr or options.deselect or getattr(options, "lf", False)
-    whole = not chosen and not any("::" in argument for argument in pytestconfig.args)
+    whole = options.long and not chosen and not any("::" in argument for argument in pytestconfig.args)
     return KitRun(whole=whole, writes=bool(options.write_statements))
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.contract.deployments.postgres import postgres_deployments
 from tests.contract.recording.postgres import columns_of, recording
 from tests.contract.recording.recorded import MODULES, Recorded
+from tests.contract.recording.shapes import is_covered
 from twinstore.testing import DriverContract
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ def recorded() -> Iterator[Recorded]:
     found = Recorded("postgres", columns_of(tuple(spec.catalog for spec in MODULES)))
     with recording(found):
         yield found
+
+
+def is_left_to_the_full_form(kit: type[object], test: str, case: str) -> bool:
+    """Whether other cases send what a case of a module sends."""
+    return is_covered("postgres", kit, test, case)
 
 
 class TestPostgres(DriverContract):

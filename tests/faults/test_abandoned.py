@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -13,6 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 import twinstore
+from tests import forked
 from twinstore.backend import SharedResources
 from twinstore.scheduler import ExecutionLogEntry, RunState
 from twinstore.testing.instants import at
@@ -57,13 +57,10 @@ def storage(empty_mongo_database: MongoDatabase) -> Iterator[SchedulerStorage]:
 
 def kill_a_writer(database: MongoDatabase) -> None:
     """Kill a process in the middle of its transaction."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, database.url, database.name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as holder:
+    words = ["-c", HOLD, database.url, database.name]
+    with forked.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+        assert holder.stdout.readline() == "held\n"
         holder.kill()
 
 

@@ -6,8 +6,6 @@ The workers are killed in a program of their own, ``tests.faults.claiming``.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import twinstore
+from tests import forked
 from tests.faults.notes import whole_lines
 from tests.server_supervisor import ROOT
 from tests.stores import DRIVERS, fresh_settings
@@ -93,12 +92,9 @@ def killed(driver: str, request: pytest.FixtureRequest, folder: Path, size: dict
         with twinstore.open_storage(settings) as storage:
             storage.scheduler.initializer.ensure_migrations()
         plan = {**size, "settings": settings, "notes": str(notes), "seed": 8}
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.faults.claiming"],
-            input=json.dumps(plan),
-            capture_output=True,
-            check=False,
-            text=True,
+        done = forked.run(
+            ["-m", "tests.faults.claiming"],
+            given=json.dumps(plan),
             cwd=ROOT,
             timeout=size["seconds"] + size["lasting"] + 60,
         )

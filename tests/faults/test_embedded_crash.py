@@ -22,6 +22,8 @@ from twinstore_embedded.state import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.long
+
 DEADLINE = 30.0
 OWN = """
 import signal, sys, twinstore_embedded as e
@@ -63,6 +65,7 @@ def test_a_halted_mongod_is_resumed_on_its_port_with_its_data(directory: Path) -
         assert client["twinstore"]["rows"].find_one() == {"_id": 1}
 
 
+@pytest.mark.smoke
 def test_a_killed_mongod_comes_back_with_its_data(directory: Path) -> None:
     first = twinstore_embedded.start_mongo(directory)
     with MongoClient[dict[str, object]](first.url, w="majority") as client:
@@ -74,6 +77,7 @@ def test_a_killed_mongod_comes_back_with_its_data(directory: Path) -> None:
     assert second.url == first.url
 
 
+@pytest.mark.smoke
 def test_a_killed_postmaster_comes_back_with_its_data(directory: Path) -> None:
     first = twinstore_embedded.start_postgres(directory)
     with psycopg.connect(first.owner_url()) as connection:

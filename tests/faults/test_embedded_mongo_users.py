@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from twinstore_embedded import MongoServer
 
+pytestmark = pytest.mark.long
+
 UNAUTHORIZED = 13
 
 
@@ -38,6 +40,7 @@ def forget(server: MongoServer, **changes: object) -> None:
     memory.write_text(json.dumps({**json.loads(memory.read_text()), **changes}))
 
 
+@pytest.mark.smoke
 def test_nobody_reads_without_a_login_and_a_reader_cannot_write(directory: Path) -> None:
     server = twinstore_embedded.start_mongo(directory, users=True)
     with MongoClient[dict[str, Any]](server.url) as client:

@@ -30,6 +30,8 @@ from twinstore_embedded.state import exclusive
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.long
+
 START = (
     "import sys, twinstore_embedded as e; s = e.start(sys.argv[1], durable=False);"
     "print(s.mongo.pid, s.postgres.pid)"
@@ -132,6 +134,7 @@ def test_processes_that_start_at_once_end_up_with_one_server_each(directory: Pat
     assert {str(process.pid) for process in processes_of(directory)} == set(answers.pop().split())
 
 
+@pytest.mark.smoke
 def test_a_clean_stop_leaves_no_process_and_no_lock(directory: Path) -> None:
     twinstore_embedded.start(directory, durable=False).stop()
     assert processes_of(directory) == []
@@ -204,6 +207,7 @@ def application() -> typer.Typer:
     return app
 
 
+@pytest.mark.smoke
 def test_up_masks_passwords_and_writes_settings_that_connect(directory: Path) -> None:
     result = CliRunner().invoke(application(), ["up", "--data-dir", str(directory)])
     settings = json.loads((directory / "appsettings.json").read_bytes())["Persistence"]

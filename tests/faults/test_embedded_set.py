@@ -7,9 +7,12 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from pymongo import MongoClient
 
 import twinstore_embedded
+
+pytestmark = pytest.mark.long
 
 
 def test_members_come_and_go_and_keep_what_a_majority_has() -> None:

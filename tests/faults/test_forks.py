@@ -6,13 +6,12 @@ The forks happen in a program of their own, ``tests.faults.forking``.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import twinstore
+from tests import forked
 from tests.server_supervisor import ROOT
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from tests.servers import Settings
 
 BELONGS_TO_THE_PARENT: Final = "TransactionAbortedError: {} was opened before this process was forked"
-LIMIT: Final = 180
 DRIVERS: Final = ("mongo", "postgres")
 ALL: Final = ("memory", *DRIVERS)
 
@@ -37,17 +35,9 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     return database.config
 
 
-def forked(scenario: str, settings: Settings) -> dict[str, Any]:
+def report_of(scenario: str, settings: Settings) -> dict[str, Any]:
     """Run a scenario and return its report; whatever it writes to stderr is a failure."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.faults.forking", scenario],
-        input=json.dumps(settings),
-        capture_output=True,
-        check=False,
-        text=True,
-        cwd=ROOT,
-        timeout=LIMIT,
-    )
+    done = forked.run(["-m", "tests.faults.forking", scenario], given=json.dumps(settings), cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     report: dict[str, Any] = json.loads(done.stdout)
     return report
@@ -63,13 +53,13 @@ def test_parent_and_child_work_at_the_same_time_and_see_their_own_rows(
     settings: Settings, scenario: str
 ) -> None:
     clean = {"rounds": 100, "foreign": 0, "errors": []}
-    assert forked(scenario, settings) == {"parent": clean, "children": [clean]}
+    assert report_of(scenario, settings) == {"parent": clean, "children": [clean]}
 
 
 @pytest.mark.parametrize("settings", ALL, indirect=True)
 def test_a_fork_in_the_middle_of_the_work_of_other_threads_leaves_no_lock_behind(settings: Settings) -> None:
     clean = {"rounds": 20, "foreign": 0, "errors": []}
-    assert forked("while_threads_work", settings) == {
+    assert report_of("while_threads_work", settings) == {
         "parent": {"foreign": 0, "errors": []},
         "children": [clean] * 4,
     }
@@ -79,7 +69,7 @@ def test_a_fork_in_the_middle_of_the_work_of_other_threads_leaves_no_lock_behind
 def test_what_was_open_before_the_fork_is_refused_in_the_child_and_goes_on_in_the_parent(
     settings: Settings,
 ) -> None:
-    report = forked("with_open_work", settings)
+    report = report_of("with_open_work", settings)
     *users, last = report["children"]
     for child in users:
         for name, what in (("unit", "session"), ("read", "session"), ("session", "session")):
@@ -94,7 +84,7 @@ def test_what_was_open_before_the_fork_is_refused_in_the_child_and_goes_on_in_th
 
 @pytest.mark.parametrize("settings", ALL, indirect=True)
 def test_a_child_that_leaves_a_unit_of_its_parent_neither_commits_nor_ends_it(settings: Settings) -> None:
-    report = forked("leaving_a_unit", settings)
+    report = report_of("leaving_a_unit", settings)
     (child,) = report["children"]
     assert child["left"].startswith(refused("This session or unit of work"))
     assert child["seen"] == "None"
@@ -103,7 +93,7 @@ def test_a_child_that_leaves_a_unit_of_its_parent_neither_commits_nor_ends_it(se
 
 @pytest.mark.parametrize("settings", ALL, indirect=True)
 def test_the_facade_for_asyncio_starts_threads_of_its_own_in_a_child(settings: Settings) -> None:
-    assert forked("through_asyncio", settings) == {
+    assert report_of("through_asyncio", settings) == {
         "children": [{"called": "run of child"}],
         "parent": ["run of parent", "run of parent-again"],
     }
@@ -111,7 +101,7 @@ def test_the_facade_for_asyncio_starts_threads_of_its_own_in_a_child(settings: S
 
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
 def test_a_pool_of_the_host_is_refused_in_a_child_and_works_on_in_the_parent(settings: Settings) -> None:
-    report = forked("with_a_pool_of_the_host", settings)
+    report = report_of("with_a_pool_of_the_host", settings)
     (child,) = report["children"]
     assert child["call"].startswith("ConfigurationError: The pool of this storage was opened before")
     assert child["unit"].startswith(refused("This session or unit of work"))
@@ -121,14 +111,14 @@ def test_a_pool_of_the_host_is_refused_in_a_child_and_works_on_in_the_parent(set
 @pytest.mark.parametrize("settings", ["mongo"], indirect=True)
 def test_a_client_of_the_host_works_on_in_both(settings: Settings) -> None:
     clean = {"rounds": 20, "foreign": 0, "errors": []}
-    assert forked("with_a_client_of_the_host", settings) == {"parent": clean, "children": [clean]}
+    assert report_of("with_a_client_of_the_host", settings) == {"parent": clean, "children": [clean]}
 
 
 @pytest.mark.parametrize("settings", DRIVERS, indirect=True)
 def test_what_six_processes_read_and_write_back_through_transact_is_all_confirmed_and_kept(
     settings: Settings,
 ) -> None:
-    assert forked("counting", settings) == {
+    assert report_of("counting", settings) == {
         "children": [{"confirmed": 10, "errors": [], "in time": True}] * 6,
         "counter": 60,
     }
@@ -136,12 +126,12 @@ def test_what_six_processes_read_and_write_back_through_transact_is_all_confirme
 
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
 def test_a_killed_parent_gives_its_locks_back_although_a_child_lives_on(settings: Settings) -> None:
-    assert forked("after_the_parent_died", settings) == {"children": [{"moved": "True"}]}
+    assert report_of("after_the_parent_died", settings) == {"children": [{"moved": "True"}]}
 
 
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
 def test_a_child_ends_no_connection_of_its_parent(settings: Settings) -> None:
-    assert forked("with_idle_connections", settings) == {
+    assert report_of("with_idle_connections", settings) == {
         "children": [{}, {"own": "'own'"}],
         "at rest": 5,
         "ended": 0,

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -16,6 +15,7 @@ import psycopg
 import pytest
 
 import twinstore
+from tests import forked
 from tests.faults.held_rows import eventually
 from tests.faults.locking import HOLDER, KEY
 from tests.server_supervisor import ROOT
@@ -59,7 +59,7 @@ def storage(settings: Settings) -> Iterator[SchedulerStorage]:
 class Holder:
     """A process that holds the lock."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: forked.Popen) -> None:
         """Wait until it has the lock."""
         self.process = process
         self.first = self._line()
@@ -81,14 +81,10 @@ class Holder:
         return cast("Report", json.loads(self.process.stdout.readline()))
 
 
-def started(scenario: str, settings: Settings, **options: object) -> subprocess.Popen[str]:
+def started(scenario: str, settings: Settings, **options: object) -> forked.Popen:
     """Start the program."""
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.faults.locking", scenario],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
+    process = forked.Popen(
+        ["-m", "tests.faults.locking", scenario], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     )
     assert process.stdin is not None
     process.stdin.write(f"{json.dumps({**settings, 'Test': options})}\n")

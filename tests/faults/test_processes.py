@@ -7,33 +7,24 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests import forked
 from tests.server_supervisor import ROOT
 
 if TYPE_CHECKING:
     from tests.servers import Settings
 
-LIMIT: Final = 180
 CLEAN: Final = {"foreign": 0, "errors": []}
 REFUSED: Final = "TransactionAbortedError: This session or unit of work was opened before"
 
 
 def run(scenario: str, settings: Settings) -> dict[str, Any]:
     """Run a scenario and return its report; whatever it writes to stderr is a failure."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.faults.processes", scenario],
-        env={**os.environ, "TWINSTORE_PRELOADED": json.dumps(settings)},
-        capture_output=True,
-        check=False,
-        text=True,
-        cwd=ROOT,
-        timeout=LIMIT,
-    )
+    environment = {**os.environ, "TWINSTORE_PRELOADED": json.dumps(settings)}
+    done = forked.run(["-m", "tests.faults.processes", scenario], env=environment, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     report: dict[str, Any] = json.loads(done.stdout)
     return report

@@ -6,13 +6,12 @@ The calls are interrupted in a program of its own, ``tests.faults.signalling``.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests import forked
 from tests.faults.signalling import CONNECTIONS, KINDS
 from tests.server_supervisor import ROOT
 from tests.stores import DRIVERS, fresh_settings
@@ -31,15 +30,8 @@ WRITING: Final = "pydantic_core._pydantic_core.PydanticSerializationError"
 
 def interrupted(settings: Settings, kind: str, calls: int) -> dict[str, Any]:
     """Run the program and return its report."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.signalling", kind, str(calls)],
-        input=json.dumps(settings),
-        capture_output=True,
-        check=False,
-        text=True,
-        cwd=ROOT,
-        timeout=LIMIT,
-    )
+    words = ["-m", "tests.faults.signalling", kind, str(calls)]
+    done = forked.run(words, given=json.dumps(settings), cwd=ROOT, timeout=LIMIT)
     # A handler may also raise in a finaliser, which Python prints and goes on.
     assert done.returncode == 0, done.stderr[-2000:]
     report: dict[str, Any] = json.loads(done.stdout)

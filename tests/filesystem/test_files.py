@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 from time import thread_time
@@ -15,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import forked
 from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.errors import ConcurrencyError, ConfigurationError, ConflictError, DocumentDecodeError
 from twinstore.storage import open_module
@@ -333,7 +332,7 @@ def test_a_full_disk_is_told_with_the_path_and_leaves_what_was_there(
     storage.pack_run_logs.append([make_log_entry("a", 1)])
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     # A limit on the size of a file stands for the disk: the system refuses the same writes.
-    ended = subprocess.run([sys.executable, "-c", FULL, root], capture_output=True, text=True, check=False)
+    ended = forked.run(["-c", FULL, root])
     told = ended.stdout.splitlines()
     assert [text.split()[0] for text in told] == ["not_applied", "unknown", "unknown"], ended
     assert all(f"{root}/" in text and "cannot be written" in text for text in told)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.pgbouncer import LEFT_OUT, VARIABLE
 
+pytestmark = pytest.mark.long
+
 NEEDS_IT = "tests/contract/test_postgres_pooler_refusals.py"
 DOES_NOT = "tests/unit/test_postgres_branching.py"
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 BOTH_FORMS = "tests/backfill/test_killed_copy.py"
 
 

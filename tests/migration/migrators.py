@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from pymongo import MongoClient
+
+from tests import forked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,14 +53,10 @@ def empty_database(driver: str, request: pytest.FixtureRequest) -> Iterator[Sett
             yield made.config
 
 
-def start(settings: Settings, **plan: object) -> subprocess.Popen[str]:
+def start(settings: Settings, **plan: object) -> forked.Popen:
     """Start the program; it waits for :func:`begin`."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.migration.interrupted"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
+    process = forked.Popen(
+        ["-m", "tests.migration.interrupted"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     )
     assert process.stdin is not None
     process.stdin.write(f"{json.dumps({'settings': settings, **plan})}\n")
@@ -67,7 +64,7 @@ def start(settings: Settings, **plan: object) -> subprocess.Popen[str]:
     return process
 
 
-def begin(process: subprocess.Popen[str]) -> None:
+def begin(process: forked.Popen) -> None:
     """Let it begin, once it has said that it is ready."""
     assert process.stdin is not None
     assert process.stdout is not None

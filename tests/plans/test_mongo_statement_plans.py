@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tests.databases import MongoServer
     from twinstore.modules import ModuleSpec
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def rows(request: pytest.FixtureRequest) -> int:

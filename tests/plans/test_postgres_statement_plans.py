@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from twinstore.catalog import Module
     from twinstore.modules import ModuleSpec
 
+pytestmark = pytest.mark.long
+
 Connections = tuple[psycopg.Connection[Any], psycopg.Connection[Any]]
 
 

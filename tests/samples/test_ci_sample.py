@@ -21,6 +21,8 @@ from twinstore_backfill.outcome import Exit
 if TYPE_CHECKING:
     from tests.databases import MongoDatabase, PostgresDatabase
 
+pytestmark = pytest.mark.long
+
 PIPELINE: Final = Path(__file__).parents[2] / "samples" / "ci" / "pipeline.sh"
 
 
@@ -60,6 +62,7 @@ def counts_of(directory: Path) -> tuple[int, int]:
     return int(failures[1]), int(errors[1])
 
 
+@pytest.mark.smoke
 def test_a_green_run_leaves_every_file_and_may_be_repeated(config: Path, tmp_path: Path) -> None:
     assert run(config, tmp_path) == Exit.OK
     assert counts_of(tmp_path) == (0, 0)

@@ -15,6 +15,8 @@ import yaml
 
 from twinstore_backfill.outcome import Exit
 
+pytestmark = pytest.mark.long
+
 CI: Final = Path(__file__).parents[2] / "samples" / "ci"
 ROOT: Final = CI.parents[1]
 ACTION: Final[dict[str, Any]] = yaml.safe_load((CI / "action.yml").read_text("utf-8"))

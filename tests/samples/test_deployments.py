@@ -29,6 +29,8 @@ from tests.databases import PostgresServer
 from tests.docs.test_console import check_twinstore
 from twinstore.config import load_settings
 
+pytestmark = pytest.mark.long
+
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "samples/deploy"
 MANIFESTS: Final = sorted((FOLDER / "kubernetes").glob("*.yaml"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -16,12 +16,13 @@ from tests.own_driver_mutants import MUTANTS
 from twinstore.testing import DriverContract
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase
     from tests.outsiders import Outsider
     from tests.own_driver_mutants import Mutant
+
+pytestmark = pytest.mark.long
 
 FOLDER: Final = SAMPLES / "own_driver"
 DRIVER: Final = sorted((FOLDER / "twinstore_sqlite").glob("*.py"))
@@ -30,9 +31,6 @@ LONGEST_DRIVER: Final = 500
 LONGEST_TEST: Final = 20
 KIT: Final = ("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml")
 ROWS: Final = 2 * DOCUMENTS_PER_TENANT
-# They take longest, and ask for the least that the others do not: the operations are those of TestAccess, and
-# what holds for every module is asked of the others.
-LEFT_TO_THE_FULL_FORM: Final = {"TestDefaults", "TestScheduler", "TestTaskRunner"}
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +38,7 @@ def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
     return installed(FOLDER, tmp_path_factory.mktemp("own_driver") / "venv")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("path", [*DRIVER, *TESTS], ids=lambda path: path.name)
 def test_it_imports_public_names_only(path: Path) -> None:
     public = {(module, name) for module, names in public_names().items() for name in names}
@@ -62,17 +61,22 @@ def test_the_list_of_drivers_shows_it(outsider: Outsider) -> None:
     assert (sqlite["distribution"], sqlite["state"]) == ("twinstore-sqlite", "ready")
 
 
-# What the scheduler alone asks of a driver: leases, locks, and who may fire.
-RIVALS: Final = "rival or lease or lock or fire"
+# A case of each subject of the operations: rows, lists, changes, units, rivals.
+SMOKE: Final = (
+    "equal_row_is_not_written or goes_on_strictly or lose_no_change or unit_unusable or foreign_row_is_as"
+)
 
 
-def kits() -> Iterator[Any]:
-    """Yield the kits; those that take longest as full forms."""
-    for kit in ("TestAccess", "TestDefaults", *DriverContract.kits()):
-        yield pytest.param(kit, marks=pytest.mark.long if kit in LEFT_TO_THE_FULL_FORM else ())
+@pytest.mark.smoke
+def test_a_case_of_each_subject_passes(outsider: Outsider) -> None:
+    result = outsider.run(*KIT, "tests/test_sqlite.py::TestSqlite::TestAccess", "-k", SMOKE)
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
+    assert re.search(r"^\d{1,2} passed, \d{3} deselected in", result.stdout, re.MULTILINE), result.stdout[
+        -300:
+    ]
 
 
-@pytest.mark.parametrize("kit", list(kits()))
+@pytest.mark.parametrize("kit", ["TestAccess", "TestDefaults", *DriverContract.kits()])
 def test_the_kit_passes(outsider: Outsider, kit: str) -> None:
     chosen = f"tests/test_sqlite.py::TestSqlite::{kit}"
     result = outsider.run(*KIT, chosen)
@@ -81,14 +85,6 @@ def test_the_kit_passes(outsider: Outsider, kit: str) -> None:
     found = re.search(r"^(\d+) passed in", result.stdout, re.MULTILINE)
     assert found, result.stdout[-300:]
     assert int(found[1]) >= least
-
-
-def test_rivals_of_the_scheduler_meet_on_it_as_its_kit_asks(outsider: Outsider) -> None:
-    result = outsider.run(*KIT, "tests/test_sqlite.py::TestSqlite::TestScheduler", "-k", RIVALS)
-    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
-    assert re.search(r"^\d{2,} passed, \d{4} deselected in", result.stdout, re.MULTILINE), result.stdout[
-        -300:
-    ]
 
 
 def test_the_kit_of_an_outsiders_module_passes(tmp_path: Path) -> None:

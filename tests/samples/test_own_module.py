@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tests.outsiders import Outsider
     from tests.servers import ServerUrls, Settings
 
+pytestmark = pytest.mark.long
+
 ROOT: Final = SAMPLES.parent
 FOLDER: Final = SAMPLES / "own_module"
 FILES: Final = sorted(FOLDER.rglob("*.py"))
@@ -99,6 +101,7 @@ def is_public(module: str, name: str) -> bool:
     return name in found.__all__ or hasattr(getattr(found, name, None), "__path__")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(FOLDER).as_posix())
 def test_it_imports_public_names_only(path: Path) -> None:
     assert [item for item in imported(path) if not is_public(*item)] == []
@@ -150,6 +153,7 @@ def test_its_kit_passes_on_servers(outsider: Outsider, servers: ServerUrls, test
     assert re.search(r"^\d{3,} passed in", result.stdout, re.MULTILINE), result.stdout[-300:]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("command", ["migration", "aio"])
 def test_what_commands_wrote_is_current(outsider: Outsider, command: str) -> None:
     result = outsider.run("twinstore_backfill", "dev", command, "library", "--check")

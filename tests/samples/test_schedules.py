@@ -22,6 +22,8 @@ from twinstore_backfill.outcome import Exit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.long
+
 SAMPLES: Final = Path(__file__).parents[2] / "samples" / "operating" / "verify"
 SCRIPT: Final = SAMPLES / "verify-and-keep.sh"
 PLACE: Final = "/opt/twinstore/verify-and-keep.sh"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from psycopg import sql
 
+from tests import forked
 from tests.backfill.toolkit import Answer, fill, invoke, write_config
 from tests.databases import APP_ROLE, PASSWORD
 from tests.servers import postgres_config, postgres_url
@@ -166,8 +165,7 @@ def test_a_test_that_was_killed_is_cleared_up_by_the_next_one(
     store: Deployed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = store.content()
-    command = [sys.executable, "-c", KILLED, str(store.config)]
-    killed = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    killed = forked.run(["-c", KILLED, store.config])
     assert killed.returncode == -signal.SIGKILL
     assert store.content() != before
     found = store.smoke(capsys)

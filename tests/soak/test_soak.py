@@ -15,6 +15,8 @@ from tests.stores import fresh_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.long
+
 BOUNDED: Final = 7
 FULL: Final = 120
 # What services do to themselves.

@@ -6,11 +6,12 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 import twinstore
+from tests import forked
 from tests.docs.pages import DOCS
 from twinstore.taskrunner import ALL_TENANTS
 from twinstore.testing.taskrunner.builders import (
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase
+
+pytestmark = pytest.mark.long
 
 PAGE: Final = (DOCS / "task-runner.md").read_text("utf-8")
 COMMANDS: Final = re.findall(r"^\$ (twinstore .+)$", PAGE, re.MULTILINE)
@@ -57,10 +60,8 @@ def settings_of(
 
 
 def run(line: str, folder: Path, environment: Mapping[str, str]) -> str:
-    words = [sys.executable, "-m", "twinstore_backfill", *shlex.split(line)[1:]]
-    done = subprocess.run(
-        words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
+    words = ["-m", "twinstore_backfill", *shlex.split(line)[1:]]
+    done = forked.run(words, cwd=folder, env=environment)
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 

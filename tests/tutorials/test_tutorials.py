@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tests.installed import Installed
 
+pytestmark = pytest.mark.long
+
 VENV: Final = "python3 -m venv .venv"
 INSTALL: Final = "pip install 'twinstore[all]'"
 
@@ -31,6 +33,7 @@ def newcomer() -> Iterator[Replay]:
         yield Replay(folder, who, python_for(who), {})
 
 
+@pytest.mark.smoke
 def test_there_is_a_tutorial_for_each_newcomer() -> None:
     assert [page.stem for page in TUTORIALS] == [
         "tutorial-migration",
@@ -39,6 +42,7 @@ def test_there_is_a_tutorial_for_each_newcomer() -> None:
     ]
 
 
+@pytest.mark.smoke
 def test_the_pipeline_of_the_tutorial_is_that_of_the_samples() -> None:
     shown = {block.file: block.body for block in blocks(DOCS / "tutorial-pipeline.md")}
     for name in ("job.toml", "pipeline.sh"):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.databases import MongoDatabase, PostgresDatabase
     from tests.installed import Installed
 
+pytestmark = pytest.mark.long
+
 LEAVES: Final = [name for name, command in commands() if not subcommands(command)]
 PROGRAM: Final = Path(__file__).with_name("commands_of_wheel.py")
 BOTH: Final = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
@@ -94,6 +96,7 @@ def of_tutorials() -> set[str]:
     return {name for name in LEAVES if any(f"{name} " in f"{line} " for line in typed)}
 
 
+@pytest.mark.smoke
 def test_every_command_is_run_once_from_the_wheel() -> None:
     run = {f"twinstore {name}" for name in {*DEMO, *(name for name, _, _ in LINES)}} | of_tutorials()
     assert set(LEAVES) - run == set(), "give it a line here"
@@ -130,6 +133,7 @@ def test_the_commands_of_the_wheel_work(
     assert (tmp_path / "report/parity-report.html").is_file()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["twinstore", "twinstore_backfill"])
 def test_nothing_of_the_checkout_is_found_there(installed: Installed, name: str) -> None:
     asked = f"import {name}; print({name}.__file__)"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests import forked
 from tests.faults.held_rows import eventually
 from twinstore import add_scheduler_memory_storage, aio, open_storage
 from twinstore.aio import threads as threads_module
@@ -370,9 +369,7 @@ def test_a_storage_outlives_its_event_loop_and_serves_two_at_a_time() -> None:
 
 
 def test_a_forked_child_has_places_and_threads_of_its_own() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORKING], check=False, capture_output=True, text=True, timeout=60
-    )
+    done = forked.run(["-c", FORKING])
     assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr
 
 

@@ -11,9 +11,6 @@ PACKAGES = sorted(
     for pattern in ("core/*/__init__.py", "backends/*/*/__init__.py", "tools/*/*/__init__.py")
     for file in ROOT.glob(pattern)
 )
-MODULES = sorted(
-    path.relative_to(ROOT) for room in ("core", "backends", "tools") for path in (ROOT / room).rglob("*.py")
-)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 TOOL = PROJECT["tool"]
 
@@ -50,8 +47,3 @@ def test_a_driver_is_an_entry_point_and_bound_by_the_import_contracts(package: P
         assert all(package.name in listed for listed in lists if "twinstore_mongo" in listed), contract[
             "name"
         ]
-
-
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_a_module_fits_into_a_reader_s_head(module: Path) -> None:
-    assert len((ROOT / module).read_text().splitlines()) <= 400

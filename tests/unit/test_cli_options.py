@@ -9,12 +9,13 @@ import re
 import subprocess
 import sys
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import pytest
 import typer
 
+from tests import forked
 from tests.backfill.toolkit import invoke, write_config
 from twinstore_backfill import messages
 from twinstore_backfill.cli import backends as backends_command
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECRET = "pl4nted-s3cret"  # planted
-PROGRAM: Final = (sys.executable, "-m", "twinstore_backfill")
 
 
 @pytest.fixture(autouse=True)
@@ -386,8 +386,6 @@ def test_every_command_takes_every_common_option() -> None:
 def test_what_nobody_reads_to_its_end_is_no_failure(words: str, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [*PROGRAM, *words.split()], check=False, stdout=writing, stderr=subprocess.PIPE, cwd=tmp_path
-    )
+    done = forked.run(["-m", "twinstore_backfill", *words.split()], stdout=writing, cwd=tmp_path)
     os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr) == (0, "")

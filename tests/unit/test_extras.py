@@ -12,6 +12,8 @@ import pytest
 
 from tests.unit.test_declared_dependencies import EXTRAS
 
+pytestmark = pytest.mark.long
+
 ROOT: Final = Path(__file__).parents[2]
 # Runs each program in a fork of one process, in which some libraries are missing, as far as it can tell.
 FORKING: Final = """
@@ -174,6 +176,7 @@ def test_without_any_extra_a_storage_in_memory_works(answers: Answers) -> None:
     assert answers[NOTHING, False] == (0, "None\n")
 
 
+@pytest.mark.smoke
 def test_all_is_all_of_them() -> None:
     """Whoever takes `all` misses none; `dev` is for those who work on the library."""
     (everything,) = EXTRAS["all"]

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pydantic
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic.alias_generators import to_snake
 
@@ -292,7 +292,6 @@ def plain_instant(value: datetime) -> str:
 
 
 @pytest.mark.parametrize("validate", [by_both_names, as_stored, as_json])
-@settings(max_examples=400)
 @given(case=cases())
 def test_a_document_gets_the_answer_of_the_plain_model(
     validate: Validate, case: tuple[type[CanonicalModel], type[CanonicalModel], Document]
@@ -316,7 +315,6 @@ def test_every_value_in_every_place_gets_the_answer_of_the_plain_model(
         container[key] = before
 
 
-@settings(max_examples=400)
 @given(case=cases())
 def test_an_accepted_document_has_the_bytes_of_the_plain_model(
     case: tuple[type[CanonicalModel], type[CanonicalModel], Document],
@@ -364,7 +362,6 @@ def test_every_field_type_answers_like_the_plain_one(name: str) -> None:
             values, st.lists(values, max_size=3), st.dictionaries(st.sampled_from(TEXTS), values, max_size=3)
         )
     )
-    @settings(max_examples=150)
     def compare(value: object) -> None:
         assert field_answer(fast, value) == field_answer(plain, value)
 
@@ -373,7 +370,6 @@ def test_every_field_type_answers_like_the_plain_one(name: str) -> None:
         assert field_answer(fast, value) == field_answer(plain, value)
 
 
-@settings(max_examples=1500)
 @given(text=near_instants)
 def test_an_instant_in_text_is_read_like_the_plain_one(text: str) -> None:
     fast, plain = (pydantic.TypeAdapter[Any](kind.Timestamp) for kind in (fields, reference_fields))

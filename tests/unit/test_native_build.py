@@ -20,6 +20,8 @@ from twinstore.fast.sources import source_version
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.long
+
 # Writes down what it was given, and something in the place of a library.
 PRETENDING: Final = """\
 #!/bin/sh
@@ -89,6 +91,7 @@ def test_the_user_names_the_compiler_and_adds_to_its_flags(
     assert [name for name in given if name.endswith(".c")] == ["buffer.c", "version.c"]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from zipfile import ZipFile
 
+import pytest
 from packaging.metadata import Metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytestmark = pytest.mark.long
 
 ROOT: Final = Path(__file__).parents[2]
 

@@ -21,6 +21,8 @@ from tests.installed import built_wheel, empty_environment, install
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.long
+
 PROGRAM: Final = Path(__file__).with_name("copy_in_memory.py")
 COMMANDS: Final = Path(__file__).parents[1] / "tutorials/commands_of_wheel.py"
 # As gcc says it; with a real one it is asked for without its folders of headers.

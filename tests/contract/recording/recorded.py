@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from tests.contract.recording.shapes import cases_file
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.modules import module_spec
 from twinstore.statements import Statement, format_statements, parse_statements, statements_file
@@ -55,6 +57,11 @@ class KitRun:
     writes: bool
 
 
+def current_case() -> str:
+    """Return the running test by class and name, as pytest reports it."""
+    return os.environ["PYTEST_CURRENT_TEST"].partition(" (")[0].partition("::")[2].partition("::")[2]
+
+
 class Recorded:
     """Statements by module and name; those of one name are counted in the order of their texts."""
 
@@ -66,13 +73,17 @@ class Recorded:
         self._store = store
         self._columns = columns
         self._texts: dict[str, dict[str, set[str]]] = {module.name: {} for module in self.modules}
+        self._cases: set[str] = set()
         # Calls of several threads at once are what races are about.
         self._lock = Lock()
 
     def add(self, module: Module, name: str, text: str) -> None:
         """Note a statement."""
         with self._lock:
-            self._texts[module.name].setdefault(name, set()).add(text)
+            texts = self._texts[module.name].setdefault(name, set())
+            if text not in texts:
+                texts.add(text)
+                self._cases.add(current_case())
 
     def session(self, name: str, text: str) -> None:
         """Note a statement about no entity, which every module sends."""
@@ -115,6 +126,7 @@ class Recorded:
             path = self._path(spec)
             path.parent.mkdir(exist_ok=True)
             path.write_text(self.text(spec), encoding="utf-8")
+        cases_file(self._store).write_text("".join(f"{case}\n" for case in sorted(self._cases)), "utf-8")
 
     def differences(self, *, complete: bool) -> str:
         """Return how the files differ from this run; nothing where they say the same.

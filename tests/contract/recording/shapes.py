@@ -1,0 +1,47 @@
+"""Which cases of the kit ``make test`` runs on a server: operations, rivals, and one case a statement.
+
+Memory runs every case on every push, and ``make test-long`` runs every case on every driver. The cases in the
+files ``*_cases.txt`` are those that were the first to send a statement when `make statements` last recorded
+them, so together they send every statement of every module.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from twinstore.testing import ModuleContract
+from twinstore.testing.contracts.access import AccessDefaultsContract
+from twinstore.testing.contracts.initializer import InitializerContract
+from twinstore.testing.contracts.races import RaceContract
+
+__all__ = ["cases_file", "is_covered"]
+
+ALWAYS: Final = (InitializerContract, RaceContract)
+RIVALS: Final = re.compile("rival|race|claim|lease|lock|fire|at_once|outage|unavailable|migrat")
+
+
+def cases_file(store: str) -> Path:
+    """Return the file that lists one case for each statement of a driver."""
+    return Path(__file__).with_name(f"{store}_cases.txt")
+
+
+def is_covered(store: str, kit: type[object], test: str, case: str) -> bool:
+    """Return whether other cases of ``make test`` send what this one sends and prove what it proves."""
+    if issubclass(kit, AccessDefaultsContract):
+        return True
+    if not issubclass(kit, ModuleContract) or RIVALS.search(test):
+        return False
+    if any(test in vars(contract) for contract in ALWAYS):
+        return False
+    name = f"{kit.__name__}::{test}"
+    return (f"{name}[{case}]" if case else name) not in listed(store)
+
+
+@cache
+def listed(store: str) -> frozenset[str]:
+    """Return the cases of a file; none if it does not exist."""
+    path = cases_file(store)
+    return frozenset(path.read_text("utf-8").splitlines()) if path.is_file() else frozenset()
