@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pymongo import IndexModel
+    from pymongo.client_session import ClientSession
     from pymongo.database import Database
 
 __all__ = ["MongomockClient"]
@@ -64,7 +65,7 @@ class MongomockClient(MongoClient[Document]):
         return True
 
     @override
-    def server_info(self, *_: object) -> dict[str, Any]:
+    def server_info(self, session: ClientSession | None = None) -> dict[str, Any]:
         return {"version": ".".join(map(str, VERSION[:3])), "versionArray": list(VERSION)}
 
     @override
