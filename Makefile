@@ -70,6 +70,7 @@ test: setup ## run the tests against real servers (ARGS='tests/unit -k cron')
 	$(BIN)/python -m tests.alone $(DISTRIBUTED) $(or $(ARGS),$(WHOLE))
 
 test-long: setup ## the same, with the full form of every test that has a bounded one
+	$(if $(ARGS),,@[ -n "$${TWINSTORE_TEST_PODMAN-podman}" ] && .ci/install runc podman || true)
 	$(BIN)/$(PYTEST) --long $(or $(ARGS),$(WHOLE))
 
 statements: setup ## record again what the drivers send in a run of the contract kit

@@ -36,6 +36,10 @@ So is what runs on a second PostgreSQL, older than that of the wheel:
     older_postgres_server        that server, started for the tests of a file; see tests/older_postgres.py
     @pytest.mark.older_postgres  a test that needs it
 
+So is what runs in containers:
+
+    @pytest.mark.podman          a test that starts a container engine; see tests/podman.py
+
 Everything runs with the fast path where it is compiled; the first lines of a run say whether it is on:
 
     both_paths                   lets a test run without it, too
@@ -58,7 +62,7 @@ import hypothesis
 import pytest
 
 import twinstore
-from tests import chromium, forked, older_postgres, pgbouncer
+from tests import chromium, forked, older_postgres, pgbouncer, podman
 from tests.commands import log_as_before
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
 from tests.installed import Installed, installed_once
@@ -113,6 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     missing = {
         "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.LEFT_OUT),
         "chromium": (chromium.PROGRAM, chromium.LEFT_OUT),
+        "podman": (podman.PROGRAM, podman.LEFT_OUT),
         "older_postgres": (older_postgres.PROGRAMS, older_postgres.LEFT_OUT),
         "native": (fast_path().library, f"fast path: {fast_path()}; what needs it was left out."),
     }

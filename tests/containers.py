@@ -1,7 +1,8 @@
-"""Runs the test servers in containers, for those who prefer the official images."""
+"""Runs the test servers in containers: the official images, or those that the environment names."""
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -11,20 +12,26 @@ from pymongo import MongoClient
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from tests.servers import ServerUrls
+from tests.servers import MONGO_IMAGE, POSTGRES_IMAGE, ServerUrls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+OFFICIAL = {MONGO_IMAGE: "mongo:7.0", POSTGRES_IMAGE: "postgres:17"}
 PASSWORD = "twinstore"
 ELECTION_SECONDS = 30
 START_SECONDS = 60
 MONGO_PORT = 27017
 
 
+def image_of(variable: str) -> str:
+    """Return the image that a variable names, else the official one."""
+    return os.environ.get(variable) or OFFICIAL[variable]
+
+
 def mongo_container() -> DockerContainer:
     """Describe a mongod that waits to become a replica set of one member."""
-    container = DockerContainer("mongo:7.0", command="mongod --replSet rs0 --bind_ip_all")
+    container = DockerContainer(image_of(MONGO_IMAGE), command="mongod --replSet rs0 --bind_ip_all")
     return container.with_exposed_ports(MONGO_PORT).waiting_for(
         LogMessageWaitStrategy("Waiting for connections")
     )
@@ -32,7 +39,9 @@ def mongo_container() -> DockerContainer:
 
 def postgres_container() -> DockerContainer:
     """Describe a PostgreSQL that trades durability, which no test needs, for speed."""
-    container = DockerContainer("postgres:17", command="postgres -c fsync=off -c max_connections=200")
+    container = DockerContainer(
+        image_of(POSTGRES_IMAGE), command="postgres -c fsync=off -c max_connections=200"
+    )
     ready = LogMessageWaitStrategy("database system is ready to accept connections")
     return container.with_env("POSTGRES_PASSWORD", PASSWORD).with_exposed_ports(5432).waiting_for(ready)
 

@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,6 +30,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pymongo import MongoClient
 
 import twinstore_embedded
+from tests.podman import running_podman
 from tests.servers import ServerUrls, Source, choose_source, given_urls, kinds_of_run
 
 if TYPE_CHECKING:
@@ -134,11 +135,13 @@ def _start_keeper(directory: Path) -> str:
 @contextmanager
 def running(source: Source, directory: Path, kinds: tuple[str, ...]) -> Iterator[ServerUrls]:
     """Run the servers of these kinds for the length of the block."""
-    if source is Source.CONTAINERS:
-        from tests.containers import running_containers  # noqa: PLC0415  # slow to import, seldom used
+    if source in {Source.CONTAINERS, Source.PODMAN}:
+        with running_podman(directory) if source is Source.PODMAN else nullcontext():
+            # It reads the settings of the engine when it is imported, which takes long.
+            from tests.containers import running_containers  # noqa: PLC0415
 
-        with running_containers(kinds) as urls:
-            yield urls
+            with running_containers(kinds) as urls:
+                yield urls
     elif len(kinds) == 1:
         with alone(kinds[0], directory / "data") as urls:
             yield urls

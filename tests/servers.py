@@ -3,7 +3,8 @@
 In this order:
 
 1. ``TWINSTORE_TEST_MONGO_URL`` (a replica set) and ``TWINSTORE_TEST_POSTGRES_URL`` (a superuser), both;
-2. containers, with ``TWINSTORE_TEST_SERVERS=containers``;
+2. containers, with ``TWINSTORE_TEST_SERVERS=containers`` on the engine that Docker's variables name, or with
+   ``TWINSTORE_TEST_SERVERS=podman`` on one that the run starts;
 3. the embedded servers, which come from pip and need nothing else.
 
 ``TWINSTORE_TEST_ONLY=postgres`` (or ``mongo``) leaves the other server out: none is started, no URL is
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 MONGO_URL: Final = "TWINSTORE_TEST_MONGO_URL"
 POSTGRES_URL: Final = "TWINSTORE_TEST_POSTGRES_URL"
+# What runs in containers, where it is not mongo:7.0 and postgres:17.
+MONGO_IMAGE: Final = "TWINSTORE_TEST_MONGO_IMAGE"
+POSTGRES_IMAGE: Final = "TWINSTORE_TEST_POSTGRES_IMAGE"
 SERVERS: Final = "TWINSTORE_TEST_SERVERS"
 ONLY: Final = "TWINSTORE_TEST_ONLY"
 KINDS: Final = {"mongo": MONGO_URL, "postgres": POSTGRES_URL}
@@ -36,6 +40,7 @@ class Source(StrEnum):
 
     URLS = "urls"
     CONTAINERS = "containers"
+    PODMAN = "podman"
     EMBEDDED = "embedded"
 
 
@@ -75,8 +80,8 @@ def choose_source(environ: Mapping[str, str]) -> Source:
     if given:
         return Source.URLS
     wanted = environ.get(SERVERS) or Source.EMBEDDED
-    if wanted not in {Source.CONTAINERS, Source.EMBEDDED}:
-        raise ValueError(f"{SERVERS}={wanted!r} is unknown: use 'containers' or 'embedded'")
+    if wanted not in {Source.CONTAINERS, Source.PODMAN, Source.EMBEDDED}:
+        raise ValueError(f"{SERVERS}={wanted!r} is unknown: use 'containers', 'podman' or 'embedded'")
     return Source(wanted)
 
 

@@ -30,6 +30,7 @@ def test_an_empty_variable_counts_as_absent() -> None:
 
 def test_containers_are_used_on_request() -> None:
     assert choose_source({"TWINSTORE_TEST_SERVERS": "containers"}) is Source.CONTAINERS
+    assert choose_source({"TWINSTORE_TEST_SERVERS": "podman"}) is Source.PODMAN
 
 
 def test_given_urls_win_over_containers() -> None:
@@ -62,7 +63,7 @@ def test_one_server_alone_needs_one_url_and_leaves_the_other_out() -> None:
 
 
 def test_an_unknown_kind_of_server_is_refused() -> None:
-    with pytest.raises(ValueError, match="'docker' is unknown: use 'containers' or 'embedded'"):
+    with pytest.raises(ValueError, match="'docker' is unknown: use 'containers', 'podman' or 'embedded'"):
         choose_source({"TWINSTORE_TEST_SERVERS": "docker"})
 
 

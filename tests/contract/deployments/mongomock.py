@@ -10,7 +10,7 @@ from uuid import uuid4
 from mongomock.codec_options import CodecOptions
 from typing_extensions import override
 
-from tests.contract.deployments.mongo import MongoProbe, condition, module_backend, retention_of
+from tests.contract.deployments.mongo import KEPT_DAYS, MongoProbe, condition, module_backend, retention_of
 from tests.mongomock_client import MongomockClient
 from twinstore.backend import SharedResources
 from twinstore.clock import SystemClock
@@ -84,7 +84,7 @@ class MongomockDeployment(DeploymentDefaults):
 
     def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
         # Its indexes do remove what is old, and tests finish their rows in the past.
-        kept = {} if expiring else retention_of(self._module, 0)
+        kept = retention_of(self._module, KEPT_DAYS if expiring else 0)
         options = load_settings({}).with_options({self._module.name: kept}).options(self._module.name)
         resources = SharedResources()
         connection = Connection(self._settings, resources)

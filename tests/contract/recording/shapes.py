@@ -17,7 +17,7 @@ from twinstore.testing.contracts.access import AccessDefaultsContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.races import RaceContract
 
-__all__ = ["cases_file", "is_covered"]
+__all__ = ["cases_file", "is_covered", "is_listed"]
 
 ALWAYS: Final = (InitializerContract, RaceContract)
 RIVALS: Final = re.compile("rival|race|claim|lease|lock|fire|at_once|outage|unavailable|migrat")
@@ -36,8 +36,13 @@ def is_covered(store: str, kit: type[object], test: str, case: str) -> bool:
         return False
     if any(test in vars(contract) for contract in ALWAYS):
         return False
+    return not is_listed(store, kit, test, case)
+
+
+def is_listed(store: str, kit: type[object], test: str, case: str) -> bool:
+    """Return whether a case was the first to send a statement."""
     name = f"{kit.__name__}::{test}"
-    return (f"{name}[{case}]" if case else name) not in listed(store)
+    return (f"{name}[{case}]" if case else name) in listed(store)
 
 
 @cache
