@@ -20,6 +20,7 @@ from twinstore.scheduler.module import MODULE as SCHEDULER_MODULE
 from twinstore.scheduler.repositories.schedules import DUE
 from twinstore.scope import Scope
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
+from twinstore.testing.contracts.access_base import query_of
 from twinstore.testing.datasets import COUNTER, DEVICE, NOTE, PART, Dataset
 from twinstore.testing.entities import COUNTERS, DEVICES, KIT, LINES, MODULE, NOTES, PARTS, Line, Note
 from twinstore.testing.instants import at
@@ -216,6 +217,16 @@ def test_claims_of_many_share_no_row_and_leave_none(
     with ThreadPoolExecutor(4) as pool:
         taken = [key for keys in pool.map(claim, range(4)) for key in keys]
     assert sorted(taken) == sorted(wanted)
+
+
+def test_a_claim_passes_over_a_row_that_a_unit_has_marked(access: Access, dataset: Dataset) -> None:
+    NOTE.fill(access, dataset, 2)
+    first = query_of(NOTES, dataset, limit=1)
+    with ThreadPoolExecutor(1) as pool, access.unit(dataset.owner) as unit:
+        marked = unit.mark(NOTES, first, {"holder": "first"})
+        # While the unit is open: a claim that waits for its row would wait for ever.
+        passed = pool.submit(access.mark, NOTES, first, {"holder": "second"}).result(30)
+    assert sorted(row.model.id for row in (*marked, *passed)) == sorted(dataset.text(n) for n in range(2))
 
 
 def other_body(rows: Rows, now: Moment) -> Rows:

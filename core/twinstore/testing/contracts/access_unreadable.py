@@ -76,12 +76,11 @@ class AccessUnreadableContract(AccessCases):
         assert workspace.access.put(factory.entity, dataset.owner, wanted) == wanted
         assert workspace.get(factory, dataset) == wanted
 
-    @each_changed
+    @each_layout
     def test_a_list_over_all_tenants_names_a_row_that_nobody_can_read(
-        self, workspace: AccessWorkspace, owner_case: OwnerCase
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
     ) -> None:
-        factory, dataset = owner_case.factory, workspace.of(owner_case)
-        entity = factory.entity
+        entity, dataset = factory.entity, workspace.dataset
         rows = by_key(entity, factory.fill(workspace.access, dataset, 3))
         poison(workspace, factory, dataset, 1)
         page = workspace.access.page(entity, query_of(entity, dataset, scope=ALL_TENANTS))
