@@ -28,7 +28,7 @@ from twinstore.testing.scheduler.builders import make_schedule
 from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from tests.databases import PostgresDatabase
@@ -235,6 +235,21 @@ def other_body(rows: Rows, now: Moment) -> Rows:
     assert row is not None
     assert isinstance(row.model, Note)
     return (Row(row.model.evolve(body="changed", title="changed"), row.storage),)
+
+
+def test_every_write_counts_the_version_of_a_row(access: Access, admin: Connection, dataset: Dataset) -> None:
+    (row,), query = NOTE.fill(access, dataset, 1), query_of(NOTES, dataset)
+    writes: list[Callable[[], object]] = [
+        lambda: access.change([NOTE.ref(dataset)], other_body),
+        lambda: access.put(NOTES, dataset.owner, row),
+        lambda: access.mark(NOTES, query, {"holder": "me"}),
+        lambda: access.amend(NOTES, query, {"holder": "you"}),
+    ]
+    versions: list[object] = []
+    for write in writes:
+        write()
+        versions += admin.execute("SELECT row_version FROM kit.notes WHERE id = %s", [row.model.id])
+    assert versions == [(2,), (3,), (4,), (5,)]
 
 
 def test_the_time_is_read_after_the_lock_is_granted(
