@@ -13,7 +13,7 @@ from psycopg import sql
 
 from tests.contract.deployments.postgres import make_tables, module_on
 from twinstore.access import Add, Ref, Row
-from twinstore.errors import ConcurrencyError, DuplicateError
+from twinstore.errors import ConcurrencyError, DuplicateError, Outcome, UnavailableError
 from twinstore.paging import SortKey
 from twinstore.query import Equals, Query
 from twinstore.scheduler.module import MODULE as SCHEDULER_MODULE
@@ -50,6 +50,10 @@ VALUES (gen_random_uuid(), %s, 'x', 0, true, 0, 0, 'x', 0, '{}')
 }
 WAITING: Final = (
     b"SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+TERMINATE: Final = (
+    b"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+    b" WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
 BY_ATTEMPTS: Final = (SortKey("attempts", number=True), SortKey("id"))
 
@@ -235,6 +239,20 @@ def other_body(rows: Rows, now: Moment) -> Rows:
     assert row is not None
     assert isinstance(row.model, Note)
     return (Row(row.model.evolve(body="changed", title="changed"), row.storage),)
+
+
+def test_a_step_whose_commit_nobody_answers_may_have_been_applied(
+    access: Access, admin: Connection, dataset: Dataset
+) -> None:
+    NOTE.fill(access, dataset, 1)
+
+    def lose_the_connection(rows: Rows, now: Moment) -> Rows:
+        admin.execute(TERMINATE)
+        return other_body(rows, now)
+
+    with pytest.raises(UnavailableError) as caught:
+        access.change([NOTE.ref(dataset)], lose_the_connection)
+    assert caught.value.outcome is Outcome.UNKNOWN
 
 
 def test_every_write_counts_the_version_of_a_row(access: Access, admin: Connection, dataset: Dataset) -> None:
