@@ -104,6 +104,12 @@ def check_parts(pair: Pair, entities: list[Entity]) -> None:
         assert keys_of(pair.target.bulk, entity) == keys
 
 
+def test_a_part_includes_its_first_instant_and_not_its_last() -> None:
+    part = Subset(since=at(1), until=at(2))
+    instants = (at(1) - MILLISECOND, at(1), at(2) - MILLISECOND, at(2), None)
+    assert [part.admits(instant) for instant in instants] == [False, True, True, False, True]
+
+
 def test_each_entity_is_copied_and_proved_part_by_part(pair: Pair) -> None:
     check_parts(pair, list(COPIED))
     assert (pair.verify().verdict, pair.copy().totals.all()["written"]) == ("PASS", 0)

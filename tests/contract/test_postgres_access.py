@@ -13,13 +13,14 @@ from psycopg import sql
 
 from tests.contract.deployments.postgres import make_tables, module_on
 from twinstore.access import Add, Ref, Row
-from twinstore.errors import ConcurrencyError, DuplicateError
+from twinstore.errors import ConcurrencyError, DuplicateError, Outcome, UnavailableError
 from twinstore.paging import SortKey
 from twinstore.query import Equals, Query
 from twinstore.scheduler.module import MODULE as SCHEDULER_MODULE
 from twinstore.scheduler.repositories.schedules import DUE
 from twinstore.scope import Scope
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
+from twinstore.testing.contracts.access_base import query_of
 from twinstore.testing.datasets import COUNTER, DEVICE, NOTE, PART, Dataset
 from twinstore.testing.entities import COUNTERS, DEVICES, KIT, LINES, MODULE, NOTES, PARTS, Line, Note
 from twinstore.testing.instants import at
@@ -27,7 +28,7 @@ from twinstore.testing.scheduler.builders import make_schedule
 from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from tests.databases import PostgresDatabase
@@ -49,6 +50,10 @@ VALUES (gen_random_uuid(), %s, 'x', 0, true, 0, 0, 'x', 0, '{}')
 }
 WAITING: Final = (
     b"SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+TERMINATE: Final = (
+    b"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+    b" WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
 BY_ATTEMPTS: Final = (SortKey("attempts", number=True), SortKey("id"))
 
@@ -218,12 +223,51 @@ def test_claims_of_many_share_no_row_and_leave_none(
     assert sorted(taken) == sorted(wanted)
 
 
+def test_a_claim_passes_over_a_row_that_a_unit_has_marked(access: Access, dataset: Dataset) -> None:
+    NOTE.fill(access, dataset, 2)
+    first = query_of(NOTES, dataset, limit=1)
+    with ThreadPoolExecutor(1) as pool, access.unit(dataset.owner) as unit:
+        marked = unit.mark(NOTES, first, {"holder": "first"})
+        # While the unit is open: a claim that waits for its row would wait for ever.
+        passed = pool.submit(access.mark, NOTES, first, {"holder": "second"}).result(30)
+    assert sorted(row.model.id for row in (*marked, *passed)) == sorted(dataset.text(n) for n in range(2))
+
+
 def other_body(rows: Rows, now: Moment) -> Rows:
     del now
     (row,) = rows
     assert row is not None
     assert isinstance(row.model, Note)
     return (Row(row.model.evolve(body="changed", title="changed"), row.storage),)
+
+
+def test_a_step_whose_commit_nobody_answers_may_have_been_applied(
+    access: Access, admin: Connection, dataset: Dataset
+) -> None:
+    NOTE.fill(access, dataset, 1)
+
+    def lose_the_connection(rows: Rows, now: Moment) -> Rows:
+        admin.execute(TERMINATE)
+        return other_body(rows, now)
+
+    with pytest.raises(UnavailableError) as caught:
+        access.change([NOTE.ref(dataset)], lose_the_connection)
+    assert caught.value.outcome is Outcome.UNKNOWN
+
+
+def test_every_write_counts_the_version_of_a_row(access: Access, admin: Connection, dataset: Dataset) -> None:
+    (row,), query = NOTE.fill(access, dataset, 1), query_of(NOTES, dataset)
+    writes: list[Callable[[], object]] = [
+        lambda: access.change([NOTE.ref(dataset)], other_body),
+        lambda: access.put(NOTES, dataset.owner, row),
+        lambda: access.mark(NOTES, query, {"holder": "me"}),
+        lambda: access.amend(NOTES, query, {"holder": "you"}),
+    ]
+    versions: list[object] = []
+    for write in writes:
+        write()
+        versions += admin.execute("SELECT row_version FROM kit.notes WHERE id = %s", [row.model.id])
+    assert versions == [(2,), (3,), (4,), (5,)]
 
 
 def test_the_time_is_read_after_the_lock_is_granted(

@@ -138,6 +138,12 @@ def test_a_limit_above_the_maximum_is_reduced() -> None:
     assert queries.runs(TENANT, RunQueryOptions(limit=10_000)).limit == 200
 
 
+def test_a_page_that_ends_with_the_list_has_no_token_and_one_row_more_gives_one() -> None:
+    query = numbered()
+    pages = [query.page([*range(count)], int, lambda row: (row, row), str) for count in (5, 6)]
+    assert [(len(page), page.next_page_token is None) for page in pages] == [(5, True), (5, False)]
+
+
 def test_an_empty_filter_collection_matches_nothing_and_none_filters_nothing() -> None:
     assert queries.runs(TENANT, RunQueryOptions(states=())).matches_nothing
     assert not queries.runs(TENANT, RunQueryOptions(states=None)).matches_nothing

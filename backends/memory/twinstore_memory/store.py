@@ -114,6 +114,7 @@ class MemoryDatabase:
         self._tables: dict[str, TableContents] = {}
         self._locks: dict[tuple[str, Hashable], Unit] = {}
         self._snapshots: set[Unit] = set()
+        self.waiting = 0
         self._committing: dict[str, TableContents] = {}
         # One for everything: a commit is a few assignments, and whoever waits must see any unit end.
         # Entered itself and not through the condition, whose ``with`` a signal could leave locked.
@@ -198,7 +199,11 @@ class MemoryDatabase:
                         "Another unit of work has changed the same row and has not ended; try again later.",
                         driver=DRIVER,
                     )
-                self._changed.wait(remaining)
+                self.waiting += 1
+                try:
+                    self._changed.wait(remaining)
+                finally:
+                    self.waiting -= 1
             # Committed since this unit began: it would decide on a state that is no more.
             if unit.before(table).mentions(what):
                 raise ConcurrencyError(

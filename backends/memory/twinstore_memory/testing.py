@@ -94,6 +94,10 @@ class MemoryDeployment(DeploymentDefaults, Deployment):
     def probe(self) -> MemoryProbe:
         return self._probe
 
+    def waiting(self) -> bool:
+        """Whether a unit waits for another one."""
+        return shared_store(self._name).waiting > 0
+
     @override
     def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
         del expiring

@@ -31,6 +31,7 @@ class RowLocks(Renewable):
         """Take the name of the driver, for messages, and how long to wait, in seconds."""
         self._driver = driver
         self._patience = patience
+        self.waiting = 0
         self._holders: dict[Hashable, tuple[object, int, bool]] = {}
         # Entered itself and not through the condition, whose ``with`` a signal could leave locked.
         self._lock = RLock()
@@ -66,7 +67,11 @@ class RowLocks(Renewable):
                         "Another unit of work has changed the same row and has not ended; try again later.",
                         driver=self._driver,
                     )
-                self._changed.wait(remaining)
+                self.waiting += 1
+                try:
+                    self._changed.wait(remaining)
+                finally:
+                    self.waiting -= 1
             self._holders[row] = (unit, thread, isolated)
 
     def release(self, unit: object) -> None:

@@ -151,6 +151,9 @@ class Deployment(Protocol):
 
     It may have an attribute ``remote``: true where every call waits for a server. Without it the rivals of a
     race are made to take turns within a call, which costs time and which the messages to a server do anyway.
+
+    It may have a method ``waiting() -> bool``: whether a writer waits for another one at this moment. With it
+    the cases about a second writer are certain. Without it they give that writer 50 ms to arrive.
     """
 
     @property

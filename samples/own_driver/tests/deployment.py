@@ -21,7 +21,7 @@ from twinstore.storage import open_module
 from twinstore.tenancy import Tenant
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore_sqlite.backend import SqliteBackend
-from twinstore_sqlite.file import TABLE
+from twinstore_sqlite.file import LOCKS, TABLE
 from twinstore_sqlite.plugin import SqliteSettings
 
 if TYPE_CHECKING:
@@ -118,6 +118,9 @@ class SqliteDeployment:
         self._folder = folder
         self._path = folder / "data.sqlite"
         self.probe = SqliteProbe(self._path, module.name)
+
+    def waiting(self) -> bool:
+        return LOCKS[self._path.resolve()].waiting > 0
 
     def settings(self, path: Path | None = None) -> Mapping[str, object]:
         section = {"Path": str(path or self._path), "Synchronous": "OFF"}

@@ -209,6 +209,11 @@ class MongoProbe(ProbeDefaults):
         return self._database[entity.collection]
 
 
+WRITE: Document = {
+    "$or": [{"op": {"$in": ["update", "remove"]}}, {"command.findAndModify": {"$exists": True}}]
+}
+
+
 class MongoDeployment:
     """A database on the server of the run."""
 
@@ -228,6 +233,14 @@ class MongoDeployment:
 
     def settings(self) -> Settings:
         return kept(self._database.config)
+
+    def waiting(self) -> bool:
+        """Whether the server works on a write: one that meets the row of a unit goes on until that ends."""
+        stages: list[Document] = [
+            {"$currentOp": {}},
+            {"$match": {"active": True, "ns": {"$regex": f"^{self._database.name}\\."}, **WRITE}},
+        ]
+        return bool(list(self._client.admin.aggregate(stages)))
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:

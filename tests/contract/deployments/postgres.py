@@ -64,6 +64,12 @@ class PostgresProbe(ProbeDefaults):
         )
         self._connection.execute("SET TimeZone = 'UTC'")
 
+    def waiting(self) -> bool:
+        """Whether a session of the database waits for a lock."""
+        row = self._connection.execute(WAITING).fetchone()
+        assert row is not None
+        return bool(row["number"])
+
     def count(self, entity: Entity, tenant_id: str) -> int:
         owned = belonging(entity)
         query = sql.SQL("SELECT count(*) AS number FROM {} WHERE {}").format(relation(entity), owned)
@@ -245,6 +251,12 @@ def module_on(
             yield backend
 
 
+WAITING: Final = """
+    SELECT count(*) AS number FROM pg_stat_activity
+     WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+
+
 class PostgresDeployment:
     """A database on the server of the run."""
 
@@ -263,6 +275,9 @@ class PostgresDeployment:
 
     def settings(self) -> Settings:
         return self._database.config
+
+    def waiting(self) -> bool:
+        return self.probe.waiting()
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:

@@ -20,7 +20,7 @@ from twinstore.testing.contracts.races import RaceContract
 __all__ = ["cases_file", "is_covered", "is_listed"]
 
 ALWAYS: Final = (InitializerContract, RaceContract)
-RIVALS: Final = re.compile("rival|race|claim|lease|lock|fire|at_once|outage|unavailable|migrat")
+RIVALS: Final = re.compile("rival|race|claim|lease|lock|fire|at_once|outage|unavailable|migrat|numbers_go_on")
 
 
 def cases_file(store: str) -> Path:

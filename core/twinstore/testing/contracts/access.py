@@ -13,6 +13,7 @@ from twinstore.testing.contracts.access_reading import (
     AccessFindContract,
     AccessListContract,
 )
+from twinstore.testing.contracts.access_rivals import AccessRivalContract
 from twinstore.testing.contracts.access_units import AccessUnitContract
 from twinstore.testing.contracts.access_unreadable import AccessUnreadableContract
 from twinstore.testing.contracts.access_writing import AccessInsertContract, AccessPutContract
@@ -37,6 +38,7 @@ class AccessContract(
     AccessMarkContract,
     AccessAppendContract,
     AccessRemoveContract,
+    AccessRivalContract,
     AccessUnreadableContract,
     AccessUnitContract,
 ):

@@ -11,6 +11,7 @@ from twinstore.access import UNSET, Ref, Row, UniqueKey, Values
 from twinstore.errors import DocumentDecodeError, DuplicateError
 from twinstore.fields import parse_timestamp
 from twinstore.query import Equals
+from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, by_key, query_of
 from twinstore.testing.contracts.access_changing import Answer
 from twinstore.testing.datasets import DEVICE, NOTE, OWNER_CASES, OwnerCase, RowFactory
@@ -74,6 +75,21 @@ class AccessUnreadableContract(AccessCases):
         wanted = factory.changed(dataset)
         assert workspace.access.put(factory.entity, dataset.owner, wanted) == wanted
         assert workspace.get(factory, dataset) == wanted
+
+    @each_layout
+    def test_a_list_over_all_tenants_names_a_row_that_nobody_can_read(
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
+    ) -> None:
+        entity, dataset = factory.entity, workspace.dataset
+        rows = by_key(entity, factory.fill(workspace.access, dataset, 3))
+        poison(workspace, factory, dataset, 1)
+        page = workspace.access.page(entity, query_of(entity, dataset, scope=ALL_TENANTS))
+        assert list(page) == [row for row in rows if row != factory.row(dataset, 1)]
+        (passed,) = page.undecodable
+        assert (passed.entity, passed.key) == (entity.name, entity.key_text(factory.key(dataset, 1)))
+        assert CONTENT not in passed.reason
+        with pytest.raises(DocumentDecodeError):
+            workspace.access.page(entity, query_of(entity, dataset))
 
     @each_layout
     def test_a_foreign_row_that_nobody_can_read_stays_as_it_is(

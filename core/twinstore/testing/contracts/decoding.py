@@ -33,6 +33,7 @@ class DecodingContract(Contract):
         try:
             answer = touch.call(workspace.storage.unbound, workspace.tenant, one_of_each)
         except DocumentDecodeError as problem:
+            assert not touch.over_all
             entity, named, text = problem.entity, str(problem.key), problem.message
             in_text = True
         else:

@@ -150,6 +150,24 @@ class RangeWriterContract(CopyContract, capability="bulk_target"):
                 assert dict(writer.flush().written) == {workspace.tenant: 1}
         assert workspace.count(self.entity) == 0
 
+    @where(lambda kit: any(entity.assigned for entity in kit.module.entities))
+    @needs("transactions")
+    def test_numbers_go_on_above_those_that_were_given(self, workspace: Workspace) -> None:
+        entities = self.module.entities
+        (entity,) = (item for item in entities if item.assigned)
+        with self.in_memory() as memory:
+            self.populate(workspace.on(memory))
+            # The parents first: a child needs its own.
+            for parent in entities[: entities.index(entity)]:
+                copied(memory, workspace.storage, parent, workspace.tenant)
+            (record, *_) = records_of(memory.bulk, entity, EVERYTHING, workspace.tenant)
+        first, second = (next_number(workspace, entity) for _ in range(2))
+        with workspace.storage.bulk.writer(entity) as writer:
+            writer.write([replace(record, storage={**record.storage, str(entity.assigned): first})])
+            writer.flush()
+            writer.commit()
+        assert next_number(workspace, entity) > second
+
     @of_tenants
     @needs("transactions")
     def test_nothing_is_written_by_a_range_without_rows(self, workspace: Workspace) -> None:
@@ -171,3 +189,12 @@ class RangeWriterContract(CopyContract, capability="bulk_target"):
             assert workspace.count(beside.entity) == 0
             writer.commit()
         assert beside.found(workspace.storage.unbound, workspace.tenant, model) == model
+
+
+def next_number(workspace: Workspace, entity: Entity) -> int:
+    """Return a number for a new row of an entity, which is given to no row."""
+    with workspace.storage.bulk.writer(entity) as writer:
+        writer.flush()
+        number = writer.access.next_number(entity)
+        writer.commit()
+    return number
