@@ -6,6 +6,7 @@ import json
 import signal
 from dataclasses import replace
 from datetime import timedelta
+from threading import Timer
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 LONG: Final = timedelta(hours=1)
 BAD: Final = ("acme-run-1",)
+PATIENCE_SECONDS: Final = 20
 
 
 @pytest.fixture
@@ -119,6 +121,15 @@ class TestFailures:
         assert len(stop.pauses) == 2
         assert {item.attempts for item in ranges_of(pair, "runs")} == {1}
         assert result.totals.of("runs")["written"] == 14
+
+    def test_a_range_that_was_copied_is_not_waited_for(self, pair: MemoryPair) -> None:
+        stop = StopSwitch()
+        # A copy that does not see its own range as finished would wait until the lease of it ends.
+        limit = Timer(PATIENCE_SECONDS, stop.request)
+        limit.start()
+        result = copied(pair, stop)
+        limit.cancel()
+        assert (result.exit, result.complete) == (Exit.OK, True)
 
     def test_a_range_that_fails_is_tried_again_and_the_others_go_on(
         self, pair: MemoryPair, monkeypatch: pytest.MonkeyPatch

@@ -23,7 +23,7 @@ from twinstore.testing.contracts.access_changing import Answer
 from twinstore.testing.datasets import COUNTER, DEVICE, NOTE, PLACE, RowFactory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from twinstore.access import Access, Moment, Rows, Rule
     from twinstore.testing.probe import Deployment
@@ -261,7 +261,7 @@ def overtake_unit(
 
 
 @contextmanager
-def second_writer(workspace: AccessWorkspace) -> Iterator[Start]:
+def second_writer(workspace: AccessWorkspace) -> Generator[Start]:
     """Open another backend and a thread for a second writer."""
     deployment = workspace.deployment
     with deployment.open_module(workspace.module) as backend, ThreadPoolExecutor(1) as pool:
