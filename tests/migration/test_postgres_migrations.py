@@ -343,7 +343,7 @@ def test_the_migrations_of_a_module_bring_the_ledger_of_copies_along(
         assert module.ensure_migrations().changes == ()
         # One that a newer version has made is left alone, and keeps no module from its migrations.
         newer = (
-            "UPDATE twinstore.schema_migrations SET migration_name = '099_new.sql' WHERE migration_name <> %s"
+            "UPDATE twinstore.schema_migrations SET migration_name = '099_new.sql' WHERE migration_name = %s"
         )
-        owner.execute(newer, [first])
+        owner.execute(newer, later[-1:])
         assert module.ensure_migrations().changes == ()

@@ -146,10 +146,20 @@ def test_the_commands_find_nothing_to_do_after_the_migration(
         )
 
 
+def rows_for_a_copy(storage: SchedulerStorage, entity: Entity) -> list[str]:
+    """Return the rows of an entity as an export of today reads them.
+
+    In MongoDB another program left a name in one of them: services skip it, and a copy refuses the row.
+    """
+    foreign = ["acme/running"] if storage.driver == "mongo" else None
+    return [
+        row_text({**row, "document": None} if row["key"] == foreign else row) for row in ROWS[entity.name]
+    ]
+
+
 @each_entity
 def test_the_export_reads_every_row(released: SchedulerStorage, entity: Entity) -> None:
-    found = exported_rows(released.bulk, entity)
-    assert list(map(row_text, found)) == list(map(row_text, ROWS[entity.name]))
+    assert list(map(row_text, exported_rows(released.bulk, entity))) == rows_for_a_copy(released, entity)
 
 
 @each_entity
@@ -294,4 +304,4 @@ def test_every_entity_of_today_can_be_used_beside_the_rows_of_the_release(
             assert example.found(storage, "a new tenant", model) == model
         for entity in ENTITIES:
             kept = set(map(row_text, exported_rows(storage.bulk, entity)))
-            assert set(map(row_text, ROWS[entity.name])) <= kept
+            assert set(rows_for_a_copy(storage, entity)) <= kept

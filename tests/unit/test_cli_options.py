@@ -198,7 +198,7 @@ class TestVersion:
         answer = invoke(capsys, "--version")
         assert (answer.code, answer.err) == (0, "")
         lines = answer.out.splitlines()
-        assert re.fullmatch(r"twinstore \d+\.\d+\.\d+", lines[0])
+        assert re.fullmatch(r"twinstore \d+\.\d+\.\d+\S*", lines[0])
         assert lines[1].startswith("Python 3.")
         assert f"driver mongo: pymongo {version('pymongo')}" in lines
         assert f"psycopg {version('psycopg')}" in lines[-1]
