@@ -151,7 +151,7 @@ def rows_for_a_copy(storage: SchedulerStorage, entity: Entity) -> list[str]:
 
     In MongoDB another program left a name in one of them: services skip it, and a copy refuses the row.
     """
-    foreign = ["acme/running"] if storage.driver == "mongo" else None
+    foreign = ["acme/running"] if storage.driver == "Mongo" else None
     return [
         row_text({**row, "document": None} if row["key"] == foreign else row) for row in ROWS[entity.name]
     ]
