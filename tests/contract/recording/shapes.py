@@ -47,6 +47,8 @@ def is_listed(store: str, kit: type[object], test: str, case: str) -> bool:
 
 @cache
 def listed(store: str) -> frozenset[str]:
-    """Return the cases of a file; none if it does not exist."""
+    """Return the cases of a file; none if it does not exist, as before the first recording."""
     path = cases_file(store)
-    return frozenset(path.read_text("utf-8").splitlines()) if path.is_file() else frozenset()
+    names = frozenset(path.read_text("utf-8").split("\n")) - {""} if path.is_file() else frozenset[str]()
+    assert names or not path.is_file(), f"{path} lists no case: write it by `make statements`"
+    return names
