@@ -42,6 +42,9 @@ def test_a_module_without_recorded_statements_says_where_they_come_from() -> Non
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     monkeypatch.setattr(Recorded, "_path", lambda _, spec: tmp_path / "made" / f"{spec.name}.txt")
+    monkeypatch.setattr(
+        "tests.contract.recording.recorded.cases_file", lambda store: tmp_path / f"{store}.txt"
+    )
     found = Recorded("postgres", {})
     found.add(MODULE.catalog, "runs.find", "SELECT 1")
     found.write()
