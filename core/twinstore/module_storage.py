@@ -104,7 +104,7 @@ class SessionFactory(StaysInProcess, Generic[R_co, S_co]):
     def unobserved(
         self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
     ) -> Generator[S_co]:
-        """Open a session as :meth:`open` does, of whose length somebody else tells the observers."""
+        """Open a session like :meth:`open`; the caller reports its duration to the observers."""
         self._lifetime.check()
         flag_argument(causal_consistency, "causal_consistency")
         scope = bound_scope(tenant_id, purpose, self.notifier, without_tenant=self._without_tenant)
@@ -253,7 +253,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
     def unobserved_transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
     ) -> Generator[S_co]:
-        """Open a unit as :meth:`transaction` does, of whose length somebody else tells the observers."""
+        """Open a unit like :meth:`transaction`; the caller reports its duration to the observers."""
         flag_argument(read_only, "read_only")
         scope = bound_scope(tenant_id, purpose, self._notifier, without_tenant=self.admits_no_tenant)
         # Noted before the driver opens anything: a second unit could wait for rows of the first one for ever.
