@@ -111,6 +111,7 @@ DAMAGE: Final[dict[str, Damage]] = {
     "another run": ("state/runs/bad.json", state("good"), "it belongs to another run", 1),
     "no model": ("state/runs/bad.json", state("bad", planHash=7), "planHash", 1),
     "an unknown property": ("state/runs/bad.json", state("bad", foreign=1), "foreign", 1),
+    "a name with an underscore": ("state/runs/bad.json", state("bad", _updatedAt="x"), "_updatedAt", 1),
     "a foreign file": ("state/other.txt", b"x", "no part of the layout", 1),
     "a name that is no id": ("state/runs/a b.json", b"{}", "no part of the layout", 1),
     "a line in the middle": (
