@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOTHING_BESIDE",
+    "SECRET_BYTES",
     "Cell",
     "Counted",
     "Digestible",
@@ -24,6 +25,9 @@ __all__ = [
     "ScanRow",
     "content_without",
 ]
+
+SECRET_BYTES: Final = 16
+"""The length of the key of digests."""
 
 # What most entities have beside their content.
 NOTHING_BESIDE: Final = b"{}"

@@ -307,11 +307,13 @@ def test_a_self_test_takes_its_sample_without_what_is_ignored(to_mongo: Migratio
 
 
 def test_a_plan_names_the_option_to_paste(to_postgres: Migration, capsys: pytest.CaptureFixture[str]) -> None:
-    to_postgres.source["audit"].update_many({}, {"$set": {"_my field": SECRET}})
+    to_postgres.source["audit"].update_many({}, {"$set": {"_my field": SECRET, "_\x1b[2J": 1}})
     sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
     answer = invoke(capsys, "--config", to_postgres.config, "backfill", "plan", *sides)
     assert "\n  --ignore-unknown 'audit._my field'\n" in answer.out
     assert SECRET not in answer.out
+    # No name of a document reaches the terminal as a command to it.
+    assert "\x1b" not in answer.out
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tests.fast.hand_made import native_library
 from tests.fast.scanned import DIGESTED, NAMES, example_row
 from twinstore.bulk import KeyRange, ScanRow
 from twinstore.fast import scanning
+from twinstore.scanned import SECRET_BYTES
 from twinstore_backfill.ignoring import IgnoredPath
 from twinstore_backfill.verify.expected import Expected, Expecting
 from twinstore_backfill.verify.ranges import RangeComparison, RowComparison
@@ -44,7 +45,7 @@ NOT_SHOWN: Final = (b"_version", b"__v", b"_id", b"_foreign", b"_tenantId")
 ALTERED: Final = ("undefined", "symbol", "pointer")
 REASON: Final = "left by a mapper"
 FAR_DOWN: Final = 400
-SECRET: Final = bytes(scanning.SECRET_BYTES)
+SECRET: Final = bytes(SECRET_BYTES)
 
 
 class Verdicts:

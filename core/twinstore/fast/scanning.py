@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.fast.encoding import Writer
 from twinstore.fast.handles import Handle
 from twinstore.fast.native import BROKEN, Buffer, checked, declared
-from twinstore.scanned import Cell, RangeDigests
+from twinstore.scanned import SECRET_BYTES, Cell, RangeDigests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,6 @@ ASKED: Final = struct.Struct("<II")
 CELL: Final = struct.Struct("<II4Q6Q")
 HALF: Final = 64
 DIGEST_BYTES: Final = 32
-SECRET_BYTES: Final = 16
 FUNCTIONS: Final = {
     "ts_document_form_new": (Address, ctypes.c_char_p, Size),
     "ts_document_form_free": (None, Address),

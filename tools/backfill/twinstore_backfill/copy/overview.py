@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -131,8 +132,9 @@ def _unknown(entity: Entity, source: Store, options: CopyOptions) -> list[str]:
         for tenant in sorted(set(options.tenants)) or (None,):
             batches = view.rows(entity, KeyRange(), tenant_id=tenant, batch_size=SAMPLE_OF_NAMES)
             found.update(name for row in next(batches, ()) for name in _names(row) - known)
-    # A path is parted at its dots.
-    return [f"{entity.name}.{name}" for name in sorted(found)[:MOST_NAMES] if name and "." not in name]
+    # A path is split at its dots, and what a terminal does not show cannot be pasted.
+    nameable = (name for name in sorted(found) if name.isprintable() and name and "." not in name)
+    return [f"{entity.name}.{name}" for name in islice(nameable, MOST_NAMES)]
 
 
 def _names(row: ScanRow) -> set[str]:

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from twinstore.bulk import Digestible, Key, KeyRange, NoDigests, RangeDigests
 from twinstore.catalog import Entity
+from twinstore.scanned import SECRET_BYTES
 from twinstore.turns import LARGE_BYTES
 from twinstore_backfill.allocating import give_all_back, small_batches_kept
 from twinstore_backfill.ignoring import of_entity, top_names
@@ -43,7 +44,6 @@ log = getLogger(__name__)
 
 # Connections of each side; one server gains nothing by more readers.
 MOST_READERS: Final = 8
-SECRET_BYTES: Final = 16
 Digests: TypeAlias = RangeDigests | None
 
 
