@@ -67,11 +67,14 @@ fix: setup ## repair what ruff can repair
 	$(BIN)/ruff format
 
 test: setup ## run the tests against real servers (ARGS='tests/unit -k cron')
-	$(BIN)/python -m tests.alone $(DISTRIBUTED) $(or $(ARGS),$(WHOLE))
+	$(BIN)/$(PYTEST) $(or $(ARGS),--note-passed $(WHOLE))
+
+test-changed: setup ## the test files that execute what has changed since BASE
+	$(BIN)/python -m tests.changed $(DISTRIBUTED) $(ARGS)
 
 test-long: setup ## the same, with the full form of every test that has a bounded one
 	$(if $(ARGS),,@[ -n "$${TWINSTORE_TEST_PODMAN-podman}" ] && .ci/install runc podman || true)
-	$(BIN)/$(PYTEST) --long $(or $(ARGS),$(WHOLE))
+	$(BIN)/$(PYTEST) --long $(or $(ARGS),--write-map .twinstore/tests-map.json $(WHOLE))
 
 statements: setup ## record again what the drivers send in a run of the contract kit
 	$(BIN)/$(PYTEST) --long --write-statements tests/contract/test_postgres_contract.py tests/contract/test_mongo_contract.py $(ARGS)

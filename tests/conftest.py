@@ -18,7 +18,7 @@ lies in the past. It has the ledger of copies, too. A test may change whatever i
     @pytest.mark.long            a full form: runs with --long only; a bounded test next to it promises less
     long_form                    whether to do more, for a test whose name promises no amount
     pytestmark = pytest.mark.long    a file about a tool or a page rather than the product: runs with --long,
-                                 and with --long-files, which ``make test-changed`` adds if it changed
+                                 and where --long-file names it, as ``make test-changed`` does if it changed
     @pytest.mark.smoke           the test of such a file that ``make test`` runs all the same
     is_left_to_the_full_form     a function of a file in tests/contract: which tests of its kits only run then
 
@@ -62,7 +62,7 @@ import hypothesis
 import pytest
 
 import twinstore
-from tests import chromium, forked, older_postgres, pgbouncer, podman
+from tests import changed, chromium, executed, forked, older_postgres, pgbouncer, podman
 from tests.commands import log_as_before
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
 from tests.installed import Installed, installed_once
@@ -104,16 +104,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a run ask for the full forms."""
     parser.addoption("--long", action="store_true", help="run the full form of tests that have a bounded one")
     parser.addoption(
-        "--long-files", action="store_true", help="run the files that only --long runs as a whole"
+        "--long-file", action="append", default=[], help="run all of a file that only --long runs as a whole"
     )
+    parser.addoption("--note-passed", action="store_true", help="note the commit if the run passes")
+    parser.addoption("--write-map", type=Path, help="write which files each test file executes")
     parser.addoption("--write-statements", action="store_true", help="write the recorded statements again")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the full forms unless the run asks for them, and what needs a program that is not there."""
     if not is_long(config):
-        files = bool(config.getoption("--long-files"))
-        leave_out(config, items, lambda item: is_long_form(item) or (not files and is_of_long_file(item)))
+        whole = {config.rootpath / name for name in config.getoption("--long-file")}
+        leave_out(
+            config,
+            items,
+            lambda item: is_long_form(item) or (is_of_long_file(item) and item.path not in whole),
+        )
     missing = {
         "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.LEFT_OUT),
         "chromium": (chromium.PROGRAM, chromium.LEFT_OUT),
@@ -234,12 +240,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if workerinput is not None:
         config.stash[RUN_DIRECTORY] = Path(workerinput["twinstore_run"])
         use_for_files(config.stash[RUN_DIRECTORY])
+        record_map(config)
         return
     source = choose_source(os.environ)
     stack = ExitStack()
     config.add_cleanup(stack.close)
     config.stash[RUN_DIRECTORY] = stack.enter_context(shared_run())
     use_for_files(config.stash[RUN_DIRECTORY])
+    if record_map(config):
+        config.add_cleanup(
+            partial(executed.write_map, config.stash[RUN_DIRECTORY], config.getoption("--write-map"))
+        )
+    if config.getoption("--note-passed"):
+        config.pluginmanager.register(changed.Passed(), "passed-commit")
     if source is Source.URLS:
         stack.callback(_drop_leftovers, config.stash[RUN_DIRECTORY])
 
@@ -261,6 +274,14 @@ def record_calls(config: pytest.Config) -> None:
     from twinstore.testing.matrix import Recorder  # noqa: PLC0415
 
     config.pluginmanager.register(Recorder(config), "method-recorder")
+
+
+def record_map(config: pytest.Config) -> bool:
+    """Record which files each test file executes, if the run is to write that."""
+    wanted = bool(config.getoption("--write-map"))
+    if wanted:
+        config.pluginmanager.register(executed.Recorder(config.stash[RUN_DIRECTORY]), "executed-files")
+    return wanted
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -37,6 +37,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, Self
 
+from tests import executed
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -226,12 +228,15 @@ class Server:
         """Start it."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._environment = dict(os.environ)
+        # Each fork is started by its own environment.
+        untraced = {name: value for name, value in os.environ.items() if name != executed.SETTINGS}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-W", "ignore::DeprecationWarning", "-m", __name__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd=ROOT,
+                env=untraced,
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
@@ -364,6 +369,7 @@ def become(request: Mapping[str, Any]) -> None:
     time.tzset()
     tempfile.tempdir = None
     random.seed()
+    executed.start_in_fork()
 
 
 def opened(number: int, before: TextIOWrapper) -> TextIOWrapper:

@@ -2,9 +2,8 @@
 
 ``python -m tests.verification_report [FILE] [--only postgres] [--update-docs]``
 
-``make test`` and ``make test-long`` write the file. The name of its first suite is the level and the commit
-of the run. Later suites are failed tests that ran again alone. Exit code 1: a case failed, or a group has no
-case on a driver. Exit code 2: there is no such run to report.
+``make test`` and ``make test-long`` write the file. The name of its suite is the level and the commit of the
+run. Exit code 1: a case failed, or a group has no case on a driver. Exit code 2: there is no such run.
 """
 
 from __future__ import annotations
@@ -163,14 +162,12 @@ class Run:
         commit: the commit of the working copy, and whether it had changes.
         started: the time at which it began.
         cases: its cases.
-        again: the ids of those that failed first and passed alone.
     """
 
     level: str
     commit: str
     started: str
     cases: Sequence[Case]
-    again: Sequence[str]
 
 
 def case_of(element: ET.Element) -> Case:
@@ -204,15 +201,12 @@ def read_run(path: Path, levels: Iterable[str] = LEVELS) -> Run:
     advice = f"run {' or '.join(f'`make {level}`' for level in levels)} to its end, without ARGS"
     if not path.is_file():
         raise ValueError(f"{path} does not exist: {advice}")
-    whole, *alone = ET.parse(path).getroot().iter("testsuite")  # noqa: S314  # pytest wrote it
+    (whole,) = ET.parse(path).getroot().iter("testsuite")  # noqa: S314  # pytest wrote it
     level, _, commit = whole.get("name", "").partition(" ")
     if level not in levels:
         raise ValueError(f"{path} holds a run of {level!r}: {advice}")
-    first = cases_of(whole)
-    later = {name: case for suite in alone for name, case in cases_of(suite).items()}
-    again = [name for name, case in later.items() if case.outcome == "passed"]
     started = datetime.fromisoformat(whole.get("timestamp", "")).isoformat(timespec="seconds")
-    return Run(level, commit, started, tuple((first | later).values()), again)
+    return Run(level, commit, started, tuple(cases_of(whole).values()))
 
 
 Results = dict[str, dict[str, list[Case]]]
@@ -276,7 +270,6 @@ def report_of(run: Run, drivers: tuple[str, ...]) -> tuple[bool, str]:
             f"- all cases: {counted(run.cases)}; {len(run.cases) - len(grouped):,} are in no group",
             "",
             *listed("Failed", (code(case.id) for case in failed)),
-            *listed("Failed next to other tests, passed alone", map(code, run.again)),
             *listed("Without a case that ran", missing),
             "## Groups",
             "",
