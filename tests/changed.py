@@ -157,9 +157,10 @@ def read_map(path: Path = MAP) -> dict[str, list[str]]:
         NotKnownError: there is none.
     """
     try:
-        return json.loads(path.read_text())
+        known: dict[str, list[str]] = json.loads(path.read_text())
     except FileNotFoundError:
         raise NotKnownError(f"There is no {path.relative_to(ROOT)}; make test-long writes it.") from None
+    return known
 
 
 def main(arguments: Sequence[str]) -> int:

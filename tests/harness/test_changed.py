@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import changed, executed
-from tests.changed import NotKnownError, base, changed_since, choose
+from tests.changed import Choice, NotKnownError, base, changed_since, choose
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +83,7 @@ def test_a_change_concerns_the_files_that_execute_it(
     checkout: Path, name: str, files: set[str], whole: set[str]
 ) -> None:
     choice = choose([name], KNOWN, checkout)
-    assert (choice.files, choice.whole, choice.unknown) == (files, whole, ())
+    assert choice == Choice(frozenset(files), frozenset(whole))
 
 
 @pytest.mark.parametrize(
