@@ -114,7 +114,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the full forms unless the run asks for them, and what needs a program that is not there."""
     if not is_long(config):
-        whole = {config.rootpath / name for name in config.getoption("--long-file")}
+        whole = {config.rootpath / name for name in config.getoption("--long-file") or ()}
         leave_out(
             config,
             items,
@@ -248,9 +248,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN_DIRECTORY] = stack.enter_context(shared_run())
     use_for_files(config.stash[RUN_DIRECTORY])
     if record_map(config):
-        config.add_cleanup(
-            partial(executed.write_map, config.stash[RUN_DIRECTORY], config.getoption("--write-map"))
-        )
+        target = Path(str(config.getoption("--write-map")))
+        config.add_cleanup(partial(executed.write_map, config.stash[RUN_DIRECTORY], target))
     if config.getoption("--note-passed"):
         config.pluginmanager.register(changed.Passed(), "passed-commit")
     if source is Source.URLS:
