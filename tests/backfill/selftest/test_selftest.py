@@ -46,10 +46,12 @@ def test_all_that_is_planted_is_found_and_nothing_else(answer: tuple[int, Report
     assert (report["false_alarms"], report["passed"], report["untested"]) == (0, True, [])
 
 
-def test_each_store_is_the_corrupted_target_once_with_hundreds_of_corruptions(report: Report) -> None:
+def test_each_store_is_the_corrupted_target_once_with_hundreds_of_corruptions(
+    report: Report, *, long_form: bool
+) -> None:
     assert {store["source"]: store["target"] for store in report["stores"]} == STORES
     for store in report["stores"]:
-        assert store["found"] == store["planted"] > 400
+        assert store["found"] == store["planted"] > (700 if long_form else 400)
         assert (store["missed"], store["false_alarms"]) == ([], [])
         assert (store["verdict_before"], store["verdict"]) == ("PASS", "FAIL")
 
