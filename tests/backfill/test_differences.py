@@ -160,7 +160,7 @@ class TestSchemaOfTheTarget:
             (((policy,),), ((pending,),)) = (
                 connection.execute(found).fetchall()
                 for found in (
-                    "SELECT policyname FROM pg_policies WHERE (schemaname, tablename) = ('scheduler', 'audit')",
+                    "SELECT policyname FROM pg_policies WHERE tablename = 'audit'",
                     "SELECT indexdef FROM pg_indexes WHERE indexname = 'idx_runs_pending'",
                 )
             )
