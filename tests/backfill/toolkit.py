@@ -147,6 +147,21 @@ class MemoryPair(Pair):
         """The stores behind source and target."""
         return shared_store(self.names[0]), shared_store(self.names[1])
 
+    @property
+    def sides(self) -> tuple[object, ...]:
+        """The arguments that name both stores to a command of this process."""
+        self.directory.mkdir(exist_ok=True)
+        # The rows of tests are old; no retention leaves them out.
+        keep = {"Scheduler": {"Storage": {"RunRetentionDays": 0}}}
+        files = [
+            write_config(
+                self.directory / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}, **keep}
+            )
+            for name in self.names
+        ]
+        drivers = ("--module", "scheduler", "--from", "memory", "--to", "memory")
+        return (*drivers, "--source-config", files[0], "--target-config", files[1])
+
 
 @contextmanager
 def memory_pair(directory: Path) -> Iterator[MemoryPair]:
