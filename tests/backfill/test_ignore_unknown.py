@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -29,7 +29,7 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
         store = pair.stores[0]
         for number in (0, 3, 6):
             row = stored_rows(store, RUNS)[f"acme-run-{number}",]
-            stats = {**row.document["stats"], "old": 7}
+            stats = {**cast("dict[str, object]", row.document["stats"]), "old": 7}
             left = {**row.document, "legacy": {"a": [1, None]}, "stats": stats}
             plant(store, replace(row, document=left))
         yield pair

@@ -207,8 +207,8 @@ def test_a_refused_row_is_quarantined_with_its_reason(
     postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     with postgres_server.migrated_database() as source, postgres_server.migrated_database() as target:
-        sides = [("postgres", load_settings(each.config, environ={})) for each in (source, target)]
-        with opened("scheduler", *sides, tmp_path) as pair:
+        left, right = (("postgres", load_settings(each.config, environ={})) for each in (source, target))
+        with opened("scheduler", left, right, tmp_path) as pair:
             toolkit.fill(pair.source.storage)
             with psycopg.connect(target.superuser_url) as admin:
                 admin.execute("ALTER TABLE scheduler.audit ADD CHECK (id <> 'acme-audit-1')")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,15 @@ from psycopg import sql
 from tests.backfill.toolkit import (
     AS_OF,
     DOCUMENTS_PER_TENANT,
+    READINGS,
+    SINGLE_READINGS,
     Answer,
     fill,
     invoke,
+    keys_in,
     open_store,
     rows_of,
+    single_keys_in,
     write_config,
 )
 from tests.servers import postgres_url
@@ -38,8 +42,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase, PostgresServer
-    from twinstore.bulk import BulkPort, Key
-    from twinstore.catalog import Entity
 
 Connection = psycopg.Connection[Any]
 Command = Callable[..., Answer]
@@ -139,27 +141,6 @@ def command(
         return invoke(capsys, "backfill", name, *sides, *files, "--as-of", AS_OF.isoformat(), *more)
 
     return run
-
-
-READINGS = ("records", "rows")
-SINGLE_READINGS = ("records_of", "rows_of")
-
-
-def keys_in(
-    bulk: BulkPort, reading: str, entity: Entity, ranges: Sequence[KeyRange], *, tenant_id: str | None = None
-) -> list[Key | None]:
-    """Return the keys in some ranges as one way of reading finds them."""
-    with bulk.view() as view:
-        read = getattr(view, reading)
-        return [
-            row.key for item in ranges for batch in read(entity, item, tenant_id=tenant_id) for row in batch
-        ]
-
-
-def single_keys_in(bulk: BulkPort, reading: str, entity: Entity, keys: Sequence[Key]) -> list[Key | None]:
-    """Return which of some keys one way of reading finds."""
-    with bulk.view() as view:
-        return [row.key for row in getattr(view, reading)(entity, keys)]
 
 
 def footprint(admin: Connection) -> tuple[object, ...]:
