@@ -70,7 +70,7 @@ GROUPS: Final = {
     "determinism": "RunSummaryService differential/test_drivers_agree unit/test_canonical",
     "end to end": "contract/test_end_to_end",
     "backfill, parity": "Bulk SchedulerBulk RangeWriter SchedulerRangeWriter Ledger RangeClaim "
-    "backfill/test_copy backfill/test_verify backfill/test_into_postgres backfill/test_copy_mongo "
+    "backfill/test_copy backfill/test_verify backfill/test_pairs backfill/test_kinds_of_keys "
     "backfill/test_between_servers backfill/test_fresh_start backfill/test_exit_codes "
     "backfill/test_filesystem_source",
 }

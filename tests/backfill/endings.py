@@ -1,8 +1,8 @@
 """Commands, how they end, and what must agree with their exit code.
 
-What concerns a process is tried in one: signals, streams that are closed or full, workers. Of every command
-one ending is, too; the others differ only in what the command itself does, and run here, through the function
-that a separate process calls. A process is a fork, unless a shell must prepare it.
+What concerns a process is tried in one: signals, streams that are closed or full, workers. In the full form
+one ending of every command is, too; all others differ only in what the command itself does, and run here,
+through the function that a separate process calls. A process is a fork, unless a shell must prepare it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Case:
         full: no file may take a byte.
         config: the settings file by name.
         writes: it writes a report to the directory.
-        alone: it runs in a process of its own, where nothing else asks for one.
+        alone: in the full form it runs in a process of its own, where nothing else asks for one.
+        long: it is of the full form alone, because another case differs from it in the command only.
     """
 
     name: str
@@ -74,11 +75,12 @@ class Case:
     config: str = "good"
     writes: bool = True
     alone: bool = False
+    long: bool = False
 
     @property
     def needs_process(self) -> bool:
         """Whether it cannot run in this process."""
-        return self.alone or self.full or self.stdout != "kept"
+        return self.full or self.stdout != "kept"
 
     @property
     def needs_shell(self) -> bool:

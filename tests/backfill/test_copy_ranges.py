@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from typing_extensions import override
 
-from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, fill, invoke, memory_pair, rows_of, write_config
+from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, fill, invoke, memory_pair, rows_of
 from twinstore.bulk import KeyRange
 from twinstore.errors import ConcurrencyError, ConfigurationError, TwinstoreError, UnavailableError
 from twinstore.ledger import RangeState, RangeTally
@@ -224,27 +224,17 @@ class TestFailures:
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         failing(monkeypatch, BAD, [TwinstoreError("there is no room")] * MAX_ATTEMPTS)
-        answer = invoke(capsys, "backfill", "copy", *sides_of(pair, tmp_path), "--execute", "--out", tmp_path)
+        answer = invoke(capsys, "backfill", "copy", *pair.sides, "--execute", "--out", tmp_path)
         assert answer.code == Exit.FAILED
         assert "Ranges that could not be copied: 1." in answer.out
         assert ": there is no room" in answer.out
-        status = invoke(capsys, "backfill", "status", *target_of(pair, tmp_path), "--format", "json")
+        status = invoke(capsys, "backfill", "status", *target_of(pair), "--format", "json")
         (job,) = status.json["jobs"]
         assert (job["failed_ranges"]["count"], job["state"]) == (1, "running")
 
 
-def sides_of(pair: MemoryPair, directory: Path) -> tuple[object, ...]:
-    files = [
-        write_config(directory / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}})
-        for name in pair.names
-    ]
-    drivers = ("--module", "scheduler", "--from", "memory", "--to", "memory")
-    return (*drivers, "--source-config", files[0], "--target-config", files[1])
-
-
-def target_of(pair: MemoryPair, directory: Path) -> tuple[object, ...]:
-    sides = sides_of(pair, directory)
-    return (*sides[:2], *sides[4:6], *sides[8:])
+def target_of(pair: MemoryPair) -> tuple[object, ...]:
+    return (*pair.sides[:2], *pair.sides[4:6], *pair.sides[8:])
 
 
 class TestSharing:
@@ -422,15 +412,15 @@ class TestTargetsWithoutLedger:
         return initializer
 
     def test_status_says_that_there_are_no_jobs(
-        self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        answer = invoke(capsys, "backfill", "status", *target_of(pair, tmp_path))
+        answer = invoke(capsys, "backfill", "status", *target_of(pair))
         assert (answer.code, "No copy into" in answer.out) == (Exit.OK, True)
 
     def test_a_plan_names_what_is_pending_and_makes_nothing(
-        self, pair: MemoryPair, initializer: Unmigrated, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, pair: MemoryPair, initializer: Unmigrated, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        answer = invoke(capsys, "backfill", "plan", *sides_of(pair, tmp_path), "--format", "json")
+        answer = invoke(capsys, "backfill", "plan", *pair.sides, "--format", "json")
         assert answer.json["pending_migrations"] == ["001_create_ledger"]
         assert copied(pair, execute=False).exit is Exit.OK
         assert initializer.calls == []

@@ -30,6 +30,7 @@ from tests.backfill.endings import (
     start,
 )
 from tests.backfill.toolkit import open_store
+from tests.conftest import is_long
 from twinstore.config import load_settings
 from twinstore_backfill.outcome import Exit
 
@@ -76,7 +77,7 @@ CASES: Final = (
     Case("purge-gone", f"purge {ON} postgres", 4, config="no-postgres"),
     Case("report-nowhere", "backfill report --in nowhere.json", 2, alone=True),
     Case("pass", f"{VERIFY} --tenant acme {OUT} {JSON}", 0, stale=True),
-    Case("pass-by-two", f"{VERIFY} --tenant acme --jobs 2 --range-size 2 {OUT}", 0, alone=True),
+    Case("pass-by-two", f"{VERIFY} --tenant acme --jobs 2 --range-size 2 {OUT}", 0, long=True),
     Case("fail", f"{VERIFY} {OUT} {JSON}", 1, stale=True),
     Case("quarantined", f"{VERIFY} --tenant broken {OUT}", 3, stale=True),
     Case("not-ready", f"{VERIFY} --tenant acme --require-cutover-ready {OUT} {JSON}", 3),
@@ -116,16 +117,15 @@ CASES: Final = (
     Case("plan-gone-text", PLAN, 0, stdout="gone"),
     Case("plan-closed", f"{PLAN} {JSON}", 0, stdout="closed"),
     Case("fail-gone", f"{VERIFY} {OUT}", 1, stdout="gone"),
-    Case("fail-gone-json", f"{VERIFY} {OUT} {JSON}", 1, stdout="gone"),
-    Case("fail-closed", f"{VERIFY} {OUT}", 1, stdout="closed"),
+    Case("fail-gone-json", f"{VERIFY} {OUT} {JSON}", 1, stdout="gone", long=True),
+    Case("fail-closed", f"{VERIFY} {OUT}", 1, stdout="closed", long=True),
     Case("plan-full", PLAN, 4, stdout="full"),
-    Case("plan-full-json", f"{PLAN} {JSON}", 4, stdout="full"),
+    Case("plan-full-json", f"{PLAN} {JSON}", 4, stdout="full", long=True),
     Case("help-full", "--quiet --help", 4, stdout="full"),
-    Case("help-of-one-full", "backfill verify --help", 4, stdout="full"),
-    Case("version-full", "--quiet --version", 4, stdout="full"),
+    Case("help-of-one-full", "backfill verify --help", 4, stdout="full", long=True),
+    Case("version-full", "--quiet --version", 4, stdout="full", long=True),
     Case("fail-full", f"{VERIFY} {OUT}", 1, stdout="full"),
 )
-IN_PROCESSES: Final = tuple(case for case in CASES if case.needs_process)
 
 
 @pytest.fixture(scope="module")
@@ -146,17 +146,21 @@ def stores(
 class Endings:
     """Runs the cases that need a process when the first of their portion is asked for, a few at a time."""
 
-    def __init__(self, stores: Stores, directory: Path) -> None:
+    def __init__(self, stores: Stores, directory: Path, *, long_form: bool) -> None:
         self._stores, self._directory = stores, directory
+        self._in_processes = [
+            case for case in CASES if (case.needs_process and not case.long) or (long_form and case.alone)
+        ]
+        self._in_processes += [case for case in CASES if case.long and long_form]
         self._ended: dict[str, Ended] = {}
 
     def of(self, case: Case) -> Ended:
         """Return how a case ended."""
-        if not case.needs_process:
+        if case not in self._in_processes:
             return end_here(case, self._stores.configs, self._directory)
         if case.name not in self._ended:
-            first = IN_PROCESSES.index(case) // PORTION * PORTION
-            portion = IN_PROCESSES[first : first + PORTION]
+            first = self._in_processes.index(case) // PORTION * PORTION
+            portion = self._in_processes[first : first + PORTION]
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 ends = pool.map(lambda each: end_of(each, self._stores.configs, self._directory), portion)
                 self._ended |= {each.name: end for each, end in zip(portion, ends, strict=True)}
@@ -164,15 +168,20 @@ class Endings:
 
 
 @pytest.fixture(scope="module")
-def endings(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Endings:
-    return Endings(stores, tmp_path_factory.mktemp("endings"))
+def endings(stores: Stores, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Endings:
+    return Endings(stores, tmp_path_factory.mktemp("endings"), long_form=is_long(pytestconfig))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=[pytest.mark.long] if case.long else []) for case in CASES],
+)
 def test_exit_code_words_and_files_agree(case: Case, endings: Endings) -> None:
     agreement(case, endings.of(case))
 
 
+# That of a reader that is gone before the first line is above.
+@pytest.mark.long
 def test_a_reader_that_takes_one_line_gets_the_code_of_the_verdict(stores: Stores) -> None:
     config = stores.configs["good"]
     program = f"{sys.executable} -m twinstore_backfill --config {config} {VERIFY} --tenant acme"
@@ -230,7 +239,9 @@ def test_ctrl_c_reaches_every_process_of_a_verification(stores: Stores, tmp_path
     agreement(Case("group", f"{VERIFY} {OUT}", Exit.INTERRUPTED), ended(process, tmp_path / "out"))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_a_copy_in_progress_keeps_others_out_and_says_that_it_was_interrupted(
     number: int, code: int, stores: Stores, tmp_path: Path
 ) -> None:

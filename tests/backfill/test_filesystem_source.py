@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -101,147 +102,143 @@ def nested(levels: int) -> bytes:
     return b'{"a":' * levels + b"1" + b"}" * levels
 
 
-Damage = tuple[str, bytes, str, int]
-# Path, content, what the reason says, and how many rows more or fewer are quarantined for it.
+Damage = tuple[str, bytes, str]
+# Path, content, and what the reason says.
 DAMAGE: Final[dict[str, Damage]] = {
-    "cut short": ("state/runs/bad.json", state("bad")[:-20], "it is not JSON", 1),
-    "no object": ("state/runs/bad.json", b"[1]", "it is no JSON object", 1),
-    "UTF-16": ("state/runs/bad.json", state("bad").decode().encode("utf-16"), "it is not UTF-8", 1),
-    "a name twice": ("state/runs/bad.json", b'{"runId":"bad","runId":"bad"}', "a name stands twice", 1),
-    "another run": ("state/runs/bad.json", state("good"), "it belongs to another run", 1),
-    "no model": ("state/runs/bad.json", state("bad", planHash=7), "planHash", 1),
-    "an unknown property": ("state/runs/bad.json", state("bad", foreign=1), "foreign", 1),
-    "a name with an underscore": ("state/runs/bad.json", state("bad", _updatedAt="x"), "_updatedAt", 1),
-    "a foreign file": ("state/other.txt", b"x", "no part of the layout", 1),
-    "a name that is no id": ("state/runs/a b.json", b"{}", "no part of the layout", 1),
+    "cut short": ("state/runs/bad.json", state("bad")[:-20], "it is not JSON"),
+    "no object": ("state/runs/bad.json", b"[1]", "it is no JSON object"),
+    "UTF-16": ("state/runs/bad.json", state("bad").decode().encode("utf-16"), "it is not UTF-8"),
+    "a name twice": ("state/runs/bad.json", b'{"runId":"bad","runId":"bad"}', "a name stands twice"),
+    "another run": ("state/runs/bad.json", state("good"), "it belongs to another run"),
+    "no model": ("state/runs/bad.json", state("bad", planHash=7), "planHash"),
+    "an unknown property": ("state/runs/bad.json", state("bad", foreign=1), "foreign"),
+    "a name with an underscore": ("state/runs/bad.json", state("bad", _updatedAt="x"), "_updatedAt"),
+    "a foreign file": ("state/other.txt", b"x", "no part of the layout"),
+    "a name that is no id": ("state/runs/a b.json", b"{}", "no part of the layout"),
     "a line in the middle": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + b"{broken\n" + line("alpha", 2),
         "line 2: it is not JSON",
-        1,
     ),
     "a sequence twice": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + line("alpha", 1, message="other") + line("alpha", 2),
         "line 2: another row of the same key",
-        1,
     ),
     "lines out of order": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + line("alpha", 3) + line("alpha", 2),
         "line 3: it stands behind a row of a higher key",
-        1,
     ),
     "a zero byte in the middle": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + b"\0" + line("alpha", 2),
         "line 2: it is not JSON",
-        1,
     ),
     "a log in UTF-16": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1).decode().encode("utf-16-be"),
         "line 1: it is not JSON",
-        1,
     ),
     "lines that end otherwise": (
         "logs/runs/alpha.ndjson",
         (line("alpha", 1) + line("alpha", 2)).replace(b"\n", b"\r"),
         "line 1: it is not JSON",
-        1,
     ),
     "a log that is an array": (
         "logs/runs/alpha.ndjson",
         b"[" + line("alpha", 1)[:-1] + b"]",
         "line 1: it is no JSON object",
-        1,
     ),
     "a sequence that is none": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + line("alpha", 2).replace(b'"sequence":2', b'"sequence":true'),
         "line 2: its key is not made of runId (text), sequence (int64)",
-        1,
     ),
     "a number that is none": (
         "state/runs/bad.json",
         state("bad").replace(b'"plan":{', b'"plan":{"x":NaN,'),
         "a number is not finite",
-        1,
     ),
     "a plan nested 500 levels": (
         "state/runs/bad.json",
         state("bad", plan=0).replace(b'"plan":0', b'"plan":' + nested(500)),
         "it is nested too deeply",
-        1,
     ),
     "a plan nested 100 levels": (
         "state/runs/bad.json",
         state("bad", plan=0).replace(b'"plan":0', b'"plan":' + nested(100)),
         "plan: nested deeper than 90 levels",
-        1,
     ),
     "an unknown property nested 100,000 levels": (
         "state/runs/bad.json",
         state("bad", foreign=0).replace(b'"foreign":0', b'"foreign":' + nested(100_000)),
         "it is nested too deeply",
-        1,
     ),
     "an instant nested 500 levels": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + line("alpha", 2, timestamp=0).replace(b":0", b":" + nested(500)),
         "line 2: it is nested too deeply",
-        1,
     ),
     "a last line without its end nested 100,000 levels": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + line("alpha", 2) + b'{"a":' + nested(100_000) + b"}",
         "line 3: it is nested too deeply",
-        1,
     ),
     "approvals nested 500 levels": (
         "state/approvals/alpha.json",
         b"[" + nested(500) + b"]",
         "it is nested too deeply",
-        1,
     ),
     "a manifest nested 500 levels": (
         "artifacts/alpha/artifact-manifest.json",
         b"[" * 500 + b"]" * 500,
         "it is nested too deeply",
-        1,
     ),
-    "a copy by an editor": ("artifacts/alpha~", b"x", "no part of the layout", 1),
-    "a log of no run": ("logs/runs/lost.ndjson", line("lost", 1), "no file state/runs/lost.json", 1),
+    "a copy by an editor": ("artifacts/alpha~", b"x", "no part of the layout"),
+    "a log of no run": ("logs/runs/lost.ndjson", line("lost", 1), "no file state/runs/lost.json"),
     "approvals of no run": (
         "state/approvals/lost.json",
         dumps([make_approval(None, "lost").wire()]),
         "no file state/runs/lost.json",
-        1,
     ),
-    "a manifest that is none": ("artifacts/alpha/artifact-manifest.json", b"{}", "it is no JSON array", 1),
+    "a manifest that is none": ("artifacts/alpha/artifact-manifest.json", b"{}", "it is no JSON array"),
 }
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_what_cannot_be_moved_is_named_with_its_path_and_bytes(root: Path, tmp_path: Path, name: str) -> None:
-    path, content, reason, quarantined = DAMAGE[name]
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_bytes(content)
+def of_run(number: int, path: str, content: bytes, reason: str) -> Damage:
+    """Return a damage that is done to the runs of this number."""
+    text, new = re.compile(r"\b(alpha|bad|lost)\b"), rf"\1-{number}"
+    own = re.sub(text.pattern.encode(), new.encode(), content)
+    return text.sub(new, path), own, text.sub(new, reason)
+
+
+def test_what_cannot_be_moved_is_named_with_its_path_and_bytes(tmp_path: Path) -> None:
+    """Each damage is done to a run of its own, and one copy and one comparison meet all of them."""
+    root, done = tmp_path / "tree", {}
+    with opened(root) as storage:
+        for number, (name, damage) in enumerate(DAMAGE.items()):
+            fill(storage, f"alpha-{number}")
+            path, content, reason = of_run(number, *damage)
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(content)
+            done[name] = (path, content, reason)
     with into_memory(root, tmp_path / "out") as pair:
         result = pair.copy()
-        (bad,) = lines_of(tmp_path / "out")
-        kept = json.loads(bad["raw"])
-        assert bad["reason"].startswith(kept["path"])
-        assert path.startswith(kept["path"])
-        assert reason in bad["reason"]
-        assert base64.b64decode(kept["bytes"]) in content
-        assert kept["bytes"]
-        assert (result.complete, result.totals.all()["quarantined"]) == (True, quarantined)
+        lines = lines_of(tmp_path / "out")
+        for name, (path, content, reason) in done.items():
+            (bad,) = (item for item in lines if path.startswith(json.loads(item["raw"])["path"]))
+            kept = json.loads(bad["raw"])
+            assert bad["reason"].startswith(kept["path"]), name
+            assert reason in bad["reason"], name
+            assert base64.b64decode(kept["bytes"]) in content, name
+            assert kept["bytes"], name
+        assert (result.complete, result.totals.all()["quarantined"]) == (True, len(DAMAGE))
         report = pair.verify()
         found = sum(entity.counts.quarantined for entity in report.entities)
-        assert (report.verdict, found) == ("INCONCLUSIVE", quarantined)
+        assert (report.verdict, found) == ("INCONCLUSIVE", len(DAMAGE))
         again = pair.copy()
-        assert (again.totals.all()["written"], again.totals.all()["quarantined"]) == (0, quarantined)
+        assert (again.totals.all()["written"], again.totals.all()["quarantined"]) == (0, len(DAMAGE))
 
 
 def test_a_torn_last_line_is_counted_and_lowers_nothing(root: Path, tmp_path: Path) -> None:

@@ -234,7 +234,8 @@ def test_a_document_that_is_overwritten_keeps_its_id(
     assert into_documents.verdict() == "PASS"
 
 
-@pytest.mark.parametrize("way", ["overwrite", "repair"])
+# test_repair has the repair of one identity.
+@pytest.mark.parametrize("way", ["overwrite", pytest.param("repair", marks=pytest.mark.long)])
 def test_an_id_of_another_type_is_a_difference_that_is_mended_once_for_all(
     into_documents: Depot, documents: Database[Document], way: str
 ) -> None:
@@ -309,32 +310,6 @@ def from_documents_originals(depot: Depot) -> list[Any]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("index", [False, True], ids=["sorted", "indexed"])
-def test_of_rows_that_share_a_key_the_first_is_copied(
-    from_documents: Depot, parcels: Collection[Document], *, index: bool
-) -> None:
-    parcels.drop_index("ux_parcelId")
-    parcels.drop_index("ux_label")
-    if index:
-        parcels.create_index("parcelId")
-    found = parcels.find_one({"parcelId": "acme-2"})
-    assert found is not None
-    force(parcels, {**found, "_id": ObjectId()}, {**found, "_id": "acme-2"})
-    out = from_documents.directory / "out"
-    answer = from_documents("copy", "--execute", "--out", out, "--range-size", 1)
-    totals = answer.json["totals"]
-    assert (answer.code, totals["written"], totals["quarantined"]) == (
-        Exit.INCONCLUSIVE,
-        sum(ROWS.values()),
-        2,
-    )
-    kept = [json.loads(line) for line in (out / "quarantine.ndjson").read_text().splitlines()]
-    assert [entry["key"] for entry in kept] == [["acme-2"]] * 2
-    report = from_documents("verify", "--range-size", 1, "--out", from_documents.report).json
-    (entity,) = (item for item in report["entities"] if item["entity"] == "parcels")
-    assert (entity["counts"]["equal"], entity["counts"]["quarantined"]) == (ROWS["parcels"], 2)
-
-
 def test_what_only_the_target_has_is_removed_on_request(
     into_documents: Depot, parcels: Collection[Document]
 ) -> None:
@@ -390,6 +365,7 @@ def test_a_rival_under_an_index_of_another_name_is_compared_like_any_row(
     assert ([item.key for item in outcome.conflicts], outcome.rejected) == ([records[1].key], ())
 
 
+@pytest.mark.long
 def test_a_self_test_finds_all_that_it_plants(
     into_documents: Depot, mongo_server: MongoServer, postgres_server: PostgresServer
 ) -> None:

@@ -26,21 +26,7 @@ def test_the_report_shows_the_groups_of_the_file(tmp_path: Path, capsys: pytest.
     with memory_pair(tmp_path) as pair:
         fill(pair.source.storage)
         pair.copy()
-        files = [
-            write_config(tmp_path / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}})
-            for name in pair.names
-        ]
-        sides = (
-            "--from",
-            "memory",
-            "--to",
-            "memory",
-            "--source-config",
-            files[0],
-            "--target-config",
-            files[1],
-        )
-        command = ("backfill", "verify", "--module", "scheduler", *sides, "--as-of", AS_OF.isoformat())
+        command = ("backfill", "verify", *pair.sides, "--as-of", AS_OF.isoformat())
         groups = ("--groups", written(tmp_path, {"what runs": PLAN, "what ran": REST}))
         answer = invoke(capsys, *command, *groups, "--out", tmp_path, "--format", "json")
     assert (answer.code, answer.json["verdict"]) == (0, "PASS")

@@ -3,50 +3,47 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
-import psycopg
 import pytest
-from pymongo import MongoClient
 
-from tests.backfill.test_corruptions import merged_settings
-from tests.backfill.toolkit import Answer, fill, invoke, open_store, write_config
-from twinstore.config import load_settings
+from tests.backfill.toolkit import Answer, MemoryPair, fill, invoke, memory_pair
+from twinstore.scheduler.catalog import RUNS
 from twinstore_backfill.outcome import Exit
+from twinstore_memory.rows import plant, stored_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.databases import MongoDatabase, PostgresDatabase
+Run = Callable[..., Answer]
 
 
 @pytest.fixture
-def run(
-    mongo_database: MongoDatabase,
-    postgres_database: PostgresDatabase,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> Callable[..., Answer]:
-    """Return a command on a source in which every third run has what others left."""
-    settings = merged_settings(mongo_database, postgres_database)
-    settings["Persistence"] = {**cast("dict[str, object]", settings["Persistence"]), "Scheduler": "Mongo"}
-    config = write_config(tmp_path / "settings.json", settings)
-    with open_store("scheduler", "mongo", load_settings(config, environ={})) as store:
-        store.storage.initializer.ensure_migrations()
-        fill(store.storage, ["acme", "globex"])
-    with MongoClient[dict[str, Any]](mongo_database.url) as client:
-        runs = client[mongo_database.name]["runs"]
+def pair(tmp_path: Path) -> Iterator[MemoryPair]:
+    """Return a source in which every third run has what others left."""
+    with memory_pair(tmp_path) as pair:
+        fill(pair.source.storage, ["acme", "globex"])
+        store = pair.stores[0]
         for number in (0, 3, 6):
-            left = {"legacy": {"a": [1, None]}, "stats.old": 7}
-            assert runs.update_one({"_id": f"acme-run-{number}"}, {"$set": left}).modified_count
+            row = stored_rows(store, RUNS)[f"acme-run-{number}",]
+            stats = {**cast("dict[str, object]", row.document["stats"]), "old": 7}
+            left = {**row.document, "legacy": {"a": [1, None]}, "stats": stats}
+            plant(store, replace(row, document=left))
+        yield pair
+
+
+@pytest.fixture
+def run(pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a command on both."""
 
     def command(name: str, *more: object, job_file: Path | None = None) -> Answer:
         front = () if job_file is None else ("--job-file", job_file)
-        sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
-        out = () if name == "diff" else ("--out", tmp_path / name)
-        all_options = (*sides, *out, *more, "--format", "json")
-        return invoke(capsys, "--config", config, "backfill", *front, name, *all_options)
+        out = () if name in {"diff", "plan"} else ("--out", tmp_path / name)
+        all_options = (*pair.sides, *out, *more, "--format", "json")
+        return invoke(capsys, "backfill", *front, name, *all_options)
 
     return command
 
@@ -54,12 +51,12 @@ def run(
 PATHS = ("--ignore-unknown", "runs.legacy", "--ignore-unknown", "runs.stats.old")
 
 
-def test_without_a_decision_they_go_to_quarantine(run: Callable[..., Answer]) -> None:
+def test_without_a_decision_they_go_to_quarantine(run: Run) -> None:
     assert run("copy", "--execute").json["quarantine"]["count"] == 3
     assert run("verify").json["verdict"] == "INCONCLUSIVE"
 
 
-def test_they_are_dropped_and_without_a_reason_the_proof_stays_open(run: Callable[..., Answer]) -> None:
+def test_they_are_dropped_and_without_a_reason_the_proof_stays_open(run: Run) -> None:
     copied = run("copy", "--execute", *PATHS)
     assert (copied.code, copied.json["quarantine"]["count"]) == (Exit.OK, 0)
     assert copied.json["totals"]["written"] == copied.json["totals"]["read"]
@@ -76,9 +73,7 @@ def test_they_are_dropped_and_without_a_reason_the_proof_stays_open(run: Callabl
     }
 
 
-def test_with_a_reason_in_the_job_file_all_is_equal_and_ready(
-    run: Callable[..., Answer], tmp_path: Path
-) -> None:
+def test_with_a_reason_in_the_job_file_all_is_equal_and_ready(run: Run, tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(
         '[[ignore-unknown]]\npath = "runs.legacy"\nreason = "left by the old importer"\n'
@@ -96,7 +91,7 @@ def test_with_a_reason_in_the_job_file_all_is_equal_and_ready(
     assert "left by the old importer" in (tmp_path / "verify" / "parity-report.md").read_text()
 
 
-def test_one_such_row_is_shown_as_equal(run: Callable[..., Answer], tmp_path: Path) -> None:
+def test_one_such_row_is_shown_as_equal(run: Run, tmp_path: Path) -> None:
     assert run("copy", "--execute", *PATHS).code == Exit.OK
     row = ("--entity", "runs", "--key", "acme-run-3")
     assert run("diff", *row).json["verdict"] == "stale"
@@ -107,12 +102,10 @@ def test_one_such_row_is_shown_as_equal(run: Callable[..., Answer], tmp_path: Pa
     assert run("diff", *row, job_file=job).json["verdict"] == "equal"
 
 
-def test_what_differs_beside_them_is_still_found(
-    run: Callable[..., Answer], postgres_database: PostgresDatabase
-) -> None:
+def test_what_differs_beside_them_is_still_found(run: Run, pair: MemoryPair) -> None:
     assert run("copy", "--execute", *PATHS).code == Exit.OK
-    with psycopg.connect(postgres_database.superuser_url, autocommit=True) as sql:
-        sql.execute("UPDATE scheduler.runs SET schedule_id = 'other' WHERE id = 'acme-run-3'")
+    row = stored_rows(pair.stores[1], RUNS)["acme-run-3",]
+    plant(pair.stores[1], replace(row, document={**row.document, "scheduleId": "other"}))
     answer = run("verify", *PATHS)
     assert answer.code == Exit.DIFFERENT
     (runs,) = (item for item in answer.json["entities"] if item["entity"] == "runs")
@@ -129,11 +122,14 @@ def test_what_differs_beside_them_is_still_found(
         ("runs.stats", "a property of the model"),
         ("audit.metadata.x", "a property of the model"),
         ("runs.legacy.x", "all of 'legacy' is unknown"),
+        ("*", "names no property"),
+        ("*.stats.old", "give the entity instead of *"),
+        ("*.tenantId", "a property of the model of"),
+        ("runs._id", "never drops the id"),
+        ("*._id", "never drops the id"),
     ],
 )
-def test_nothing_that_a_model_keeps_can_be_dropped(
-    path: str, problem: str, run: Callable[..., Answer]
-) -> None:
-    for name in ("copy", "verify"):
+def test_nothing_that_a_model_keeps_can_be_dropped(path: str, problem: str, run: Run) -> None:
+    for name in ("plan", "copy", "verify"):
         answer = run(name, "--ignore-unknown", path)
         assert (answer.code, problem in json.dumps(answer.json)) == (Exit.USAGE, True), answer

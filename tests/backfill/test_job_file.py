@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.backfill.toolkit import fill, invoke, memory_pair, write_config
+from tests.backfill.toolkit import fill, invoke, memory_pair
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
@@ -28,14 +28,11 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
 
 
 def job_of(pair: MemoryPair, directory: Path, more: str = "") -> Path:
-    files = [
-        write_config(directory / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}})
-        for name in pair.names
-    ]
+    *_, source, _, target = pair.sides
     job = directory / "job.toml"
     job.write_text(
         'module = "scheduler"\nfrom = "memory"\nto = "memory"\n'
-        f'source-config = "{files[0]}"\ntarget-config = "{files[1]}"\n{more}'
+        f'source-config = "{source}"\ntarget-config = "{target}"\n{more}'
     )
     return job
 
@@ -123,9 +120,10 @@ def test_a_command_of_a_group_takes_its_options_from_the_file_too(
     ],
 )
 def test_a_file_that_says_what_no_option_can_is_refused(
-    text: str, problem: str, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = verify(capsys, job_of(pair, tmp_path, text))
+    with memory_pair(tmp_path / "empty") as pair:
+        answer = verify(capsys, job_of(pair, tmp_path, text))
     assert (answer.code, problem in answer.err) == (Exit.USAGE, True), answer.err
 
 

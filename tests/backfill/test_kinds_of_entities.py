@@ -18,7 +18,6 @@ from tests.backfill.toolkit import (
     fill,
     invoke,
     memory_pair,
-    write_config,
 )
 from twinstore.access import Row
 from twinstore.bulk import KeyRange, ScanRow
@@ -233,8 +232,7 @@ class TestLeftOut:
     def test_a_copy_leaves_them_out_and_says_so(
         self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        sides = sides_of(pair, tmp_path)
-        command = ("backfill", "copy", *sides, "--out", tmp_path, "--as-of", AS_OF.isoformat())
+        command = ("backfill", "copy", *pair.sides, "--out", tmp_path, "--as-of", AS_OF.isoformat())
         answer = invoke(capsys, *command, "--execute")
         assert (answer.code, "audit: left out; 8 rows in source, 0 in target." in answer.out) == (0, True)
         assert pair.target.bulk.counts(AUDIT) == {}
@@ -251,10 +249,8 @@ class TestLeftOut:
         (job,) = pair.target.ledger.jobs()
         assert "audit" not in {item.entity for item in pair.target.ledger.ranges(job.id)}
 
-    def test_a_plan_counts_them_apart(
-        self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        command = ("backfill", "plan", *sides_of(pair, tmp_path))
+    def test_a_plan_counts_them_apart(self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]) -> None:
+        command = ("backfill", "plan", *pair.sides)
         assert "audit: left out; 8 rows in source, 0 in target." in invoke(capsys, *command).out
         plan = invoke(capsys, *command, "--format", "json").json
         assert [item["entity"] for item in plan["left_out"]] == ["audit"]
@@ -276,9 +272,9 @@ class TestLeftOut:
 
     @pytest.mark.parametrize("command", ["plan", "copy", "verify"])
     def test_whoever_asks_for_them_by_name_is_refused(
-        self, command: str, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, command: str, pair: MemoryPair, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        answer = invoke(capsys, "backfill", command, *sides_of(pair, tmp_path), "--entity", "audit")
+        answer = invoke(capsys, "backfill", command, *pair.sides, "--entity", "audit")
         assert (answer.code, "'audit' is left out" in answer.err) == (Exit.USAGE, True)
 
     def test_a_fresh_start_does_not_mind_them(self, pair: MemoryPair) -> None:
@@ -287,12 +283,3 @@ class TestLeftOut:
         with pytest.raises(ValidationError):
             pair.verify(entities=["audit"])
         assert pair.copy(execute=False).totals.of("audit").total() == 0
-
-
-def sides_of(pair: MemoryPair, directory: Path) -> tuple[object, ...]:
-    files = [
-        write_config(directory / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}})
-        for name in pair.names
-    ]
-    drivers = ("--module", "scheduler", "--from", "memory", "--to", "memory")
-    return (*drivers, "--source-config", files[0], "--target-config", files[1])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.backfill.toolkit import Pair, memory_pair, open_store
-from tests.stores import kept
-from twinstore.config import load_settings
+from tests.backfill.test_pairs import Places, opened, places
+from tests.backfill.toolkit import Pair, memory_pair
 from twinstore.errors import LeaseLostError, UnavailableError
 from twinstore.releasing import copy_counts
 from twinstore.scheduler.catalog import LOCKS, SMOKE_TEST
@@ -22,38 +20,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.databases import MongoDatabase, PostgresDatabase
     from twinstore.scheduler.locks import LockHandle, LockInfo
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
 
+__all__ = ["places"]
+
 NOW: Final = timedelta(0)
 MINUTE: Final = timedelta(minutes=1)
 KEY: Final = "planner"
-PAIRS: Final = ("memory", "Mongo to Postgres", "Postgres to Mongo")
+INTO_TABLES, INTO_DOCUMENTS = "mongo to postgres", "postgres to mongo"
+PAIRS: Final = ("memory to memory", INTO_TABLES, INTO_DOCUMENTS)
 
 
-@contextmanager
-def server_pair(request: pytest.FixtureRequest, directory: Path) -> Iterator[Pair]:
-    """Open two empty databases, in the order that the parameter says."""
-    mongo: MongoDatabase = request.getfixturevalue("mongo_database")
-    postgres: PostgresDatabase = request.getfixturevalue("postgres_database")
-    configs = {"Mongo": kept(mongo.config), "Postgres": kept(postgres.config)}
-    first, _, second = str(request.param).partition(" to ")
-    with (
-        open_store("scheduler", first, load_settings(configs[first], environ={})) as source,
-        open_store("scheduler", second, load_settings(configs[second], environ={})) as target,
-    ):
-        for side in (source, target):
-            side.storage.initializer.ensure_migrations()
-        yield Pair(source, target, directory)
-
-
-@pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
-    opening = memory_pair(tmp_path) if request.param == "memory" else server_pair(request, tmp_path)
-    with opening as found:
+@pytest.fixture
+def pair(request: pytest.FixtureRequest, places: Places, tmp_path: Path) -> Iterator[Pair]:
+    source, _, target = request.param.split()
+    with opened("scheduler", places(source), places(target), tmp_path) as found:
+        found.target.storage.initializer.ensure_migrations()
         yield found
+
+
+def between(*bounded: str) -> pytest.MarkDecorator:
+    """Run a test in memory and between these; the full form is for the other direction, too."""
+    short = ("memory to memory", *bounded)
+    pairs = [pytest.param(each, marks=[] if each in short else [pytest.mark.long]) for each in PAIRS]
+    return pytest.mark.parametrize("pair", pairs, indirect=True)
 
 
 def back(pair: Pair, name: str) -> Pair:
@@ -85,6 +77,7 @@ def smoke_in(report: ParityReport) -> Check:
     return next(check for check in report.checks if check.id == "C6")
 
 
+@between()
 def test_a_lock_is_copied_as_released_and_its_owner_keeps_it_in_the_source(pair: Pair) -> None:
     with acquired(pair.source.storage, times=3) as held:
         assert pair.copy().totals.all()["written"] == 1
@@ -99,6 +92,7 @@ def test_a_lock_is_copied_as_released_and_its_owner_keeps_it_in_the_source(pair:
         assert next_one.fence == 4
 
 
+@between(INTO_TABLES)
 def test_fences_only_grow_from_store_to_store_and_back(pair: Pair) -> None:
     home = back(pair, "home")
     acquired(pair.source.storage, times=2).release()
@@ -117,6 +111,7 @@ def test_fences_only_grow_from_store_to_store_and_back(pair: Pair) -> None:
     assert acquired(pair.source.storage).fence == 6
 
 
+@between(INTO_DOCUMENTS)
 def test_a_lower_fence_is_a_difference_a_conflict_and_what_an_overwriting_copy_raises(pair: Pair) -> None:
     late = acquired(pair.target.storage)
     acquired(pair.source.storage, times=7).release()
@@ -134,6 +129,7 @@ def test_a_lower_fence_is_a_difference_a_conflict_and_what_an_overwriting_copy_r
         late.renew()
 
 
+@between()
 def test_a_dry_run_says_what_a_copy_would_do(pair: Pair) -> None:
     acquired(pair.source.storage, times=2).release()
     acquired(pair.source.storage, "ahead").release()
@@ -145,6 +141,7 @@ def test_a_dry_run_says_what_a_copy_would_do(pair: Pair) -> None:
         assert told == pair.copy(max_conflicts=5, on_conflict=how).totals.all()
 
 
+@between(INTO_DOCUMENTS)
 def test_the_smoke_test_stands_apart_from_copy_comparison_and_counts(pair: Pair) -> None:
     acquired(pair.source.storage).release()
     pair.copy()

@@ -1,31 +1,30 @@
 """Unique names that move between rows: a copy that overwrites brings them over, on every driver.
 
-Those that move within one range and from one range to the next; servers see the less telling ones of each in
-the full form alone.
+Those that move within one range and from one range to the next. Every case runs in memory; each server sees
+one of each kind, and the others in the full form alone.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
-from uuid import uuid4
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
-from tests.backfill.toolkit import Pair, open_store
-from twinstore.config import load_settings
+from tests.backfill.test_pairs import Places, opened, places
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_schedule
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.backfill.toolkit import Pair
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.copy.reporting import CopyResult
+
+__all__ = ["places"]
 
 Names = dict[str, str]
 T: Final = "acme"
@@ -33,38 +32,18 @@ T: Final = "acme"
 BEFORE: Final[Names] = {"s-1": "one", "s-2": "two", "s-3": "three", "s-4": "four"}
 
 
-@pytest.fixture
-def settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, Any]:
-    persistence: dict[str, Any] = {"Memory": {"Store": uuid4().hex}}
-    for database in (mongo_database, postgres_database):
-        persistence |= cast("dict[str, Any]", database.config["Persistence"])
-    return {"Persistence": persistence, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
-
-
-@contextmanager
-def opened(settings: Mapping[str, Any], source: str, target: str, directory: Path) -> Iterator[Pair]:
-    loaded = load_settings(dict(settings), environ={})
-    persistence = {**settings["Persistence"], "Memory": {"Store": uuid4().hex}}
-    other = load_settings({**settings, "Persistence": persistence}, environ={})
-    with ExitStack() as stack:
-        left = stack.enter_context(open_store("scheduler", source, loaded))
-        right = stack.enter_context(open_store("scheduler", target, other))
-        for store in (left, right):
-            store.storage.initializer.ensure_migrations()
-        yield Pair(left, right, directory)
-
-
 IN_MEMORY: Final = "memory to memory"
-SIDES: Final = (IN_MEMORY, "mongo to postgres", "postgres to mongo")
+INTO_TABLES, INTO_DOCUMENTS = "mongo to postgres", "postgres to mongo"
+SIDES: Final = (IN_MEMORY, INTO_TABLES, INTO_DOCUMENTS)
 
 
-def on_all(cases: Mapping[str, tuple[object, ...]], bounded: Sequence[str]) -> list[object]:
-    """Return the cases for all sides; on servers those that are not bounded stand in the full form alone."""
+def on_all(cases: Mapping[str, tuple[object, ...]], bounded: Mapping[str, str]) -> list[object]:
+    """Return the cases for all sides; between servers the full form alone has what is not bounded."""
     return [
         pytest.param(
             sides,
             *values,
-            marks=[] if sides == IN_MEMORY or name in bounded else [pytest.mark.long],
+            marks=[] if sides == IN_MEMORY or bounded.get(sides) == name else [pytest.mark.long],
             id=f"{sides}-{name}",
         )
         for sides in SIDES
@@ -73,9 +52,9 @@ def on_all(cases: Mapping[str, tuple[object, ...]], bounded: Sequence[str]) -> l
 
 
 @pytest.fixture
-def pair(request: pytest.FixtureRequest, settings: dict[str, Any], tmp_path: Path) -> Iterator[Pair]:
+def pair(request: pytest.FixtureRequest, places: Places, tmp_path: Path) -> Iterator[Pair]:
     source, _, target = request.param.split()
-    with opened(settings, source, target, tmp_path) as pair:
+    with opened("scheduler", places(source), places(target), tmp_path) as pair:
         for key, name in BEFORE.items():
             pair.source.storage.schedules.upsert(make_schedule(T, key, name=name))
         assert pair.copy().exit is Exit.OK
@@ -117,7 +96,7 @@ MOVES: Final[dict[str, tuple[Names, int]]] = {
 
 @pytest.mark.parametrize(
     ("pair", "names", "size"),
-    on_all(MOVES, ["circle over ranges", "swap and new in one"]),
+    on_all(MOVES, {INTO_TABLES: "circle over ranges", INTO_DOCUMENTS: "swap and new in one"}),
     indirect=["pair"],
 )
 def test_names_that_move_are_never_quarantined(pair: Pair, names: Names, size: int) -> None:
@@ -135,7 +114,7 @@ def test_names_that_move_are_never_quarantined(pair: Pair, names: Names, size: i
 
 @pytest.mark.parametrize(
     ("pair", "key", "size"),
-    on_all({"before it": ("s-0", 1), "behind it": ("s-9", 1000)}, ["before it"]),
+    on_all({"before it": ("s-0", 1), "behind it": ("s-9", 1000)}, {}),
     indirect=["pair"],
 )
 def test_a_row_that_was_deleted_and_made_again_under_its_name_comes_over(
@@ -150,7 +129,9 @@ def test_a_row_that_was_deleted_and_made_again_under_its_name_comes_over(
 
 
 @pytest.mark.parametrize(
-    ("pair", "size"), on_all({"over ranges": (1,), "in one": (1000,)}, ["over ranges"]), indirect=["pair"]
+    ("pair", "size"),
+    on_all({"over ranges": (1,), "in one": (1000,)}, {INTO_TABLES: "in one", INTO_DOCUMENTS: "over ranges"}),
+    indirect=["pair"],
 )
 def test_what_a_row_of_the_target_alone_holds_names_it_and_the_others_move(pair: Pair, size: int) -> None:
     pair.target.storage.schedules.upsert(make_schedule(T, "mine", name="new"))
@@ -168,7 +149,7 @@ def test_what_a_row_of_the_target_alone_holds_names_it_and_the_others_move(pair:
     assert (result.exit, reasons(result)) == (Exit.OK, {})
 
 
-@pytest.mark.parametrize("pair", SIDES, indirect=True)
+@pytest.mark.parametrize("pair", on_all({"": ()}, {}), indirect=True)
 def test_without_overwriting_the_reason_names_the_holder_too(pair: Pair) -> None:
     pair.source.storage.schedules.upsert(make_schedule(T, "s-5", name="five"))
     pair.target.storage.schedules.upsert(make_schedule(T, "mine", name="five"))
@@ -179,7 +160,7 @@ def test_without_overwriting_the_reason_names_the_holder_too(pair: Pair) -> None
     assert result.totals.of(SCHEDULES.name)["quarantined"] == 1
 
 
-@pytest.mark.parametrize("pair", SIDES, indirect=True)
+@pytest.mark.parametrize("pair", on_all({"": ()}, {}), indirect=True)
 def test_a_limit_of_the_quarantine_counts_what_nothing_frees_and_only_that(pair: Pair) -> None:
     circle, size = MOVES["circle over ranges"]
     rename(pair.source.storage, circle)

@@ -99,8 +99,16 @@ def of_role(database: PostgresDatabase) -> sql.Composable:
     return sql.SQL("ROLE {} IN DATABASE {}").format(role, name)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("place", [of_database, of_role])
+# Each place and each direction once.
+@pytest.mark.parametrize(
+    ("place", "direction"),
+    [
+        (of_database, DIRECTIONS[0]),
+        (of_role, DIRECTIONS[1]),
+        pytest.param(of_database, DIRECTIONS[1], marks=pytest.mark.long),
+        pytest.param(of_role, DIRECTIONS[0], marks=pytest.mark.long),
+    ],
+)
 def test_settings_of_the_database_or_the_role_change_nothing(
     postgres_database: PostgresDatabase, tmp_path: Path, place: Place, direction: str
 ) -> None:
@@ -163,7 +171,9 @@ def encoded(server: PostgresServer, encoding: str) -> Iterator[PostgresDatabase]
         server.admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "WIN1252"])
+@pytest.mark.parametrize(
+    "encoding", ["SQL_ASCII", *(pytest.param(name, marks=pytest.mark.long) for name in ("LATIN1", "WIN1252"))]
+)
 def test_a_target_that_cannot_hold_every_text_is_refused_before_anything_is_made(
     postgres_server: PostgresServer, postgres_database: PostgresDatabase, tmp_path: Path, encoding: str
 ) -> None:
@@ -198,7 +208,7 @@ def test_a_source_whose_texts_are_in_the_order_of_code_points_is_read(
                 pair.copy(entities=("audit",), subset=Subset(key_from=("€",)), execute=False)
 
 
-@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN2"])
+@pytest.mark.parametrize("encoding", ["LATIN2", pytest.param("SQL_ASCII", marks=pytest.mark.long)])
 def test_any_other_source_is_refused_with_what_to_do(
     postgres_server: PostgresServer, postgres_database: PostgresDatabase, tmp_path: Path, encoding: str
 ) -> None:

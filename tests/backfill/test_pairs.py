@@ -1,21 +1,28 @@
-"""Every pair of drivers that store a module: copied, proved, copied again, and brought back.
+"""Every pair of drivers that store a module: copied, proved, copied again, changed, and brought back.
 
-The bounded form has of each module the pairs in which every driver is the source once and the target once.
+The bounded form has the source or target in memory where only one server decides, and test_between_servers
+has both. The full form has every pair.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
+import psycopg
 import pytest
 
-from tests.backfill.toolkit import Pair, contents_of, open_store, rows_of
+from tests.backfill import toolkit
+from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, Pair, contents_of, open_store, rows_of
 from twinstore.catalog import LifeInCopy
 from twinstore.config import load_settings
-from twinstore.modules import complete_modules, module_plugin, module_spec
+from twinstore.errors import ValidationError
+from twinstore.modules import complete_modules, module_spec
+from twinstore.scheduler.catalog import AUDIT, SCHEDULES
 from twinstore.testing.taskrunner.builders import make_artifact, make_log_entry, make_pack_run
 from twinstore_backfill.outcome import Exit
 from twinstore_memory.store import drop_store
@@ -24,12 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.databases import MongoServer, PostgresDatabase, PostgresServer
     from twinstore.bulk import BulkPort
+    from twinstore.config import Settings
     from twinstore.module_storage import ModuleStorage
     from twinstore.taskrunner.storage import TaskRunnerStorage
     from twinstore.testing.examples import ModuleExamples
 
+# A driver, and the settings of an empty store of it.
+Place = tuple[str, "Settings"]
+Places = Callable[[str], Place]
 DRIVERS: Final = ("memory", "mongo", "postgres")
 # The filesystem driver stores one module and is copied from only.
 SOURCES: Final = {"taskrunner": (*DRIVERS, "filesystem")}
@@ -39,51 +50,46 @@ FOR_EVER: Final[dict[str, Any]] = {
     "Scheduler": {"Storage": {"RunRetentionDays": 0}},
     "Tracking": {"Storage": {"RetentionDays": 0}},
 }
+MODULES: Final = [module.name for module in complete_modules() if module.kit is not None]
 BOUNDED: Final = {
-    ("mongo", "postgres"),
-    ("postgres", "memory"),
-    ("memory", "mongo"),
-    ("filesystem", "postgres"),
+    ("tracking", "memory", "mongo"),
+    ("scheduler", "postgres", "memory"),
+    ("taskrunner", "filesystem", "postgres"),
 }
 PAIRS: Final = [
-    pytest.param(module.name, source, target, marks=[] if (source, target) in BOUNDED else [pytest.mark.long])
-    for module in complete_modules()
-    if module.kit is not None
-    for source in SOURCES.get(module.name, DRIVERS)
+    pytest.param(*pair, marks=[] if pair in BOUNDED else [pytest.mark.long])
+    for module in MODULES
+    for source in SOURCES.get(module, DRIVERS)
     for target in DRIVERS
     if source != target
-    # test_between_servers has more of this module between the two.
-    and not (module.name == "scheduler" and "memory" not in {source, target})
+    for pair in [(module, source, target)]
 ]
 
 
 @pytest.fixture
-def settings(
-    mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
-) -> Iterator[dict[str, Any]]:
-    """Return one settings document for all drivers."""
-    store = uuid4().hex
-    persistence: dict[str, Any] = {"Memory": {"Store": store}}
-    for database in (mongo_database, postgres_database):
-        persistence |= cast("dict[str, Any]", database.config["Persistence"])
-    files = {"Storage": {"Filesystem": {"Root": str(tmp_path / "files")}}}
-    yield {"Persistence": persistence, "TaskRunner": files, **FOR_EVER}
-    drop_store(store)
+def places(mongo_server: MongoServer, postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Places]:
+    """Return what makes an empty store of a driver."""
+    with ExitStack() as stack:
+
+        def made(driver: str) -> Place:
+            if driver == "mongo":
+                found = stack.enter_context(mongo_server.migrated_database()).config
+            elif driver == "postgres":
+                found = stack.enter_context(postgres_server.migrated_database()).config
+            else:
+                name = uuid4().hex
+                stack.callback(drop_store, name)
+                found = {"Persistence": {"Memory": {"Store": name}}}
+            files = {"Storage": {"Filesystem": {"Root": str(tmp_path / "files")}}}
+            return driver, load_settings({**found, "TaskRunner": files, **FOR_EVER}, environ={})
+
+        yield made
 
 
 @contextmanager
-def opened(module: str, source: str, target: str, settings: dict[str, Any], out: Path) -> Iterator[Pair]:
+def opened(module: str, source: Place, target: Place, out: Path) -> Iterator[Pair]:
     """Open two sides; the source is migrated, as the host that wrote it has done."""
-    section = module_plugin(module).settings.section
-    sides = [
-        load_settings(
-            {**settings, "Persistence": {**settings["Persistence"], section: driver.title()}}, environ={}
-        )
-        for driver in (source, target)
-    ]
-    with ExitStack() as stack:
-        left = stack.enter_context(open_store(module, source, sides[0]))
-        right = stack.enter_context(open_store(module, target, sides[1]))
+    with open_store(module, *source) as left, open_store(module, *target) as right:
         left.storage.initializer.ensure_migrations()
         yield Pair(left, right, out)
 
@@ -114,38 +120,112 @@ def all_content(port: BulkPort) -> dict[str, list[bytes]]:
     return {entity.name: contents_of(port, entity) for entity in copied}
 
 
+def assert_copied_and_proved(pair: Pair) -> None:
+    first = pair.copy(jobs=4)
+    assert (first.exit, first.complete) == (Exit.OK, True)
+    report = pair.verify()
+    assert (report.verdict, report.reasons, report.equivalences) == ("PASS", (), ())
+    written = first.totals.all()["written"]
+    assert report.documents_equal == written == first.totals.all()["read"] > 0
+    assert all_content(pair.target.bulk) == all_content(pair.source.bulk)
+    again = pair.copy(jobs=4).totals.all()
+    assert (again["written"], again["unchanged"]) == (0, written)
+
+
 @pytest.mark.parametrize(("module", "source", "target"), PAIRS)
 def test_a_module_is_copied_proved_and_copied_again_without_a_write(
-    module: str, source: str, target: str, settings: dict[str, Any], tmp_path: Path
+    module: str, source: str, target: str, places: Places, tmp_path: Path
 ) -> None:
-    with opened(module, source, target, settings, tmp_path / "out") as pair:
+    with opened(module, places(source), places(target), tmp_path / "out") as pair:
         fill(module, cast("Any", pair.source.storage))
-        first = pair.copy()
-        assert (first.exit, first.complete) == (Exit.OK, True)
-        report = pair.verify()
-        assert (report.verdict, report.reasons, report.equivalences) == ("PASS", (), ())
-        written = first.totals.all()["written"]
-        assert report.documents_equal == written == first.totals.all()["read"] > 0
-        assert all_content(pair.target.bulk) == all_content(pair.source.bulk)
-        again = pair.copy().totals.all()
-        assert (again["written"], again["unchanged"]) == (0, written)
+        assert_copied_and_proved(pair)
 
 
-@pytest.mark.parametrize("module", [module.name for module in complete_modules() if module.kit])
-def test_a_module_comes_back_as_it_was(module: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    with opened(module, "mongo", "postgres", settings, tmp_path / "there") as pair:
+# test_between_servers brings the rows of the scheduler back.
+@pytest.mark.parametrize(
+    "module",
+    [pytest.param(name, marks=[pytest.mark.long] if name == "scheduler" else []) for name in MODULES],
+)
+def test_a_module_comes_back_as_it_was(module: str, places: Places, tmp_path: Path) -> None:
+    mongo, postgres = places("mongo"), places("postgres")
+    with opened(module, mongo, postgres, tmp_path / "there") as pair:
         fill(module, cast("Any", pair.source.storage))
         before, rows = all_content(pair.source.bulk), rows_of(pair.source.bulk)
-        pair.copy()
-    with opened(module, "postgres", "mongo", settings, tmp_path / "back") as back:
+        assert_copied_and_proved(pair)
+    with opened(module, postgres, mongo, tmp_path / "back") as back:
         assert back.copy().totals.all()["written"] == 0
         assert (all_content(back.target.bulk), rows_of(back.target.bulk)) == (before, rows)
 
 
-def test_one_entity_is_proved_before_those_beside_it_are_copied(
-    settings: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        pytest.param(*pair, marks=[] if pair == ("postgres", "postgres") else [pytest.mark.long])
+        for pair in product(DRIVERS, DRIVERS)
+    ],
+)
+def test_one_tenant_then_the_rest_and_what_differs_is_overwritten_on_request(
+    source: str, target: str, places: Places, tmp_path: Path
 ) -> None:
-    with opened("taskrunner", "memory", "postgres", settings, tmp_path / "out") as pair:
+    rows = 2 * DOCUMENTS_PER_TENANT
+    with opened("scheduler", places(source), places(target), tmp_path) as pair:
+        toolkit.fill(pair.source.storage)
+        assert pair.copy(execute=False).totals.all()["written"] == rows
+        assert set(rows_of(pair.target.bulk).values()) == {0}
+        assert pair.copy(tenants=("acme",)).totals.all()["written"] == DOCUMENTS_PER_TENANT
+        assert pair.target.bulk.counts(SCHEDULES) == {"acme": 3}
+        assert pair.verify(tenants=("acme",)).verdict == "PARTIAL"
+        assert pair.verify().verdict == "FAIL"
+        rest = pair.copy().totals.all()
+        assert (rest["written"], rest["unchanged"]) == (DOCUMENTS_PER_TENANT, DOCUMENTS_PER_TENANT)
+        assert all_content(pair.target.bulk) == all_content(pair.source.bulk)
+        assert pair.verify().verdict == "PASS"
+        schedule = pair.target.storage.schedules.get_required("acme", "acme-schedule-0")
+        pair.target.storage.schedules.upsert(schedule.evolve(name="other"))
+        assert pair.verify().verdict == "FAIL"
+        kept = pair.copy(max_conflicts=1)
+        assert (kept.exit, kept.totals.all()["conflicts"]) == (Exit.DIFFERENT, 1)
+        assert kept.totals.all()["unchanged"] == rows - 1
+        assert pair.copy(on_conflict="overwrite").totals.all()["written"] == 1
+        assert pair.verify().verdict == "PASS"
+
+
+def test_the_same_database_under_another_name_is_refused(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    other = str(postgres_database.app_url).replace("127.0.0.1", "localhost")
+    sides = (postgres_database.config, {"Persistence": {"Postgres": {"ConnectionString": other}}})
+    source, target = (("postgres", load_settings(side, environ={})) for side in sides)
+    with opened("scheduler", source, target, tmp_path) as pair:
+        assert pair.source.bulk.place != pair.target.bulk.place
+        assert pair.source.bulk.identity == pair.target.bulk.identity
+        with pytest.raises(ValidationError, match="the same store"):
+            pair.copy()
+
+
+def test_a_refused_row_is_quarantined_with_its_reason(
+    postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    with postgres_server.migrated_database() as source, postgres_server.migrated_database() as target:
+        left, right = (("postgres", load_settings(each.config, environ={})) for each in (source, target))
+        with opened("scheduler", left, right, tmp_path) as pair:
+            toolkit.fill(pair.source.storage)
+            with psycopg.connect(target.superuser_url) as admin:
+                admin.execute("ALTER TABLE scheduler.audit ADD CHECK (id <> 'acme-audit-1')")
+            with psycopg.connect(source.superuser_url) as admin:
+                bad: list[Any] = ["acme-audit-2"]
+                admin.execute("UPDATE scheduler.audit SET actor = '{\"a\": 1}' WHERE id = %s", bad)
+            result = pair.copy(entities=(AUDIT.name,)).totals.all()
+            job = next(pair.target.ledger.jobs())
+            lines = {line.key: line for line in pair.target.ledger.quarantined(job.id)}
+    assert (result["quarantined"], result["written"]) == (2, 6)
+    assert set(lines) == {'["acme-audit-1"]', '["acme-audit-2"]'}
+    assert "23514" in lines['["acme-audit-1"]'].reason
+    assert '"a"' in (lines['["acme-audit-2"]'].raw or "")
+
+
+def test_one_entity_is_proved_before_those_beside_it_are_copied(places: Places, tmp_path: Path) -> None:
+    with opened("taskrunner", places("memory"), places("postgres"), tmp_path / "out") as pair:
         fill("taskrunner", cast("Any", pair.source.storage))
         runner = cast("TaskRunnerStorage", pair.source.storage)
         runner.pack_artifacts.upload(make_artifact("of nobody", "report"))

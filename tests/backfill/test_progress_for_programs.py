@@ -20,7 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typing_extensions import override
 
-from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, invoke, memory_pair, write_config
+from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, invoke, memory_pair
 from tests.ports import kept_port
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.fields import parse_timestamp
@@ -277,16 +277,8 @@ def polling(port: int, seen: list[dict[tuple[str, str, str], float]]) -> Iterato
 def test_each_command_takes_both_options(
     pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str], port: int
 ) -> None:
-    files = [
-        write_config(tmp_path / f"{side}.json", {"Persistence": {"Memory": {"Store": name}}})
-        for side, name in zip(("source", "target"), pair.names, strict=True)
-    ]
-    sides = ("--from", "memory", "--to", "memory", "--source-config", files[0], "--target-config", files[1])
-
     def run(name: str, *more: object) -> tuple[int, list[dict[str, Any]]]:
-        answer = invoke(
-            capsys, "backfill", name, "--module", "scheduler", *sides, "--progress", "json", *more
-        )
+        answer = invoke(capsys, "backfill", name, *pair.sides, "--progress", "json", *more)
         return answer.code, [json.loads(line) for line in answer.err.splitlines() if line.startswith("{")]
 
     out = tmp_path / "out"
@@ -308,7 +300,7 @@ def test_each_command_takes_both_options(
         ended = [line for line in lines if line["state"] == "finished"]
         assert [line["part"] for line in ended] == parts
         assert all(line["done"] == line["total"] for line in ended)
-    silent = invoke(capsys, "backfill", "verify", "--module", "scheduler", *sides, "--progress", "none")
+    silent = invoke(capsys, "backfill", "verify", *pair.sides, "--progress", "none")
     assert (silent.code, silent.err) == (Exit.OK, "")
 
 

@@ -130,7 +130,7 @@ def test_a_ttl_by_another_instant_is_told_before_it_is_felt(foreign: Foreign) ->
     ]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("host", [pytest.param("127.0.0.1", marks=pytest.mark.long), "localhost"])
 def test_a_store_is_not_copied_onto_itself_by_another_name_or_user(
     foreign: Foreign, guarded: MongoServer, host: str
 ) -> None:
@@ -153,7 +153,7 @@ def test_a_time_series_is_refused_with_what_to_do(foreign: Foreign) -> None:
     assert "copy it into an ordinary collection" in refused.value.message
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("host", [pytest.param("127.0.0.1", marks=pytest.mark.long), "localhost"])
 def test_a_postgresql_is_not_copied_onto_itself_by_another_name_or_user(
     postgres_database: PostgresDatabase, tmp_path: Path, host: str
 ) -> None:
@@ -194,7 +194,14 @@ CREATE VIEW scheduler.runs AS SELECT * FROM scheduler.their_runs;
 """
 
 
-@pytest.mark.parametrize("change", [PARTITIONED, GENERATED, PARTITIONED + GENERATED, VIEW])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(pytest.param(change, marks=pytest.mark.long) for change in (PARTITIONED, GENERATED)),
+        PARTITIONED + GENERATED,
+        VIEW,
+    ],
+)
 def test_tables_of_other_kinds_are_read_by_a_role_that_may_select_and_nothing_else(
     postgres_database: PostgresDatabase, postgres_server: PostgresServer, tmp_path: Path, change: str
 ) -> None:

@@ -6,17 +6,17 @@ import json
 from dataclasses import replace
 from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any, cast
-from uuid import uuid4
 
 import pytest
 from pymongo import MongoClient
 
+from tests.backfill.test_pairs import Places, opened, places
 from tests.backfill.test_pairs import fill as fill_module
-from tests.backfill.test_pairs import opened
-from tests.backfill.test_pairs import settings as pair_settings
 from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, Pair, fill, invoke, memory_pair, write_config
+from tests.stores import kept
 from twinstore.bulk import KeyRange
 from twinstore.catalog import Entity, LifeInCopy
+from twinstore.config import load_settings
 from twinstore.errors import ValidationError
 from twinstore.modules import complete_modules
 from twinstore.scheduler.catalog import AUDIT, EXECUTION_LOGS, RUNS
@@ -31,7 +31,6 @@ from twinstore_backfill.repair.extra import delete_extra
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.options import VerifyOptions
-from twinstore_memory.store import drop_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort
     from twinstore.keys import Key
 
-settings = pair_settings
+__all__ = ["places"]
 # Between UTF-16 surrogates and the private area, composed and not, in the orders of collations and of bytes.
 HOSTILE = [
     "!",
@@ -115,11 +114,8 @@ def test_each_entity_is_copied_and_proved_part_by_part(pair: Pair) -> None:
     assert (pair.verify().verdict, pair.copy().totals.all()["written"]) == ("PASS", 0)
 
 
-def test_files_are_a_source_of_parts_like_any_other(tmp_path: Path) -> None:
-    store = uuid4().hex
-    files = {"Storage": {"Filesystem": {"Root": str(tmp_path / "files")}}}
-    given = {"Persistence": {"Memory": {"Store": store}}, "TaskRunner": files}
-    with opened("taskrunner", "filesystem", "memory", given, tmp_path / "out") as pair:
+def test_files_are_a_source_of_parts_like_any_other(places: Places, tmp_path: Path) -> None:
+    with opened("taskrunner", places("filesystem"), places("memory"), tmp_path / "out") as pair:
         fill_module("taskrunner", cast("Any", pair.source.storage))
         check_parts(pair, list(pair.source.bulk.entities()))
         for entity in pair.source.bulk.entities():
@@ -128,27 +124,29 @@ def test_files_are_a_source_of_parts_like_any_other(tmp_path: Path) -> None:
             report = pair.verify(entities=(entity.name,), subset=part)
             assert report.documents_equal == sum(map(part.admits, dates.values()))
         assert pair.verify().verdict == "PASS"
-    drop_store(store)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("module", [module.name for module in complete_modules() if module.kit])
 @pytest.mark.parametrize(("source", "target"), [("mongo", "postgres"), ("postgres", "mongo")])
 def test_each_entity_of_each_module_is_copied_part_by_part_between_servers(
-    module: str, source: str, target: str, settings: dict[str, Any], tmp_path: Path
+    module: str, source: str, target: str, places: Places, tmp_path: Path
 ) -> None:
-    with opened(module, source, target, settings, tmp_path / "out") as pair:
+    with opened(module, places(source), places(target), tmp_path / "out") as pair:
         fill_module(module, cast("Any", pair.source.storage))
         entities = [item for item in pair.source.bulk.entities() if item.life is not LifeInCopy.LEFT_OUT]
         check_parts(pair, entities)
         assert (pair.verify().verdict, pair.copy().totals.all()["written"]) == ("PASS", 0)
 
 
-@pytest.mark.parametrize(("source", "target"), [("mongo", "postgres"), ("postgres", "mongo")])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("mongo", "postgres"), pytest.param("postgres", "mongo", marks=pytest.mark.long)],
+)
 def test_bounds_are_in_the_order_of_code_points_on_every_server(
-    source: str, target: str, settings: dict[str, Any], tmp_path: Path
+    source: str, target: str, places: Places, tmp_path: Path
 ) -> None:
-    with opened("scheduler", source, target, settings, tmp_path / "out") as pair:
+    with opened("scheduler", places(source), places(target), tmp_path / "out") as pair:
         for name in HOSTILE:
             pair.source.storage.audit.append(make_audit_record("acme", name))
         for lower, upper in ((2, 7), (6, 12), (11, 14)):
@@ -197,9 +195,10 @@ def test_rows_of_a_period_are_copied_and_proved_of_every_entity(pair: Pair) -> N
 
 
 def test_a_date_in_any_form_is_the_same_for_copy_and_comparison(
-    settings: dict[str, Any], mongo_database: MongoDatabase, tmp_path: Path
+    places: Places, mongo_database: MongoDatabase, tmp_path: Path
 ) -> None:
-    with opened("scheduler", "mongo", "postgres", settings, tmp_path / "out") as pair:
+    mongo = "mongo", load_settings(kept(mongo_database.config), environ={})
+    with opened("scheduler", mongo, places("memory"), tmp_path / "out") as pair:
         fill(pair.source.storage, ["acme"])
         edge, reports = at(2), []
         unchecked: dict[str, Any] = {"bypass_document_validation": True}
@@ -230,8 +229,8 @@ def test_a_date_in_any_form_is_the_same_for_copy_and_comparison(
         assert (reports[-1].verdict, reports[-1].entities[0].counts.quarantined) == ("INCONCLUSIVE", 2)
 
 
-def test_a_part_of_some_tenants_is_that_of_each(settings: dict[str, Any], tmp_path: Path) -> None:
-    with opened("scheduler", "mongo", "postgres", settings, tmp_path / "out") as pair:
+def test_a_part_of_some_tenants_is_that_of_each(places: Places, tmp_path: Path) -> None:
+    with opened("scheduler", places("mongo"), places("postgres"), tmp_path / "out") as pair:
         for number in range(9):
             for tenant in ("a", "b", "c"):
                 pair.source.storage.audit.append(make_audit_record(tenant, f"{number}-{tenant}"))

@@ -60,19 +60,12 @@ def junit_of(report: ParityReport) -> ET.Element:
     return ET.fromstring(render(report, ReportFormat.JUNIT))  # noqa: S314  # made a moment ago
 
 
-def verify(pair: MemoryPair, directory: Path, capsys: pytest.CaptureFixture[str], *more: object) -> list[str]:
-    return compared("verify", pair, directory, capsys, *more)
+def verify(pair: MemoryPair, capsys: pytest.CaptureFixture[str], *more: object) -> list[str]:
+    return compared("verify", pair, capsys, *more)
 
 
-def compared(
-    name: str, pair: MemoryPair, directory: Path, capsys: pytest.CaptureFixture[str], *more: object
-) -> list[str]:
-    files = [
-        write_config(directory / f"{store}.json", {"Persistence": {"Memory": {"Store": store}}})
-        for store in pair.names
-    ]
-    sides = ("--from", "memory", "--to", "memory", "--source-config", files[0], "--target-config", files[1])
-    command = ("backfill", name, "--module", "scheduler", *sides, "--as-of", AS_OF.isoformat(), *more)
+def compared(name: str, pair: MemoryPair, capsys: pytest.CaptureFixture[str], *more: object) -> list[str]:
+    command = ("backfill", name, *pair.sides, "--as-of", AS_OF.isoformat(), *more)
     return invoke(capsys, *command).out.splitlines()
 
 
@@ -80,26 +73,26 @@ def test_a_recheck_of_no_rows_says_that_nothing_was_compared(
     pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = tmp_path / "found"
-    verify(pair, tmp_path, capsys, "--out", found)
+    verify(pair, capsys, "--out", found)
     assert (found / "differences.ndjson").read_bytes() == b""
-    lines = compared("recheck", pair, tmp_path, capsys, "--in", found)
+    lines = compared("recheck", pair, capsys, "--in", found)
     assert lines[0] == "PARTIAL: Nothing was compared: the list of differences names no row to compare."
     assert lines[-1] == "PARTIAL. This proves nothing, because no row was compared; verify again in full."
     assert not [line for line in lines if "No difference" in line or "0 rows that" in line]
     # With a row to compare it says what it said.
     damage(pair, extra=1)
-    verify(pair, tmp_path, capsys, "--out", found)
-    lines = compared("recheck", pair, tmp_path, capsys, "--in", found, "--entity", "schedules")
+    verify(pair, capsys, "--out", found)
+    lines = compared("recheck", pair, capsys, "--in", found, "--entity", "schedules")
     assert lines[0].startswith("FAIL: ")
 
 
 def test_a_failure_names_what_differs_before_what_is_equal(
-    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pair: MemoryPair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(pair, extra=2)
     said = "The source and the target differ: 1 different in schedules; 2 extra, 1 different in runs."
     assert headline(pair.verify()).startswith(said)
-    lines = verify(pair, tmp_path, capsys)
+    lines = verify(pair, capsys)
     assert f"FAIL: {said} {DOCUMENTS_PER_TENANT - 2} documents equal." in lines
 
 
@@ -184,30 +177,28 @@ class TestJunit:
 
 class TestTerminal:
     def test_says_the_verdict_first_and_once_more_after_what_it_lists(
-        self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         damage(pair, extra=13)
-        lines = verify(pair, tmp_path, capsys)
+        lines = verify(pair, capsys)
         assert lines[0].startswith("FAIL: The source and the target differ: ")
         (again,) = [at for at, line in enumerate(lines) if line.startswith("FAIL. Look at what differs.")]
         assert "… and 3 more extra in runs" in lines[:again]
 
     def test_says_why_a_document_cannot_be_moved(
-        self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         row = stored_rows(pair.stores[0], RUNS)["acme-run-1",]
         bad = DocumentRow(RUNS, ("bad",), {**row.document, "id": "bad", "state": "pl4nted"}, {})
         plant(pair.stores[0], bad)
-        (line,) = [line for line in verify(pair, tmp_path, capsys) if line.startswith("quarantined runs")]
+        (line,) = [line for line in verify(pair, capsys) if line.startswith("quarantined runs")]
         assert line.startswith(
             'quarantined runs "bad": in source, cannot be decoded; not in target: Run state'
         )
 
-    def test_says_how_many_more_there_are(
-        self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_says_how_many_more_there_are(self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]) -> None:
         damage(pair, extra=13)
-        lines = verify(pair, tmp_path, capsys)
+        lines = verify(pair, capsys)
         assert sum(line.startswith("extra runs") for line in lines) == 10
         assert "… and 3 more extra in runs" in lines
 
@@ -217,7 +208,6 @@ class TestTerminal:
     def test_has_colours_on_a_terminal_only(  # fixtures and parameters
         self,
         pair: MemoryPair,
-        tmp_path: Path,
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
         *,
@@ -228,16 +218,14 @@ class TestTerminal:
         monkeypatch.setenv("TERM", "xterm-256color")
         monkeypatch.setenv("NO_COLOR", refused)
         monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-        shown = "\n".join(verify(pair, tmp_path, capsys))
+        shown = "\n".join(verify(pair, capsys))
         assert ("\x1b[1;32mPASS" in shown) == coloured
         assert f"PASS: {DOCUMENTS_PER_TENANT} documents equal." in shown
 
-    def test_one_is_not_many(
-        self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_one_is_not_many(self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]) -> None:
         plant(pair.stores[0], _with(stored_rows(pair.stores[0], AUDIT)["acme-audit-0",], message=" told "))
         plant(pair.stores[1], _with(stored_rows(pair.stores[1], AUDIT)["acme-audit-0",], message="told"))
-        assert "Equal after normalisation: 1 document (whitespace)." in verify(pair, tmp_path, capsys)
+        assert "Equal after normalisation: 1 document (whitespace)." in verify(pair, capsys)
 
     @pytest.mark.parametrize("width", [40, 60, 80, 200])
     @pytest.mark.parametrize(
@@ -286,7 +274,7 @@ def test_a_report_is_printed_as_the_command_printed_it(
     pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "report"
-    shown = verify(pair, tmp_path, capsys, "--out", out)
+    shown = verify(pair, capsys, "--out", out)
     answer = invoke(capsys, "backfill", "report", "--in", out, "--format", "text")
     assert answer.code == 0
     assert answer.out.splitlines() == [line for line in shown if str(out) not in line]

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort
     from twinstore.config import Settings
+    from twinstore.keys import Key
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.copy.reporting import CopyResult
     from twinstore_backfill.report.model import ParityReport
@@ -73,14 +74,18 @@ __all__ = [
     "COPIED",
     "DOCUMENTS_PER_TENANT",
     "LEFT_OUT",
+    "READINGS",
+    "SINGLE_READINGS",
     "Answer",
     "Pair",
     "contents_of",
     "fill",
     "invoke",
+    "keys_in",
     "memory_pair",
     "open_store",
     "rows_of",
+    "single_keys_in",
     "write_config",
 ]
 
@@ -146,6 +151,21 @@ class MemoryPair(Pair):
     def stores(self) -> tuple[MemoryDatabase, MemoryDatabase]:
         """The stores behind source and target."""
         return shared_store(self.names[0]), shared_store(self.names[1])
+
+    @property
+    def sides(self) -> tuple[object, ...]:
+        """The arguments that name both stores to a command of this process."""
+        self.directory.mkdir(exist_ok=True)
+        # The rows of tests are old; no retention leaves them out.
+        keep = {"Scheduler": {"Storage": {"RunRetentionDays": 0}}}
+        files = [
+            write_config(
+                self.directory / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}, **keep}
+            )
+            for name in self.names
+        ]
+        drivers = ("--module", "scheduler", "--from", "memory", "--to", "memory")
+        return (*drivers, "--source-config", files[0], "--target-config", files[1])
 
 
 @contextmanager
@@ -269,3 +289,28 @@ def invoke(capsys: pytest.CaptureFixture[str], *arguments: object) -> Answer:
 def long_ago(days: int) -> datetime:
     """Return an instant that many days before :data:`AS_OF`."""
     return datetime.fromtimestamp(AS_OF.timestamp(), UTC) - timedelta(days=days)
+
+
+READINGS: Final = ("records", "rows")
+SINGLE_READINGS: Final = ("records_of", "rows_of")
+
+
+def keys_in(
+    bulk: BulkPort,
+    reading: str,
+    entity: Entity,
+    ranges: Sequence[KeyRange],
+    *,
+    as_of: str | None = None,
+    **options: object,
+) -> list[Key | None]:
+    """Return the keys in some ranges as one way of reading finds them."""
+    with bulk.view(as_of=as_of) as view:
+        read = getattr(view, reading)
+        return [row.key for within in ranges for batch in read(entity, within, **options) for row in batch]
+
+
+def single_keys_in(bulk: BulkPort, reading: str, entity: Entity, keys: Sequence[Key]) -> list[Key | None]:
+    """Return which of some keys one way of reading finds."""
+    with bulk.view() as view:
+        return [row.key for row in getattr(view, reading)(entity, keys)]

@@ -1,4 +1,4 @@
-"""Copy and verification between a store of this process and a real MongoDB, in both directions."""
+"""Entities of every kind between a store of this process and MongoDB: keys of texts, numbers and UUIDs."""
 
 from __future__ import annotations
 
@@ -9,100 +9,31 @@ from uuid import UUID, uuid4
 import pytest
 from pydantic import SecretStr
 
-from tests.backfill.toolkit import COPIED, DOCUMENTS_PER_TENANT, Pair, contents_of, fill, open_store
+from tests.backfill.toolkit import contents_of
+from tests.conftest import EXACT
 from twinstore.access import Row
 from twinstore.backend import SharedResources
 from twinstore.bulk import KeyRange
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog import Entity, Module, Parent, Tenancy, int64, text, uuid
-from twinstore.config import load_settings
 from twinstore.fields import Id, PositiveInt, TenantId, Text
 from twinstore.modules import ModuleSpec
 from twinstore.options import ModuleOptions
-from twinstore.scheduler.catalog import RUNS
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, UNKNOWN_TENANT, Tenant
-from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.outcome import Exit
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import MemoryDatabase as MemoryStore
-from twinstore_memory.store import drop_store
 from twinstore_mongo.backend import MongoBackend
 from twinstore_mongo.connection import Connection
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pymongo.database import Database
 
     from tests.databases import MongoDatabase, MongoServer
     from twinstore.bulk import BulkPort, OnConflict
     from twinstore.keys import Key
-
-pytestmark = pytest.mark.usefixtures("both_paths")
-DIRECTIONS: Final = ["memory to mongo", "mongo to memory"]
-
-
-@pytest.fixture(params=DIRECTIONS)
-def pair(request: pytest.FixtureRequest, mongo_database: MongoDatabase, tmp_path: Path) -> Iterator[Pair]:
-    name = uuid4().hex
-    persistence = mongo_database.config["Persistence"]
-    assert isinstance(persistence, dict)
-    config = {
-        "Persistence": {**persistence, "Memory": {"Store": name}},
-        # The runs of these tests ended long ago; the TTL index would remove them some time.
-        "Scheduler": {"Storage": {"RunRetentionDays": 0}},
-    }
-    settings = load_settings(config, environ={})
-    source, target = request.param.split(" to ")
-    with (
-        open_store("scheduler", source, settings) as left,
-        open_store("scheduler", target, settings) as right,
-    ):
-        left.storage.initializer.ensure_migrations()
-        fill(left.storage)
-        yield Pair(left, right, tmp_path)
-    drop_store(name)
-
-
-def test_what_was_copied_is_proved_equal(pair: Pair) -> None:
-    result = pair.copy()
-    assert (result.exit, result.complete) == (Exit.OK, True)
-    for entity in COPIED:
-        assert contents_of(pair.target.bulk, entity) == contents_of(pair.source.bulk, entity) != []
-    report = pair.verify()
-    assert (report.verdict, report.reasons) == ("PASS", ())
-    assert report.documents_equal == 2 * DOCUMENTS_PER_TENANT
-
-
-def test_a_second_complete_run_is_a_new_generation_that_writes_no_row(pair: Pair) -> None:
-    first, second = pair.copy(), pair.copy()
-    assert first.job is not None
-    assert second.job is not None
-    assert (first.job["generation"], second.job["generation"]) == (1, 2)
-    totals = second.totals.all()
-    assert (totals["written"], totals["unchanged"]) == (0, 2 * DOCUMENTS_PER_TENANT)
-
-
-def test_a_changed_row_is_a_conflict_and_a_difference(pair: Pair) -> None:
-    pair.copy()
-    changed = make_run("acme", "acme-run-1", schedule_id="elsewhere")
-    access = pair.target.bulk.access()
-    (before,) = access.find(RUNS, ALL_TENANTS, [("acme-run-1",)])
-    assert before is not None
-    access.put(RUNS, ALL_TENANTS, Row(changed))
-    result = pair.copy()
-    assert result.totals.of("runs")["conflicts"] == 1
-    assert result.exit is Exit.DIFFERENT
-    assert pair.verify().verdict == "FAIL"
-    forced = pair.copy(on_conflict="overwrite")
-    assert forced.totals.all()["written"] == 1
-    assert access.find(RUNS, ALL_TENANTS, [("acme-run-1",)]) == (before,)
-    assert pair.verify().verdict == "PASS"
-
-
-# ------------------------------------------------------------------------- entities of every kind
 
 
 class Note(CanonicalModel):
@@ -236,7 +167,17 @@ def keys_of(bulk: BulkPort, entity: Entity, reading: str, size: int, tenant: str
         ]
 
 
-@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize(
+    ("both_paths", "indexed"),
+    [
+        ("native", False),
+        (EXACT, True),
+        pytest.param("native", True, marks=pytest.mark.long),
+        pytest.param(EXACT, False, marks=pytest.mark.long),
+    ],
+    indirect=["both_paths"],
+)
+@pytest.mark.usefixtures("both_paths")
 def test_entities_of_every_kind_come_over_and_back(
     model: BulkPort, notebook: BulkPort, stored: Database[dict[str, object]], *, indexed: bool
 ) -> None:
@@ -264,6 +205,7 @@ def test_entities_of_every_kind_come_over_and_back(
     assert keys_of(notebook, THINGS, "rows", 100, "nobody") == []
 
 
+@pytest.mark.usefixtures("both_paths")
 def test_no_tenant_and_a_broken_tenant_are_told_apart(
     notebook: BulkPort, stored: Database[dict[str, object]]
 ) -> None:
@@ -284,6 +226,7 @@ def test_no_tenant_and_a_broken_tenant_are_told_apart(
     assert notebook.counts(BOXES) == {"": 1}
 
 
+@pytest.mark.usefixtures("both_paths")
 def test_numbers_in_keys_are_stored_as_numbers_of_any_width(
     notebook: BulkPort, stored: Database[dict[str, object]]
 ) -> None:
