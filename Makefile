@@ -36,7 +36,7 @@ JUNIT := verification-report.xml
 COMMIT = $(shell git describe --always --exclude='*' --abbrev=12 --dirty 2>/dev/null || echo unknown)
 WHOLE = --junitxml=$(JUNIT) -o junit_suite_name='$@ $(COMMIT)' || { code=$$?; ((code == 1)) || rm -f $(JUNIT); exit $$code; }
 
-.PHONY: help setup demo check fix test test-long lowest mutants statements verification-report soak native native-sanitized wheels bench bench-modules bench-aio docs clean
+.PHONY: help setup demo check fix test test-long lowest statements verification-report soak native native-sanitized wheels bench bench-modules bench-aio docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
@@ -81,9 +81,6 @@ statements: setup ## record again what the drivers send in a run of the contract
 
 lowest: $(LOWEST)/.installed ## unit tests and a part of the kit on the lowest versions that pyproject.toml allows (ARGS=tests for all)
 	$(LOWEST)/bin/$(PYTEST) $(or $(ARGS),$(LOWEST_TESTS))
-
-mutants: setup ## plant faults into the sample driver and let the contract kit find each
-	$(BIN)/python -m tests.plant_mutants $(ARGS)
 
 verification-report: setup ## render the last whole run of test or test-long by group and driver (ARGS='--only postgres')
 	$(BIN)/python -m tests.verification_report $(ARGS)

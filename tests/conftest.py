@@ -43,6 +43,7 @@ So is what runs in containers:
 Everything runs with the fast path where it is compiled; the first lines of a run say whether it is on:
 
     both_paths                   lets a test run without it, too
+    native_first, exact_first    the same, the second way in the long run only
     @pytest.mark.native          a test that needs it; left out without it, which the summary of the run says
 """
 
@@ -165,7 +166,24 @@ def pytest_report_header() -> str:
 @pytest.fixture(params=PATHS)
 def both_paths(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a test run with the fast path and without it, also in the processes that it starts."""
-    if request.param == EXACT:
+    choose_path(request.param, monkeypatch)
+
+
+@pytest.fixture(params=[PATHS[0], *(pytest.param(path, marks=pytest.mark.long) for path in PATHS[1:])])
+def native_first(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do the same, without the fast path in the long run only."""
+    choose_path(request.param, monkeypatch)
+
+
+@pytest.fixture(params=[EXACT, *(pytest.param(path, marks=pytest.mark.long) for path in PATHS[:-1])])
+def exact_first(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do the same, with the fast path in the long run only."""
+    choose_path(request.param, monkeypatch)
+
+
+def choose_path(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turn the fast path off, unless it is the one to take."""
+    if path == EXACT:
         monkeypatch.setenv(SWITCH, "off")
 
 

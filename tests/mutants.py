@@ -13,11 +13,11 @@ import pytest
 
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
-from twinstore.testing.scheduler import SchedulerWorkspace
+from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore_memory.backend import CAPABILITIES, MemoryBackend
 from twinstore_memory.testing import memory_deployments
 
-__all__ = ["Mutant", "Patch", "declaring", "replacing", "workspace_in_memory"]
+__all__ = ["Mutant", "Patch", "case", "declaring", "replacing", "workspace_in_memory"]
 
 Patch = pytest.MonkeyPatch
 
@@ -34,6 +34,13 @@ class Mutant:
 def replacing(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
     """Return what puts a value in the place of another one."""
     return lambda patch: patch.setattr(owner, name, value)
+
+
+def case(
+    name: str, /, *arguments: Any, of: type = SchedulerContract, **named: Any
+) -> Callable[[SchedulerWorkspace], object]:
+    """Return what performs a case of a contract, by its name, with what it is given besides the workspace."""
+    return lambda workspace: getattr(of(), name)(workspace, *arguments, **named)
 
 
 def declaring(**flags: Any) -> Callable[[Patch], None]:

@@ -72,7 +72,7 @@ def pair(
         yield pair
 
 
-@pytest.mark.usefixtures("both_paths")
+@pytest.mark.usefixtures("exact_first")
 def test_they_go_to_quarantine_with_their_bytes_and_leave_the_proof_open(
     pair: Pair, empty_mongo_database: MongoDatabase
 ) -> None:

@@ -157,7 +157,7 @@ def keys_in(pair: Pair, entity: Entity) -> list[Key]:
         return [row.key for batch in view.rows(entity, KeyRange()) for row in batch if row.key is not None]
 
 
-@pytest.mark.usefixtures("both_paths")
+@pytest.mark.usefixtures("native_first")
 def test_every_corruption_of_postgresql_is_named_and_repaired(
     settings: dict[str, object], postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
@@ -181,7 +181,7 @@ def test_every_corruption_of_postgresql_is_named_and_repaired(
         assert_named_and_repaired(pair, plant, empty, faults)
 
 
-@pytest.mark.usefixtures("both_paths")
+@pytest.mark.usefixtures("exact_first")
 def test_every_corruption_of_mongodb_is_named_and_repaired(
     settings: dict[str, object], empty_mongo_database: MongoDatabase, tmp_path: Path
 ) -> None:

@@ -202,7 +202,7 @@ def test_a_wild_collection_is_copied_the_same_with_the_fast_path_on_and_off(
     assert 0 < result.fast_path.rows < result.fast_path.of
 
 
-@pytest.mark.parametrize("on_conflict", ["fail", "overwrite"])
+@pytest.mark.parametrize("on_conflict", ["fail", pytest.param("overwrite", marks=pytest.mark.long)])
 def test_a_second_copy_is_the_same_with_the_fast_path_on_and_off(
     on_conflict: str,
     settings: dict[str, Any],

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 SEED: Final = 20_251_026
 TENANTS: Final = ("acme", "globex", "initech", "Umbrella", "zürich")
 BATCH: Final = 1000
-DOCUMENTS: Final = 100
+DOCUMENTS: Final = 50
 LONG_DOCUMENTS: Final = 100_000
-# Models that are drawn for a number of documents, for all tenants together: a fifth of the few.
-POOL: Final = 20
+# Models that are drawn for a number of documents, for all tenants together: one for each of them.
+POOL: Final = 5
 LONG_POOL: Final = 5000
 
 

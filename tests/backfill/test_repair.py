@@ -218,22 +218,18 @@ class TestQuarantine:
         assert shop("copy", "--execute", "--out", shop.directory / "copy").code == Exit.INCONCLUSIVE
         return shop
 
-    def test_it_is_listed_by_reason_without_values(self, bad: Shop) -> None:
+    def test_it_is_listed_shown_and_exported_and_values_only_on_request(self, bad: Shop) -> None:
         answer = bad.on_target("quarantine list", "--format", "json")
         assert (answer.code, answer.json["count"]) == (Exit.OK, 3)
         (reason,) = answer.json["reasons"]
         assert (reason["entity"], reason["documents"]) == ("runs", 3)
         assert [item["key"] for item in answer.json["shown"]] == [["bad-0"], ["bad-1"], ["bad-2"]]
         assert "pl4nted" not in answer.out
-
-    def test_one_is_shown_with_its_content_only_on_request(self, bad: Shop) -> None:
         chosen = ("--entity", "runs", "--key", "bad-1")
         assert "secret" in bad.on_target("quarantine show", *chosen).out
         assert "pl4nted" not in bad.on_target("quarantine show", *chosen).out
         assert "pl4nted" in bad.on_target("quarantine show", *chosen, "--show-values").out
         assert bad.on_target("quarantine show", "--entity", "runs", "--key", "good").code == Exit.USAGE
-
-    def test_all_are_exported_to_a_private_file(self, bad: Shop) -> None:
         file = bad.directory / "all.ndjson"
         assert bad.on_target("quarantine export", "--out", file).code == Exit.OK
         for place, code, problem in (
@@ -244,6 +240,10 @@ class TestQuarantine:
             assert (refused.code, problem in refused.err) == (code, True)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert len(file.read_text().splitlines()) == 3
+        # A job that nobody began has none.
+        unknown = bad("quarantine retry", "--entity", "runs", "--execute")
+        assert (unknown.code, "No copy with these options" in unknown.err) == (Exit.USAGE, True)
+        assert bad.on_target("quarantine list", "--job", "nobody").code == Exit.USAGE
 
     def test_they_are_tried_again_once_they_are_mended(self, bad: Shop) -> None:
         bad.runs.update_many({"_id": {"$in": ["bad-0", "bad-1"]}}, {"$unset": {"secret": 1}})
@@ -276,11 +276,6 @@ class TestQuarantine:
             assert bad("quarantine retry", *fewer).code == Exit.USAGE
         tried = bad("quarantine retry", *part, "--execute", "--format", "json")
         assert (tried.code, tried.json["job"]["id"]) == (Exit.OK, copied.json["job"]["id"])
-
-    def test_a_job_that_nobody_began_has_none(self, shop: Shop) -> None:
-        answer = shop("quarantine retry", "--entity", "runs", "--execute")
-        assert (answer.code, "No copy with these options" in answer.err) == (Exit.USAGE, True)
-        assert shop.on_target("quarantine list", "--job", "nobody").code == Exit.USAGE
 
 
 def test_an_identity_that_a_client_generated_is_different_and_repaired_once_for_all(shop: Shop) -> None:

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 import twinstore_embedded
 from tests.contract.deployments.mongo import MongoProbe, condition, module_backend
+from tests.contract.recording.shapes import is_about_answers
 from twinstore.storage import open_module
 from twinstore.testing import AccessContract, AccessDefaultsContract, DeploymentDefaults
 from twinstore_mongo.settings import MongoSettings
@@ -76,6 +77,11 @@ def backend_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backen
     with MongoClient[dict[str, Any]](server.url) as client:
         yield deployments
     server.stop()
+
+
+def is_left_to_the_full_form(kit: type[object], test: str, case: str) -> bool:
+    """Whether a case does the same with transactions and without."""
+    return issubclass(kit, AccessDefaultsContract) or is_about_answers(kit, test, case)
 
 
 class TestStandaloneAccess(AccessContract):

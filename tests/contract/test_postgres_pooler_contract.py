@@ -5,23 +5,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.contract.deployments.pooler import pooled_deployments
+from tests.contract.recording.shapes import is_about_answers, is_listed
 from tests.pgbouncer import pooler_before
-from twinstore.testing import (
-    AccessDefaultsContract,
-    DecodingContract,
-    DriverContract,
-    KeyedRepositoryContract,
-    ModuleContract,
-    PagingContract,
-    RangeWriterContract,
-    UnvalidatedModelContract,
-    ValueContract,
-)
-from twinstore.testing.scheduler import (
-    SchedulerContract,
-    SchedulerRangeWriterContract,
-    SchedulerValueContract,
-)
+from twinstore.testing import AccessDefaultsContract, DriverContract, ModuleContract, RangeWriterContract
+from twinstore.testing.scheduler import SchedulerContract, SchedulerRangeWriterContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,31 +29,22 @@ class TestPooledPostgres(DriverContract):
     """A server behind pgbouncer in transaction mode, with two connections of the server for all clients.
 
     What lies in between matters to how a connection is used: sessions, units, locks, rivals, row-level
-    security, streams, prepared statements. Every way of using one is in the operations and in the kit of the
-    scheduler. What a statement answers does not depend on it; those contracts, and the kits of more modules,
-    which use connections in no other way, are left to the full form. So is what does not come this way: what
-    is refused before a statement is sent, and the writing of a copy, which has a connection of its own.
+    security, prepared statements. The kit of the scheduler uses one in every way and sends each kind of
+    statement. Answers do not depend on it; those contracts and the kits of other modules are left to the
+    full form. So is what does not come this way: the writing of a copy, which has a separate connection.
     """
 
 
-# What comes back, whoever is asked through whatever connection.
-ANSWERS: Final = (
-    DecodingContract,
-    KeyedRepositoryContract,
-    PagingContract,
-    ValueContract,
-    SchedulerValueContract,
-)
-
-ELSEWHERE: Final = (RangeWriterContract, SchedulerRangeWriterContract, UnvalidatedModelContract)
+ELSEWHERE: Final = (RangeWriterContract, SchedulerRangeWriterContract)
 
 
 def is_left_to_the_full_form(kit: type[object], test: str, case: str) -> bool:
-    """Whether a test of a kit asks for answers alone, or uses connections as others do."""
-    del case
+    """Whether a test of a kit checks answers alone, or uses connections as others do."""
     # The defaults of core are made of the operations themselves.
     if issubclass(kit, AccessDefaultsContract):
         return True
     if issubclass(kit, ModuleContract) and not issubclass(kit, SchedulerContract):
         return True
-    return any(test in vars(contract) for contract in (*ANSWERS, *ELSEWHERE))
+    if any(test in vars(contract) for contract in ELSEWHERE):
+        return True
+    return is_about_answers(kit, test, case) and not is_listed("postgres", kit, test, case)

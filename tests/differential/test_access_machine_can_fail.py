@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from twinstore.testing.defaults import DefaultsOnly
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize(
+    "wrong", [*WRONG[:2], *(pytest.param(wrong, marks=pytest.mark.long) for wrong in WRONG[2:])]
+)
 def test_a_way_that_is_wrong_in_one_point_is_found(wrong: type[DefaultsOnly]) -> None:
     sides = [memory_access("right", MODULE), memory_access("wrong", wrong_module(wrong))]
     with pytest.raises(AccessDivergenceError):

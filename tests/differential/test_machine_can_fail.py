@@ -187,15 +187,23 @@ class CommitsTheLoser(MemoryDatabase):
 # With the repository to which the search is bound where it would take long among the operations of all.
 WRONG = (
     (SortsTiesBackwards, None),
+    (CommitsEveryCall, None),
     (PurgesTooLittle, "runs"),
     (ShowsDeletedSchedules, "schedules"),
     (WordsItDifferently, None),
     (IgnoresTheExpectation, None),
-    (CommitsEveryCall, None),
 )
+# An order and a write on every push.
+ON_EVERY_PUSH = 2
 
 
-@pytest.mark.parametrize(("wrong", "about"), WRONG, ids=[wrong.__name__ for wrong, _ in WRONG])
+@pytest.mark.parametrize(
+    ("wrong", "about"),
+    [
+        pytest.param(wrong, about, id=wrong.__name__, marks=[pytest.mark.long] * (number >= ON_EVERY_PUSH))
+        for number, (wrong, about) in enumerate(WRONG)
+    ],
+)
 def test_a_driver_that_is_wrong_in_one_point_is_found(
     wrong: type[Backend], about: str | None, *, long_form: bool
 ) -> None:
@@ -205,7 +213,16 @@ def test_a_driver_that_is_wrong_in_one_point_is_found(
         run_machine(sides, SEARCH, None if long_form else about)
 
 
-@pytest.mark.parametrize("wrong", [ReadsWhatOthersCommit, LetsTheLastWriterWin, LosesBoth, CommitsTheLoser])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        LetsTheLastWriterWin,
+        *(
+            pytest.param(wrong, marks=pytest.mark.long)
+            for wrong in (ReadsWhatOthersCommit, LosesBoth, CommitsTheLoser)
+        ),
+    ],
+)
 def test_a_driver_whose_units_meet_in_a_wrong_way_is_found(wrong: type[MemoryDatabase]) -> None:
     with pytest.raises(DivergenceError):
         run_rivals([rival_sides(wrong(patience=0.01))], rival_sides(MemoryDatabase())[0], SEARCH)

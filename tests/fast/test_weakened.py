@@ -69,7 +69,14 @@ def is_needless(program: Program, what: str) -> bool:
     return int(place) == program.root and check in needed and what.endswith(" required")
 
 
-@pytest.mark.parametrize("name", programs())
+# Small ones, of two modules, on every push.
+BOUNDED: Final = frozenset({"scheduler.schedules", "tracking.sessions"})
+PROGRAMS: Final = [
+    name if name in BOUNDED else pytest.param(name, marks=pytest.mark.long) for name in programs()
+]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_the_fuzz_notices_a_check_that_is_removed(name: str) -> None:
     true = programs()[name]
     left = {what: other for what, other in weakened(true) if not is_needless(true, what)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -18,6 +20,36 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerStorage
 
 SERVERS: Final = ("mongo", "postgres", pytest.param("pooler", marks=pytest.mark.pgbouncer))
+
+FOLDER: Final = Path(__file__).parent
+SPREAD: Final = ("mongo", "postgres")
+STORES: Final = ("every_store", "every_server")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to the full form what repeats a case on one more store.
+
+    Variants of a test are spread over both servers and all run in memory. The kit behind a pooler uses
+    connections in every way already.
+    """
+    met: Counter[tuple[str, object]] = Counter()
+    for item in items:
+        if (
+            item.path.parent != FOLDER
+            or not isinstance(item, pytest.Function)
+            or not hasattr(item, "callspec")
+        ):
+            continue
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        kind = next((params[name] for name in STORES if name in params), None)
+        if kind == "pooler":
+            item.add_marker(pytest.mark.long)
+        elif kind in SPREAD and len(params) > 1:
+            case = (f"{item.path}::{item.originalname}", kind)
+            if met[case] % 2 != SPREAD.index(kind):
+                item.add_marker(pytest.mark.long)
+            met[case] += 1
 
 
 @pytest.fixture(scope="module", params=["memory", *SERVERS])

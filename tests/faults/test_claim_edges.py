@@ -89,6 +89,9 @@ def test_a_job_that_nobody_can_read_keeps_no_other_from_its_worker(
     assert not any("s3cr3t" in text for text in told)
 
 
+@pytest.mark.parametrize(
+    "storage", ["mongo", pytest.param("postgres", marks=pytest.mark.long)], indirect=True
+)
 def test_jobs_of_megabytes_are_leased_and_submitted_in_one_batch(storage: SchedulerStorage) -> None:
     jobs = storage.policy_jobs
     inputs = PolicyRunInputs(environment={"text": "\N{GRINNING FACE}" * 500_000})

@@ -20,7 +20,7 @@ import twinstore
 from tests import forked
 from tests.faults.notes import whole_lines
 from tests.server_supervisor import ROOT
-from tests.stores import DRIVERS, fresh_settings
+from tests.stores import fresh_settings
 from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.policy_builders import as_submitted, make_policy_job
@@ -36,8 +36,16 @@ BOUNDED: Final = {"jobs": 240, "processes": 4, "kills": 10, "every": 0.15, "seco
 FULL: Final = {"jobs": 2000, "processes": 6, "kills": 60, "every": 0.2, "seconds": 120, "lasting": 150}
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("batch", [1, 9])
+@pytest.mark.parametrize(
+    ("driver", "batch"),
+    [
+        *(("memory", 1), ("mongo", 1), ("postgres", 9)),
+        *(
+            pytest.param(driver, batch, marks=pytest.mark.long)
+            for driver, batch in (("memory", 9), ("mongo", 9), ("postgres", 1))
+        ),
+    ],
+)
 def test_sixteen_threads_of_one_name_lease_and_submit_each_job_once(
     driver: str, batch: int, request: pytest.FixtureRequest
 ) -> None:

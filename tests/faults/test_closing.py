@@ -185,6 +185,16 @@ async def nothing(unit: object) -> None:
     """Do nothing in a unit."""
 
 
+@pytest.mark.parametrize(
+    "every_store",
+    [
+        "mongo",
+        pytest.param("memory", marks=pytest.mark.long),
+        pytest.param("postgres", marks=pytest.mark.long),
+        pytest.param("pooler", marks=[pytest.mark.long, pytest.mark.pgbouncer]),
+    ],
+    indirect=True,
+)
 def test_neither_a_storage_nor_its_process_waits_for_threads_that_sleep(every_store: Settings) -> None:
     """Those of pymongo sleep for half a second at a time."""
     found = subprocess.run(

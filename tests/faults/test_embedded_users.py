@@ -20,7 +20,10 @@ from twinstore_embedded.processes import is_alive
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user to prove this")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user to prove this"),
+    pytest.mark.long,
+]
 
 HEAVY = ("site-packages", "test", "idlelib", "lib2to3", "ensurepip", "__pycache__", "config-*")
 CYCLE = """
@@ -107,12 +110,14 @@ def test_the_directory_of_another_user_is_refused_with_a_remedy(stranger: Strang
         assert "--data-dir" in done.stderr
 
 
+@pytest.mark.smoke
 def test_root_opens_its_own_parents_for_postgres_only_to_pass_through(closed: Path) -> None:
     server = twinstore_embedded.start_postgres(closed / "data", durable=False)
     server.stop()
     assert closed.stat().st_mode & 0o777 == 0o701
 
 
+@pytest.mark.smoke
 def test_root_does_not_open_the_directory_of_somebody_else(closed: Path) -> None:
     shutil.chown(closed, "nobody")
     with pytest.raises(ConfigurationError, match=f"chmod o\\+x {closed}"):
@@ -120,6 +125,7 @@ def test_root_does_not_open_the_directory_of_somebody_else(closed: Path) -> None
     assert closed.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("name", "fault"), [("root", "is root"), ("no_such_user", "does not exist")])
 def test_an_unfit_postgres_user_is_refused(
     closed: Path, monkeypatch: pytest.MonkeyPatch, name: str, fault: str

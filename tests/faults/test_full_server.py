@@ -107,8 +107,16 @@ def paths(storage: SchedulerStorage) -> dict[str, Callable[[], object]]:
     }
 
 
-@pytest.mark.parametrize("used", [False, True], ids=["cold", "used"])
-@pytest.mark.parametrize("how", ["reserved", "all", "role", "database"])
+@pytest.mark.parametrize(
+    ("how", "used"),
+    [
+        *(("reserved", False), ("all", True), ("role", False), ("database", True)),
+        *(
+            pytest.param(how, used, marks=pytest.mark.long)
+            for how, used in (("reserved", True), ("all", False), ("role", True), ("database", False))
+        ),
+    ],
+)
 def test_a_full_server_is_a_reason_to_try_again(server: PostgresServer, how: str, *, used: bool) -> None:
     with open_at(server, PoolMax=2) as storage:
         if used:

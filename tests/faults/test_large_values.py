@@ -192,6 +192,9 @@ def texts_of(method: Any) -> list[str]:  # noqa: ANN401  # any method
     return [item.name for item in signature.parameters.values() if str(item.annotation).startswith("str")]
 
 
+@pytest.mark.parametrize(
+    "storage", ["postgres", pytest.param("mongo", marks=pytest.mark.long)], indirect=True
+)
 def test_texts_of_16_megabytes_as_arguments_are_judged_quickly_and_not_repeated(storage: Storage) -> None:
     text = "x" * 16_000_000
     slow: list[str] = []

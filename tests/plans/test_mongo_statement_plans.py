@@ -5,12 +5,12 @@ The values are those of documents in the middle of a tenant with many of them, a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from tests.plans.allowances import MONGO
-from tests.plans.filling import LONG_ROWS, ROWS
+from tests.plans.filling import LONG_ROWS
 from tests.plans.judging import figures, judged
 from tests.plans.mongo_explained import Explainer, fill
 from tests.plans.rows import SPECS, tenants_of
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tests.databases import MongoServer
     from twinstore.modules import ModuleSpec
 
-pytestmark = pytest.mark.long
+# Few are enough: this server follows an index wherever there is one.
+ROWS: Final = 1_000
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import twinstore
 from docs.parts.interface import public_names
 from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill, write_config
 from tests.outsiders import SAMPLES, imported, installed
-from tests.own_driver_mutants import MUTANTS
 from twinstore.testing import DriverContract
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from tests.databases import MongoDatabase, PostgresDatabase
     from tests.outsiders import Outsider
-    from tests.own_driver_mutants import Mutant
 
 pytestmark = pytest.mark.long
 
@@ -48,11 +46,6 @@ def test_it_imports_public_names_only(path: Path) -> None:
 def test_it_is_short() -> None:
     assert sum(len(path.read_text().splitlines()) for path in DRIVER) <= LONGEST_DRIVER
     assert len((FOLDER / "tests" / "test_sqlite.py").read_text().splitlines()) <= LONGEST_TEST
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_fault_can_still_be_planted_into_it(mutant: Mutant) -> None:
-    assert (FOLDER / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1
 
 
 def test_the_list_of_drivers_shows_it(outsider: Outsider) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -20,8 +21,21 @@ if TYPE_CHECKING:
 
     from twinstore import SchedulerStorage
 
+FOLDER: Final = Path(__file__).parent
 # After every instant of the samples, so that what they store can be changed.
 NOW: Final = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+# What the service decides is tried on one database in a bounded run; the full form takes both.
+OF_FILE: Final = {"test_bodies.py": "mongo", "test_openapi.py": "mongo"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the other database of each file to the full form."""
+    for item in items:
+        if item.path.parent == FOLDER and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            wanted = OF_FILE.get(item.path.name, "postgres")
+            if item.callspec.params.get("api", wanted) != wanted:
+                item.add_marker(pytest.mark.long)
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,7 +230,7 @@ def states(
         yield state
 
 
-@pytest.mark.parametrize("driver", SWITCH)
+@pytest.mark.parametrize("driver", ["postgres", pytest.param("mongo", marks=pytest.mark.long)])
 def test_jobs_are_executed_although_a_worker_is_killed(driver: str, states: Callable[[str], State]) -> None:
     state = {path: json.loads(content) for path, content in states(driver).items()}
     jobs = {job["policyId"]: job for job in state["/policy-jobs"]["items"]}
@@ -254,5 +254,6 @@ def test_jobs_are_executed_although_a_worker_is_killed(driver: str, states: Call
     )
 
 
+@pytest.mark.long
 def test_the_state_is_the_same_on_both_databases_byte_for_byte(states: Callable[[str], State]) -> None:
     assert states("mongo") == states("postgres")

@@ -315,7 +315,14 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_variables_of_other_programs_are_ignored() -> None:
-    load(WORKER="3", SCHEDULER="x", Logging__Level="x", PATH="/bin", Workers__Storage="x", __init__="x")
+    others = {
+        "WORKER": "3",
+        "SCHEDULER": "x",
+        "Logging__Level": "x",
+        "Workers__Storage": "x",
+        "__init__": "x",
+    }
+    assert load(**others, PATH="/bin").describe() == load().describe()
 
 
 def test_null_counts_as_not_given() -> None:

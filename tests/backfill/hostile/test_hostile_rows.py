@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tests.databases import MongoServer, PostgresServer
 
 # Of each entity; one copy and one verification each, so that little is spent on starting them.
-BATCHES: Final = ((1, 250), pytest.param(2, 500, marks=pytest.mark.long))
+BATCHES: Final = ((1, 100), pytest.param(2, 500, marks=pytest.mark.long))
 # Half a million, in batches that memory does not notice.
 EACH_OF_LONG: Final = 1260
 SEEDS_OF_LONG: Final = range(100, 140)
 
 
 @pytest.mark.parametrize(("seed", "each"), BATCHES)
-def test_thousands_of_hostile_rows_are_copied_or_kept_back(
+def test_hundreds_of_hostile_rows_are_copied_or_kept_back(
     seed: int, each: int, mongo_server: MongoServer, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     figures = run(mongo_server, postgres_server, tmp_path, each=each, seed=seed)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.backfill.toolkit import fill, open_store, write_config
+from tests.backfill.toolkit import COPIED, fill, open_store, write_config
 from tests.servers import mongo_config
 from twinstore.config import load_settings
+from twinstore.scheduler.catalog import EXECUTION_LOGS, IMPACT_SNAPSHOTS, RUN_SUMMARIES, TRIGGERS
 from twinstore_backfill.cli import main
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoServer, PostgresServer
+    from twinstore.catalog import Entity
 
 Settings = dict[str, Any]
+SOME: Final = (TRIGGERS, RUN_SUMMARIES, IMPACT_SNAPSHOTS, EXECUTION_LOGS)
 KEEP: Settings = {"Scheduler": {"Storage": {"RunRetentionDays": 0}}}
 
 
@@ -66,9 +69,16 @@ def persistence_of(config: Settings) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def answer(places: Places) -> tuple[int, Settings]:
-    """Run the whole command once; return its code and its report."""
-    code = places.run("--scratch", places.scratch, "--out", places.directory)
+def corrupted(*, long_form: bool) -> tuple[Entity, ...]:
+    """Return the entities that are corrupted: all, or some that together have rows of every kind."""
+    return COPIED if long_form else SOME
+
+
+@pytest.fixture(scope="module")
+def answer(places: Places, corrupted: tuple[Entity, ...]) -> tuple[int, Settings]:
+    """Run the command once; return its code and its report."""
+    only = () if corrupted == COPIED else (option for item in corrupted for option in ("--entity", item.name))
+    code = places.run("--scratch", places.scratch, "--out", places.directory, *only)
     report: Settings = json.loads((places.directory / "selftest-report.json").read_text())
     return code, report
 

@@ -12,15 +12,50 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from twinstore.testing import ModuleContract
+from twinstore.testing import (
+    AccessContract,
+    IsolationContract,
+    JoiningContract,
+    ModuleContract,
+    ResourceContract,
+    SessionContract,
+    StoreErrorContract,
+    TransactionContract,
+)
 from twinstore.testing.contracts.access import AccessDefaultsContract
+from twinstore.testing.contracts.access_rivals import AccessRivalContract
+from twinstore.testing.contracts.access_units import AccessUnitContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.races import RaceContract
+from twinstore.testing.scheduler import (
+    LockContract,
+    SchedulerIsolationContract,
+    SchedulerJoiningContract,
+    SchedulerSessionContract,
+    SchedulerTransactionContract,
+)
 
-__all__ = ["cases_file", "is_covered", "is_listed"]
+__all__ = ["cases_file", "is_about_answers", "is_covered", "is_listed"]
 
 ALWAYS: Final = (InitializerContract, RaceContract)
 RIVALS: Final = re.compile("rival|race|claim|lease|lock|fire|at_once|outage|unavailable|migrat|numbers_go_on")
+# How connections, sessions and transactions are used.
+CONNECTIONS: Final = (
+    AccessRivalContract,
+    AccessUnitContract,
+    IsolationContract,
+    JoiningContract,
+    LockContract,
+    RaceContract,
+    ResourceContract,
+    SchedulerIsolationContract,
+    SchedulerJoiningContract,
+    SchedulerSessionContract,
+    SchedulerTransactionContract,
+    SessionContract,
+    StoreErrorContract,
+    TransactionContract,
+)
 
 
 def cases_file(store: str) -> Path:
@@ -37,6 +72,16 @@ def is_covered(store: str, kit: type[object], test: str, case: str) -> bool:
     if any(test in vars(contract) for contract in ALWAYS):
         return False
     return not is_listed(store, kit, test, case)
+
+
+def is_about_answers(kit: type[object], test: str, case: str) -> bool:
+    """Return whether a case has the same outcome whatever connection or server its statements reach.
+
+    Cases of the operations that have no variants stand for those that do.
+    """
+    if RIVALS.search(test) or any(test in vars(contract) for contract in CONNECTIONS):
+        return False
+    return bool(case) or not issubclass(kit, AccessContract)
 
 
 def is_listed(store: str, kit: type[object], test: str, case: str) -> bool:

@@ -5,15 +5,11 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-import hypothesis
-import pytest
-
-from tests.mutants import Mutant, Patch, replacing, workspace_in_memory
+from tests.mutants import Mutant, Patch, case, replacing
 from twinstore import failures, guard
 from twinstore.access import UniqueKey
 from twinstore.documents import selection
@@ -25,8 +21,6 @@ from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_memory import access, rows, store, writing
 from twinstore_memory.backend import MemoryBackend
 
-# Where hypothesis keeps what a test was decorated with.
-SETTINGS = "_hypothesis_internal_use_settings"
 RUN, SNAPSHOT, RECORD = map(SCHEDULER_EXAMPLES.of, (RUNS, IMPACT_SNAPSHOTS, AUDIT))
 RUNS_LISTING = next(listing for listing in SchedulerContract.listings() if listing.name == "runs.list")
 
@@ -180,34 +174,26 @@ def joining_commits(patch: Patch) -> None:
     patch.setattr(MemoryBackend, "join", committing)
 
 
-MUTANTS = [
+MUTANTS: Final = [
     Mutant(
         "a write keeps fields of the row that it replaces",
         keeps_what_it_replaces,
-        lambda workspace: SchedulerContract().test_a_broken_row_is_replaced_as_a_whole_or_left_alone(
-            workspace, SNAPSHOT
-        ),
+        case("test_a_broken_row_is_replaced_as_a_whole_or_left_alone", SNAPSHOT),
     ),
     Mutant(
         "a run is looked for in one unit and created in another",
         partial(looks_and_writes_apart, "insert"),
-        lambda workspace: SchedulerContract().test_one_run_of_an_id_is_created_in_every_round(
-            workspace=workspace
-        ),
+        case("test_one_run_of_an_id_is_created_in_every_round"),
     ),
     Mutant(
         "a record is looked for in one unit and appended in another",
         partial(looks_and_writes_apart, "put"),
-        lambda workspace: SchedulerContract().test_one_record_of_an_id_is_appended_in_every_round(
-            workspace=workspace
-        ),
+        case("test_one_record_of_an_id_is_appended_in_every_round"),
     ),
     Mutant(
         "two tenants get one new snapshot",
         partial(looks_and_writes_apart, "put"),
-        lambda workspace: SchedulerContract().test_of_two_tenants_one_gets_a_new_key_in_every_round(
-            workspace=workspace, example=SNAPSHOT
-        ),
+        case("test_of_two_tenants_one_gets_a_new_key_in_every_round", example=SNAPSHOT),
     ),
     Mutant(
         "a trigger is recalculated from what was read before",
@@ -223,14 +209,12 @@ MUTANTS = [
     Mutant(
         "runs are filtered in whole seconds",
         filters_in_whole_seconds,
-        lambda workspace: SchedulerContract().test_bounds_are_compared_to_the_millisecond(workspace),
+        case("test_bounds_are_compared_to_the_millisecond"),
     ),
     Mutant(
         "records are filtered in whole seconds",
         filters_in_whole_seconds,
-        lambda workspace: SchedulerContract().test_bounds_of_records_are_compared_to_the_millisecond(
-            workspace
-        ),
+        case("test_bounds_of_records_are_compared_to_the_millisecond"),
     ),
     Mutant(
         "tokens continue in whole seconds",
@@ -249,40 +233,32 @@ MUTANTS = [
     Mutant(
         "deletions are stored in whole seconds",
         partial(stored_with, markers_in_whole_seconds),
-        lambda workspace: SchedulerContract().test_the_instants_of_a_deletion_keep_their_milliseconds(
-            workspace
-        ),
+        case("test_the_instants_of_a_deletion_keep_their_milliseconds"),
     ),
     Mutant(
         "instants are stored in whole seconds",
         partial(stored_with, document_in_whole_seconds),
-        lambda workspace: SchedulerContract().test_instants_keep_the_declared_precision(workspace),
+        case("test_instants_keep_the_declared_precision"),
     ),
     Mutant(
         "now is taken in whole seconds",
         recalculated_in_whole_seconds,
-        lambda workspace: SchedulerContract().test_recalculate_looks_at_the_milliseconds_of_now(workspace),
+        case("test_recalculate_looks_at_the_milliseconds_of_now"),
     ),
     Mutant(
         "keys are normalised when they are looked up",
         partial(keys_made_alike, partial(unicodedata.normalize, "NFKC")),
-        lambda workspace: SchedulerContract().test_keys_that_only_look_alike_are_different_keys(
-            workspace, RUN
-        ),
+        case("test_keys_that_only_look_alike_are_different_keys", RUN),
     ),
     Mutant(
         "keys are found in any case",
         partial(keys_made_alike, str.lower),
-        lambda workspace: SchedulerContract().test_keys_that_only_look_alike_are_different_keys(
-            workspace, RUN
-        ),
+        case("test_keys_that_only_look_alike_are_different_keys", RUN),
     ),
     Mutant(
         "another tenant's row is found by its key",
         replacing(writing, "is_seen", lambda *_: True),
-        lambda workspace: SchedulerContract().test_a_row_of_another_tenant_is_as_absent_as_none(
-            workspace, RUN
-        ),
+        case("test_a_row_of_another_tenant_is_as_absent_as_none", RUN),
     ),
     Mutant(
         "an absent key is named as it was given",
@@ -291,91 +267,36 @@ MUTANTS = [
             "not_found",
             lambda entity, key, driver, found=failures.not_found: found(entity, f" {key} ", driver),
         ),
-        lambda workspace: (
-            SchedulerContract().test_an_absent_row_is_nothing_or_an_error_with_the_normalised_key(
-                workspace, RUN
-            )
-        ),
+        case("test_an_absent_row_is_nothing_or_an_error_with_the_normalised_key", RUN),
     ),
     Mutant(
         "one field is not stored",
         partial(stored_with, without_one_field),
-        lambda workspace: SchedulerContract().test_every_look_up_finds_the_row_as_it_was_stored(
-            workspace, RUN
-        ),
+        case("test_every_look_up_finds_the_row_as_it_was_stored", RUN),
     ),
     Mutant(
         "schedules are due by their triggers alone",
         due_by_the_trigger_alone,
-        lambda workspace: (
-            SchedulerContract().test_a_schedule_that_may_not_fire_is_not_due_whatever_its_trigger_says(
-                workspace
-            )
-        ),
+        case("test_a_schedule_that_may_not_fire_is_not_due_whatever_its_trigger_says"),
     ),
     Mutant(
         "the newest rows are purged first",
         partial(removes, lambda found, limit: found[::-1][:limit]),
-        lambda workspace: (
-            SchedulerContract().test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
-                workspace, RUN, 2
-            )
-        ),
+        case("test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked", RUN, 2),
     ),
     Mutant(
         "a purge takes everything at once",
         partial(removes, lambda found, _: found),
-        lambda workspace: (
-            SchedulerContract().test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
-                workspace, SNAPSHOT, 2
-            )
-        ),
+        case("test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked", SNAPSHOT, 2),
     ),
     Mutant(
         "joining commits what came before",
         joining_commits,
-        lambda workspace: SchedulerContract().test_joining_again_commits_nothing_of_what_came_before(
-            workspace=workspace
-        ),
+        case("test_joining_again_commits_nothing_of_what_came_before"),
     ),
     Mutant(
         "a joined write leaves its half",
         replacing(guard, "WRITE_ERRORS", ()),
-        lambda workspace: SchedulerContract().test_a_joined_write_that_fails_leaves_no_half_of_itself(
-            workspace=workspace
-        ),
+        case("test_a_joined_write_that_fails_leaves_no_half_of_itself"),
     ),
 ]
-
-
-@pytest.fixture
-def workspace() -> Iterator[SchedulerWorkspace]:
-    with workspace_in_memory() as opened:
-        yield opened
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: SchedulerWorkspace) -> None:
-    mutant.case(workspace)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_catches_the_fault(
-    mutant: Mutant, workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutant.plant(monkeypatch)
-    with pytest.raises((Exception, pytest.fail.Exception)):
-        mutant.case(workspace)
-
-
-def test_any_row_is_drawn_often_enough_to_miss_a_field(
-    workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stored_with(without_one_field, monkeypatch)
-    case = SchedulerContract.test_any_row_comes_back
-    # That a row is found counts, and not that it is made small, which takes many times as long.
-    given: hypothesis.settings = getattr(case, SETTINGS)
-    found = hypothesis.settings(given, phases=[hypothesis.Phase.generate])
-    monkeypatch.setattr(case, SETTINGS, found)
-    with pytest.raises((Exception, pytest.fail.Exception)):
-        SchedulerContract().test_any_row_comes_back(workspace=workspace, example=RUN)

@@ -10,12 +10,12 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from typing_extensions import override
 
-from tests.mutants import Mutant, Patch, declaring, replacing, workspace_in_memory
+from tests.mutants import Mutant, Patch, case, declaring, replacing
 from twinstore.backend import Lifetime
 from twinstore.errors import (
     DocumentDecodeError,
@@ -198,12 +198,6 @@ def under_another_name(patch: Patch) -> None:
     patch.setattr(MemoryBackend, "driver", property(lambda _: "RAM"))
 
 
-def declared(name: str) -> Callable[[SchedulerWorkspace], None]:
-    """Return the case of a flag."""
-    case: Callable[[SchedulerWorkspace], None] = getattr(SchedulerContract(), name)
-    return case
-
-
 def taken(workspace: SchedulerWorkspace) -> None:
     SchedulerContract().test_a_taken_value_is_told_in_the_words_of_the_library(workspace, "run")
 
@@ -216,7 +210,7 @@ def unreachable(workspace: SchedulerWorkspace) -> None:
     SchedulerContract().test_a_store_out_of_reach_is_unavailable_for_every_kind_of_call(workspace)
 
 
-MUTANTS = [
+MUTANTS: Final = [
     Mutant(
         "rows are said to expire by themselves",
         declaring(server_ttl=True),
@@ -227,42 +221,47 @@ MUTANTS = [
     Mutant(
         "a tenant check of the server is made up",
         declaring(row_level_security=True),
-        declared("test_the_server_checks_the_tenant_exactly_when_declared"),
+        case("test_the_server_checks_the_tenant_exactly_when_declared"),
     ),
     Mutant(
         "the clock of the client is said to judge",
         declaring(server_clock=False),
-        declared("test_a_clock_outside_the_client_judges_exactly_when_declared"),
+        case("test_a_clock_outside_the_client_judges_exactly_when_declared"),
     ),
     Mutant(
         "other processes are said to be kept out",
         declaring(cross_process_locks=True),
-        declared("test_writers_of_other_processes_are_kept_out_exactly_when_declared"),
+        case("test_writers_of_other_processes_are_kept_out_exactly_when_declared"),
     ),
     Mutant(
         "a feed of changes is made up",
         declaring(change_stream=True),
-        declared("test_changes_can_be_followed_exactly_when_declared"),
+        case("test_changes_can_be_followed_exactly_when_declared"),
+    ),
+    Mutant(
+        "reads of the past are made up",
+        declaring(point_in_time_reads=True),
+        case("test_reads_of_the_past_work_exactly_when_declared"),
     ),
     Mutant(
         "bulk works and is not declared",
         declaring(bulk=False),
-        lambda workspace: SchedulerContract().test_using_it_works_exactly_when_declared(workspace, "bulk"),
+        case("test_using_it_works_exactly_when_declared", "bulk"),
     ),
     Mutant(
         "the driver has no name",
         declaring(backend=""),
-        declared("test_the_declaration_names_the_driver_and_a_way_out"),
+        case("test_the_declaration_names_the_driver_and_a_way_out"),
     ),
     Mutant(
         "the remedy is empty",
         declaring(remedy=" "),
-        declared("test_the_declaration_names_the_driver_and_a_way_out"),
+        case("test_the_declaration_names_the_driver_and_a_way_out"),
     ),
     Mutant(
         "instants are said to be coarser than nothing",
         declaring(time_precision_ms=0),
-        declared("test_instants_keep_the_declared_precision"),
+        case("test_instants_keep_the_declared_precision"),
     ),
     Mutant(
         "a missing schema is an outage",
@@ -282,67 +281,26 @@ MUTANTS = [
     Mutant(
         "each call leaves a connection open",
         one_descriptor_a_call,
-        lambda workspace: SchedulerContract().test_no_call_leaves_a_connection_open(workspace),
+        case("test_no_call_leaves_a_connection_open"),
     ),
     Mutant(
         "a closed storage goes on",
         replacing(Lifetime, "check", lambda _: None),
-        lambda workspace: SchedulerContract().test_a_closed_storage_refuses_every_call(workspace),
+        case("test_a_closed_storage_refuses_every_call"),
     ),
     Mutant(
         "the probe cannot tell writes apart",
         replacing(MemoryProbe, "stamp", lambda *_: None),
-        lambda workspace: SchedulerContract().test_a_stamp_changes_with_a_write_and_with_nothing_else(
-            workspace
-        ),
+        case("test_a_stamp_changes_with_a_write_and_with_nothing_else"),
     ),
     Mutant(
         "the description has a list for a tuple",
         a_list_for_a_tuple,
-        lambda workspace: (
-            SchedulerContract().test_the_description_of_the_driver_has_the_types_that_are_asked_for(workspace)
-        ),
+        case("test_the_description_of_the_driver_has_the_types_that_are_asked_for"),
     ),
     Mutant(
         "the driver calls itself by another name than its entry point",
         under_another_name,
-        lambda workspace: (
-            SchedulerContract().test_the_driver_is_installed_under_the_name_that_it_gives_itself(workspace)
-        ),
+        case("test_the_driver_is_installed_under_the_name_that_it_gives_itself"),
     ),
 ]
-
-
-@pytest.fixture
-def workspace() -> Iterator[SchedulerWorkspace]:
-    with workspace_in_memory() as opened:
-        yield opened
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: SchedulerWorkspace) -> None:
-    mutant.case(workspace)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_catches_the_fault(
-    mutant: Mutant, workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutant.plant(monkeypatch)
-    with pytest.raises((Exception, pytest.fail.Exception)):
-        mutant.case(workspace)
-
-
-def test_the_cases_of_migrations_accept_a_driver_that_has_one(
-    workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    migrated(monkeypatch)
-    tampered_with(workspace)
-    looked_at(workspace)
-
-
-def test_the_case_of_outages_accepts_a_driver_that_tells_them_well(
-    workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out_of_reach(unavailable("The store does not answer."), monkeypatch)
-    unreachable(workspace)

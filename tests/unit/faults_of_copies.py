@@ -4,13 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
-import pytest
-
-from tests.mutants import workspace_in_memory
+from tests.mutants import Mutant, Patch, case, replacing
 from twinstore.ledger import ranges
 from twinstore.ledger.catalog import JOBS, RANGES
 from twinstore.ledger.models import RangeState
@@ -23,24 +20,6 @@ from twinstore.testing.scheduler.steps import populate
 from twinstore_memory import bulk, range_writer
 from twinstore_memory.access import MemoryAccess
 from twinstore_memory.units import Single
-
-Patch = pytest.MonkeyPatch
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A fault, and the test that must catch it."""
-
-    name: str
-    plant: Callable[[Patch], None]
-    case: Callable[[SchedulerWorkspace], object]
-
-
-def replacing(owner: object, name: str, value: object) -> Callable[[Patch], None]:
-    def plant(patch: Patch) -> None:
-        patch.setattr(owner, name, value)
-
-    return plant
 
 
 def rows_are_committed_one_by_one(patch: Patch) -> None:
@@ -138,102 +117,92 @@ class SchedulerCopies(CopyStateContract):
     module = SCHEDULER_EXAMPLES
 
 
-WRITER, CLAIMS, LEDGER = SchedulerContract(), SchedulerCopies(), SchedulerCopies()
-
-MUTANTS = [
+MUTANTS: Final = [
     Mutant(
         "rows are committed one by one",
         rows_are_committed_one_by_one,
-        lambda workspace: WRITER.test_a_failure_after_everything_was_written_leaves_no_row(
-            workspace=workspace
-        ),
+        case("test_a_failure_after_everything_was_written_leaves_no_row"),
     ),
     Mutant(
         "rows are committed one by one, and the ledger refuses",
         rows_are_committed_one_by_one,
-        lambda workspace: WRITER.test_a_range_that_the_ledger_refuses_leaves_no_row(workspace=workspace),
+        case("test_a_range_that_the_ledger_refuses_leaves_no_row"),
     ),
     Mutant(
         "what was not committed is committed",
         everything_is_committed_at_the_end,
-        lambda workspace: WRITER.test_what_was_not_committed_is_rolled_back(workspace=workspace),
+        case("test_what_was_not_committed_is_rolled_back"),
     ),
     Mutant(
         "the ledger changes beside the range",
         the_ledger_changes_beside_the_range,
-        lambda workspace: WRITER.test_a_failure_after_everything_was_written_leaves_no_row(
-            workspace=workspace
-        ),
+        case("test_a_failure_after_everything_was_written_leaves_no_row"),
     ),
     Mutant(
         "the fence is not compared",
         whoever(fence=False),
-        lambda workspace: CLAIMS.test_a_worker_of_the_same_name_is_told_apart_by_its_fence(
-            workspace=workspace
-        ),
+        case("test_a_worker_of_the_same_name_is_told_apart_by_its_fence", of=SchedulerCopies),
     ),
     Mutant(
         "the worker is not compared",
         whoever(worker=False),
-        lambda workspace: CLAIMS.test_whoever_was_overtaken_finishes_nothing(workspace=workspace),
+        case("test_whoever_was_overtaken_finishes_nothing", of=SchedulerCopies),
     ),
     Mutant(
         "the state is not compared",
         whoever(state=False),
-        lambda workspace: CLAIMS.test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it(
-            workspace=workspace
+        case(
+            "test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it", of=SchedulerCopies
         ),
     ),
     Mutant(
         "a live range can be claimed",
         a_live_range_can_be_claimed,
-        lambda workspace: CLAIMS.test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it(
-            workspace=workspace
+        case(
+            "test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it", of=SchedulerCopies
         ),
     ),
     Mutant(
         "a commit locks the job",
         a_commit_locks_the_job,
-        lambda workspace: CLAIMS.test_busy_commits_keep_nobody_from_renewing_the_lease(workspace=workspace),
+        case("test_busy_commits_keep_nobody_from_renewing_the_lease", of=SchedulerCopies),
     ),
     Mutant(
         "nobody is ever dead",
         others_are_never_dead,
-        lambda workspace: CLAIMS.test_the_ranges_of_a_dead_worker_are_taken_last(workspace=workspace),
+        case("test_the_ranges_of_a_dead_worker_are_taken_last", of=SchedulerCopies),
     ),
     Mutant(
         "everybody is dead",
         others_are_always_dead,
-        lambda workspace: CLAIMS.test_a_sign_of_life_keeps_the_ranges_of_a_worker(workspace=workspace),
+        case("test_a_sign_of_life_keeps_the_ranges_of_a_worker", of=SchedulerCopies),
     ),
     Mutant(
         "the ranges of dead workers come first",
         dead_workers_come_first,
-        lambda workspace: CLAIMS.test_the_ranges_of_a_dead_worker_are_taken_last(workspace=workspace),
+        case("test_the_ranges_of_a_dead_worker_are_taken_last", of=SchedulerCopies),
     ),
     Mutant(
         "ranges never fail",
         replacing(ranges, "MAX_ATTEMPTS", 99),
-        lambda workspace: CLAIMS.test_a_range_that_is_given_back_too_often_has_failed(workspace=workspace),
+        case("test_a_range_that_is_given_back_too_often_has_failed", of=SchedulerCopies),
     ),
     Mutant(
         "ranges that kill their worker never fail",
         replacing(ranges, "MAX_DEATHS", 99),
-        lambda workspace: CLAIMS.test_a_range_whose_worker_dies_too_often_has_failed(workspace=workspace),
+        case("test_a_range_whose_worker_dies_too_often_has_failed", of=SchedulerCopies),
     ),
     Mutant(
         "a worker that stops has died",
         replacing(ranges.RangeLedger, "sign_off", ranges.RangeLedger.leave),
-        lambda workspace: CLAIMS.test_a_worker_that_stops_in_order_gives_its_ranges_back_and_no_death_counts(
-            workspace=workspace
+        case(
+            "test_a_worker_that_stops_in_order_gives_its_ranges_back_and_no_death_counts", of=SchedulerCopies
         ),
     ),
     Mutant(
         "lines outlive their range",
         replacing(ranges.RangeLedger, "_forget_lines", lambda *_: None),
-        lambda workspace: LEDGER.test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened(
-            workspace=workspace
-        ),
+        case("test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened", of=SchedulerCopies),
     ),
     Mutant(
         "batches ignore their size",
@@ -243,23 +212,3 @@ MUTANTS = [
         ),
     ),
 ]
-
-
-@pytest.fixture
-def workspace() -> Iterator[SchedulerWorkspace]:
-    with workspace_in_memory() as opened:
-        yield opened
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: SchedulerWorkspace) -> None:
-    mutant.case(workspace)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_catches_the_fault(
-    mutant: Mutant, workspace: SchedulerWorkspace, monkeypatch: Patch
-) -> None:
-    mutant.plant(monkeypatch)
-    with pytest.raises((Exception, pytest.fail.Exception)):
-        mutant.case(workspace)
