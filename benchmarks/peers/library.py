@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twinstore.scheduler import PolicyRunJob, Schedule
-    from twinstore.scheduler.changes.policy_jobs import PolicyRunJobChanges
 
 __all__ = ["on_mongo", "on_postgres"]
 
@@ -82,7 +81,7 @@ class Library(Contender):
         """Lease, submit and complete: every state between is written."""
         held = self._claimed(size)
         now = datetime.now(UTC)
-        free: PolicyRunJobChanges = {"lease_owner": None, "lease_expires_at": None, "updated_at": now}
+        free: dict[str, object] = {"lease_owner": None, "lease_expires_at": None, "updated_at": now}
         free |= {"status": SUBMITTED, "submitted_at": now}
         submitted = [job.evolve(**free) for job in held]
         done = [job.evolve(status=COMPLETED, completed_at=now) for job in submitted]

@@ -106,10 +106,7 @@ class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
         check_fields(cls, cls.rules)
 
     def evolve(self, /, **changes: object) -> Self:
-        """Return a copy with some fields (Python names) changed, validated like a new model.
-
-        Models of this library say to type checkers which fields there are, and of which types.
-        """
+        """Return a copy with some fields (Python names) changed, validated like a new model."""
         # By attribute, not by wire form: nested models are frozen, and pydantic takes them over as they are.
         values: dict[str, object] = {**values_of(self), **changes}
         return type(self).model_validate(values)
@@ -168,11 +165,6 @@ class CanonicalJsonSerializer:
     def digest(model: CanonicalModel) -> str:
         """Return ``sha256:`` and the lower-case hex SHA-256 of the compact canonical bytes."""
         return content_digest(CanonicalJsonSerializer.serialize(model))
-
-
-def evolved(model: M, changes: Mapping[str, object]) -> M:
-    """Return a copy with changes that were made at run time, whose names no type checker can know."""
-    return model.evolve(**changes)
 
 
 def values_of(model: CanonicalModel) -> Mapping[str, object]:

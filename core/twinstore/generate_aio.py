@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from twinstore.errors import ConfigurationError
-from twinstore.generate_changes import changes_files
 from twinstore.generate_handles import BLOCK, HANDLE_IMPORTS, asked, handed_out, handle_class, handles_of
 from twinstore.generate_stubs import shipped_modules, stubs
 from twinstore.generated_files import formatted, update_files
@@ -338,7 +337,7 @@ def main() -> int:
     check = "--check" in sys.argv
     wanted = {path: formatted(path, text) for path, text in stubs().items()}
     for spec in map(module_spec, shipped_modules()):
-        wanted |= aio_files(spec) | changes_files(spec.package)
+        wanted |= aio_files(spec)
     stale = update_files(wanted, check=check)
     if check:
         print("stale: run python -m twinstore.generate_aio" if stale else "current")  # noqa: T201  # a script

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from twinstore.access import Row
-from twinstore.canonical import evolved
 from twinstore.scheduler.catalog import POLICY_JOBS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.graph_job_events import GraphJobEvent
 from twinstore.scheduler.graph_jobs import GraphJob
@@ -28,7 +27,7 @@ def identified(example: Example, model: CanonicalModel, tenant: str, number: int
     if isinstance(model, GraphJob):
         return model.evolve(id=f"{model.id[:4]}{digits_of(key)}")
     if isinstance(model, GraphJobEvent):
-        payload = evolved(model.payload, {"job": identified(example, model.payload.job, tenant, number)})
+        payload = model.payload.evolve(job=identified(example, model.payload.job, tenant, number))
         return model.evolve(event_id=str(UUID(digits_of(key))), payload=payload)
     parts = {part.field for part in entity.key_parts} - {entity.tenant_field}
     identity: dict[str, object] = {

@@ -13,7 +13,6 @@ from pydantic import SecretStr
 
 from tests.contract.deployments.postgres import module_on
 from twinstore.backend import SharedResources
-from twinstore.canonical import evolved
 from twinstore.errors import TwinstoreError
 from twinstore.options import ModuleOptions
 from twinstore.scheduler.catalog import GRAPH_JOBS
@@ -57,7 +56,7 @@ def answers(jobs: Repositories, number: str) -> list[object]:
         stored = graph_moved(make_graph_build_job(TENANT, f"{number} {case}"), origin)
         jobs.graph_jobs.insert(stored)
         try:
-            wanted: GraphBuildJob = evolved(graph_moved(stored, target, 9), changes)
+            wanted: GraphBuildJob = graph_moved(stored, target, 9).evolve(**changes)
             found.append(jobs.graph_jobs.try_replace(wanted, origin))
         except TwinstoreError as error:
             found.append((type(error), error.message.replace(stored.id, "id")))

@@ -64,7 +64,6 @@ LINES: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
     ("dev migration", ("scheduler", "--check"), 0),
     # These format by the settings of the project around the module, and a wheel has none.
     ("dev aio", ("scheduler", "--check"), 1),
-    ("dev changes", ("scheduler", "--check"), 1),
     ("dev schema", ("scheduler", "--check", "--backend", "postgres"), 0),
 )
 # Run from the wheel elsewhere, because they bring servers of their own.

@@ -233,19 +233,6 @@ class TestAsyncio:
         assert {"AsyncLibrarySession", "AsyncLibraryStorage"} <= set(aio.__all__)
         asyncio.run(asyncio.wait_for(self.used(), timeout=100))
 
-    def test_what_evolve_of_its_models_takes_is_written_beside_them(
-        self, checkout: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        stale = invoke(capsys, "dev", "changes", "library", "--check")
-        assert (stale.code, (checkout / "changes").exists()) == (1, False)
-        assert "Run: twinstore dev changes library" in stale.out
-        assert invoke(capsys, "dev", "changes", "library").code == 0
-        assert {path.name for path in (checkout / "changes").glob("*.py")} == {"__init__.py", "books.py"}
-        assert "class BookChanges(TypedDict, total=False):" in (checkout / "changes" / "books.py").read_text()
-        assert "    title: Name\n" in (checkout / "changes" / "books.py").read_text()
-        again = invoke(capsys, "dev", "changes", "library", "--check")
-        assert (again.code, again.out) == (0, "checked_out_library.changes is current.\n")
-
     async def used(self) -> None:
         from checked_out_library.books import Book as TheirBook  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]  # noqa: PLC0415  # installed for this test
 

@@ -23,7 +23,6 @@ from twinstore.retrying import repeat
 from twinstore_mongo.appending import append
 from twinstore_mongo.changing import RuleEndedError, apply, insert_row
 from twinstore_mongo.codec import codec_of
-from twinstore_mongo.contained import contained
 from twinstore_mongo.counters import next_number
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.marking import amend, can_set, mark
@@ -73,7 +72,6 @@ class MongoAccess(AccessDefaults, Access):
         return self._in_unit if self.context.in_transaction else self._alone
 
     @override
-    @contained
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
@@ -83,28 +81,23 @@ class MongoAccess(AccessDefaults, Access):
         return (None if document is None else codec_of(entity).decode(document),)
 
     @override
-    @contained
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         return page(self.context, entity, query)
 
     @override
-    @contained
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
         return count(self.context, entity, query, by)
 
     @override
-    @contained
     def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:
         return keys(self.context, entity, query)
 
     @override
-    @contained
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         insert_row(self.context, entity, scope, row)
         return row
 
     @override
-    @contained
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         if entity.append_only:
             self._put_once(entity, scope, row)
@@ -126,7 +119,6 @@ class MongoAccess(AccessDefaults, Access):
                 raise
 
     @override
-    @contained
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
         # The version in the condition of the write does what a transaction would, in one round trip less.
         alone = len(refs) == 1 and refs[0].entity.versioned
@@ -138,29 +130,24 @@ class MongoAccess(AccessDefaults, Access):
             raise ended.error from ended.error.__cause__
 
     @override
-    @contained
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         if not can_set(entity, sets):
             return super().mark(entity, query, sets)
         return mark(self.context, entity, query, sets)
 
     @override
-    @contained
     def amend(self, entity: Entity, query: Query, sets: Values) -> int:
         return amend(self.context, entity, query, sets)
 
     @override
-    @contained
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
         return append(self, entity, parent, rows)
 
     @override
-    @contained
     def next_number(self, entity: Entity) -> int:
         return next_number(self.context, entity)
 
     @override
-    @contained
     def remove(self, entity: Entity, query: Query) -> int:
         return remove(self.context, self._entities, entity, query)
 
@@ -183,7 +170,7 @@ class MongoAccess(AccessDefaults, Access):
     @override
     def special(self, operation: str) -> Callable[..., object] | None:
         found = self._specials.get(operation)
-        return None if found is None else contained(partial(found, self))
+        return None if found is None else partial(found, self)
 
     def _repeat(self, action: Callable[[], T]) -> T:
         """Repeat a step after lost races; in a transaction only the whole of it can be repeated."""

@@ -25,7 +25,6 @@ from twinstore_mongo.derive import ID
 from twinstore_mongo.digest_form import digest_form, why_not
 from twinstore_mongo.key_order import BATCH_BYTES, SIMPLE, VIEW, fitting_batch
 from twinstore_mongo.packing import native_documents
-from twinstore_mongo.raw_cursor import LeanCursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -150,9 +149,7 @@ class DigestScan:
             return self._collection.aggregate_raw_batches(
                 rows.stages, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True
             )
-        # What this and the export share is how an answer is taken apart, not what its documents are.
-        return LeanCursor(
-            self._collection,
+        return self._collection.find_raw_batches(
             rows.condition,
             batch_size=batch_size,
             collation=SIMPLE,

@@ -37,7 +37,6 @@ from twinstore_mongo.key_order import (
 )
 from twinstore_mongo.paths import PathTree
 from twinstore_mongo.raw import PART_BYTES, documents_of, first_of, parts_of
-from twinstore_mongo.raw_cursor import LeanCursor
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -164,8 +163,8 @@ class Exporter:
             condition = {"$and": [condition, {"$nor": lists_in(self.codec)}]}
         # Batches of about a thousand documents decode more than twice as fast as the default of 16 MB; native
         # code prefers those of some thousand.
-        return LeanCursor(
-            collection, condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
+        return collection.find_raw_batches(
+            condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
         )
 
     def _beside_index(

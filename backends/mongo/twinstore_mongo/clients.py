@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pymongo
-from pymongo import MongoClient, periodic_executor
+from pymongo import MongoClient
 from pymongo.uri_parser import parse_uri
 
 from twinstore.errors import ConfigurationError
 from twinstore_mongo.error_messages import DRIVER
 from twinstore_mongo.primaries import Primaries
-from twinstore_mongo.steady_pool import pool_class
 
 if TYPE_CHECKING:
     from twinstore_mongo.connection import Client
@@ -54,14 +51,12 @@ def new_client(settings: MongoSettings) -> Client:
         "connectTimeoutMS": selection_ms,
         "retryWrites": True,
         "retryReads": True,
-        "_pool_class": pool_class(),
         "event_listeners": [primaries],
     }
     client = MongoClient[Any](
         url, **{name: value for name, value in defaults.items() if name.lower() not in given}
     )
     primaries.watch(client)
-    end_at_once()
     return client
 
 
@@ -70,25 +65,6 @@ def close_client(client: Client) -> None:
     # A process that is told to stop has little time, and the server forgets sessions by itself.
     with pymongo.timeout(CLOSE_SECONDS):
         client.close()
-
-
-@cache
-def end_at_once() -> None:
-    """See to it that the end of the process waits for no thread of a closed client."""
-    # What is registered last runs first, so pymongo is there already and finds nothing to wait for.
-    atexit.register(release_stopped)
-
-
-def release_stopped() -> None:
-    """Forget the threads of closed clients, for which pymongo would wait when the process ends.
-
-    They sleep for half a second at a time, and then find that they have nothing to do.
-    """
-    # No version of pymongo promises these names; without them the process ends as it would by itself.
-    for reference in tuple(getattr(periodic_executor, "_EXECUTORS", ())):
-        executor = reference()
-        if getattr(executor, "_stopped", False):
-            executor._thread = None  # noqa: SLF001  # as above
 
 
 def url_of(settings: MongoSettings) -> str | None:

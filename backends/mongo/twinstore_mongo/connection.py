@@ -36,11 +36,9 @@ from twinstore_mongo.clients import (
 )
 from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.concurrency import calls_at_once
-from twinstore_mongo.contained import contained
 from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 from twinstore_mongo.shared_database import check_collections, check_module
-from twinstore_mongo.steady_sessions import lend_once
 from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
@@ -295,11 +293,7 @@ class Connection(Renewable):
         raise translate(withheld, where) from withheld
 
     def _probed(self, client: Client, name: str, where: Where) -> OpenDatabase:
-        found = probed(client, name, where, allow_standalone=self._settings.allow_standalone)
-        if self._settings.client is None:
-            # Not before: a client that asks the DNS for its hosts has no sessions until then.
-            lend_once(client)
-        return found
+        return probed(client, name, where, allow_standalone=self._settings.allow_standalone)
 
     def _database_name(self) -> str:
         secret = self._settings.connection_string
@@ -340,7 +334,6 @@ def open_database(client: Client, name: str) -> Database[Document]:
     )
 
 
-@contained
 def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -> OpenDatabase:
     """Ask the server what it is; refuse one without transactions unless that is allowed."""
     database = open_database(client, name)

@@ -20,7 +20,6 @@ from twinstore.stepwise import Stepwise
 from twinstore_mongo.abandoned import try_end_abandoned
 from twinstore_mongo.cancelling import call_session, end_session, killable
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
-from twinstore_mongo.contained import contained
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, loggable, translate
 
 if TYPE_CHECKING:
@@ -260,7 +259,6 @@ def _settled(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
             roll_back(session)
 
 
-@contained
 def roll_back(session: ClientSession) -> None:
     """Roll back; an unreachable server does so itself after transactionLifetimeLimitSeconds."""
     try:
@@ -270,7 +268,6 @@ def roll_back(session: ClientSession) -> None:
         log.debug("A transaction could not be aborted (%s); the server ends it by itself.", loggable(error))
 
 
-@contained
 def commit(session: ClientSession, store: OpenDatabase) -> None:
     """Commit; retry while the outcome is unknown, because commitTransaction is idempotent."""
     lost: PyMongoError | None = None

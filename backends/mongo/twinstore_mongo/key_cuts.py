@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from twinstore.forks import ending
 from twinstore_mongo.key_order import KEYS_AT_ONCE, SIMPLE, key_after, key_in, keys_from
 from twinstore_mongo.raw import raw_batches
-from twinstore_mongo.raw_cursor import LeanCursor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +45,7 @@ def _cuts_in_part(
     collection: Collection[Document], codec: Codec[Any], lower: Key | None, rows: int, condition: Document
 ) -> list[Key]:
     """Return the keys at which ranges end in the part of the index that begins at a key."""
-    cursor = LeanCursor(
-        collection,
+    cursor = collection.find_raw_batches(
         condition,
         limit=KEYS_AT_ONCE,
         batch_size=KEYS_AT_ONCE,

@@ -13,10 +13,10 @@ from twinstore.paging import decoded
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import compiled
 from twinstore_mongo.derive import ID, VERSION
-from twinstore_mongo.lean_writes import write_first
 from twinstore_mongo.parents import is_hidden
 from twinstore_mongo.reading import rows
 from twinstore_mongo.single_change import find_and_change
+from twinstore_mongo.writes import write_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ def amend(context: RepositoryContext, entity: Entity, query: Query, values: Valu
         for row in rows(context, entity, query, query.limit, fields=(ID,)):
             which = {ID: row[ID], "$and": [condition]}
             with context.writing(entity):
-                amended += write_first(context.untyped(entity), which, change, session=context.session)
+                amended += write_one(context.untyped(entity), which, change, session=context.session)
             steps.done()
     return amended
 

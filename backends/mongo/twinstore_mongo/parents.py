@@ -14,7 +14,7 @@ from twinstore.tenancy import ALL_TENANTS
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import merged, owned_by
 from twinstore_mongo.errors import DRIVER
-from twinstore_mongo.lean_reads import find
+from twinstore_mongo.key_order import SIMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -84,7 +84,9 @@ def seen_parents(
     condition = merged(({name: {"$in": list(values)}}, owned_by(codec, scope)))
     fields = [name] if parent.parent is None else [name, codec.names[parent.parent.field]]
     with context.reading(parent):
-        found = list(find(context.collection(parent), condition, fields, session=context.session))
+        found = list(
+            context.collection(parent).find(condition, fields, session=context.session, collation=SIMPLE)
+        )
     return {document[name] for document in without_orphans(context, parent, scope, found)}
 
 

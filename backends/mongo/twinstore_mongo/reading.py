@@ -16,7 +16,6 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import any_of, compiled, merged, owned_by, place_of
 from twinstore_mongo.index_order_scan import along_index
 from twinstore_mongo.key_order import SIMPLE, plain_part
-from twinstore_mongo.lean_reads import find, find_first
 from twinstore_mongo.parents import is_hidden, without_orphans
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def one(
     codec = codec_of(entity)
     condition = place_of(codec, scope, key)
     with context.reading(entity, key):
-        found = find_first(context.collection(entity), condition, session=context.session)
+        found = context.collection(entity).find_one(condition, session=context.session, collation=SIMPLE)
     return None if found is None or not without_orphans(context, entity, scope, [found]) else found
 
 
@@ -63,7 +62,7 @@ def several(
     codec = codec_of(entity)
     condition = merged((any_of(codec, keys), owned_by(codec, scope)))
     with context.reading(entity):
-        found = list(find(context.collection(entity), condition, session=context.session))
+        found = list(context.collection(entity).find(condition, session=context.session, collation=SIMPLE))
     index = keys[0].index.names if isinstance(keys[0], UniqueKey) else entity.key
     names = [codec.names[name] for name in index]
     by_key = {
@@ -100,7 +99,9 @@ def rows(
     with context.reading(entity):
         if fields is not None:
             fields = (*fields, *(name for name, _ in reading.order))
-        asked = partial(find, context.collection(entity), fields=fields, session=context.session)
+        asked = partial(
+            context.collection(entity).find, projection=fields, session=context.session, collation=SIMPLE
+        )
         if reading.along is not None:
             return along_index(asked, condition, reading, wanted)
         cursor = asked(condition)

@@ -14,21 +14,22 @@ from twinstore_mongo.codec import codec_of, next_version
 from twinstore_mongo.compile import filter_of, owned_by, place_of
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.errors import DRIVER, ID_INDEX, first_write_error, violated_index
-from twinstore_mongo.lean_writes import insert_first, write_first
 from twinstore_mongo.reading import one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pymongo.client_session import ClientSession
 
     from twinstore.access import Row
     from twinstore.catalog import Entity, Index, Key
     from twinstore.errors import DuplicateError, TwinstoreError
     from twinstore.tenancy import Tenants
     from twinstore_mongo.codec import Codec
-    from twinstore_mongo.connection import Document
+    from twinstore_mongo.connection import Document, Untyped
     from twinstore_mongo.context import RepositoryContext
 
-__all__ = ["insert", "insert_several", "overwrite", "rival", "swap", "take_away"]
+__all__ = ["insert", "insert_several", "overwrite", "rival", "swap", "take_away", "write_one"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -45,7 +46,7 @@ def insert(context: RepositoryContext, entity: Entity[M], row: Row[M]) -> None:
     with context.writing(entity, key):
         collection = context.untyped(entity)
         try:
-            insert_first(collection, document, session=context.session)
+            collection.insert_one(document, session=context.session)
         except DuplicateKeyError as error:
             raise duplicate_of(codec, row, violated_index(error)) from error
 
@@ -93,11 +94,31 @@ def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: D
     with context.writing(entity, key):
         collection = context.untyped(entity)
         try:
-            swapped = write_first(collection, condition, document, session=context.session)
+            swapped = write_one(collection, condition, document, session=context.session)
         except DuplicateKeyError as error:
             raise duplicate_of(codec, row, violated_index(error)) from error
     if not swapped:
         raise lost_race(entity, entity.key_text(key), DRIVER)
+
+
+def write_one(
+    collection: Untyped,
+    condition: Document,
+    change: Document | Sequence[Document],
+    *,
+    upsert: bool = False,
+    session: ClientSession | None,
+) -> bool:
+    """Replace the first document that satisfies a condition by another one, or update it by some stages.
+
+    Returns:
+        whether there was one.
+    """
+    if isinstance(change, dict):
+        done = collection.replace_one(condition, change, upsert=upsert, session=session)
+    else:
+        done = collection.update_one(condition, change, upsert=upsert, session=session)
+    return bool(done.matched_count)
 
 
 def take_away(context: RepositoryContext, entity: Entity, found: Document) -> None:
@@ -131,7 +152,7 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
                 change: Document | list[Document] = replacement(document, versioned=entity.versioned)
             else:
                 change = document
-            write_first(collection, condition, change, upsert=True, session=context.session)
+            write_one(collection, condition, change, upsert=True, session=context.session)
         except DuplicateKeyError as error:
             index = codec.uniques.get(violated_index(error) or "")
             refusal = duplicate_of(codec, row, violated_index(error))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import Field
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import (
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.audit import AuditActorChanges, AuditEventChanges, AuditRecordChanges
 
 __all__ = [
     "AuditActor",
@@ -43,11 +41,6 @@ class AuditActor(CanonicalModel):
     display_name: Actor
     kind: SimpleIdentifier
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[AuditActorChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class AuditRecord(CanonicalModel):
     """One entry of the audit trail; it is never changed or removed."""
@@ -65,11 +58,6 @@ class AuditRecord(CanonicalModel):
     metadata: LowerKeyMap = Field(default_factory=dict)
     message: OptionalText = None
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[AuditRecordChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class AuditEvent(CanonicalModel):
     """What a host reports; the audit service stamps ``id`` and ``occurredAt`` where they are absent."""
@@ -86,11 +74,6 @@ class AuditEvent(CanonicalModel):
     correlation_id: OptionalReference = None
     metadata: LowerKeyMap = Field(default_factory=dict)
     message: OptionalText = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[AuditEventChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import Field
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import FreeObject, Id, OptionalText, PositiveInt, TenantId, Text, Timestamp
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from twinstore.scheduler.changes.execution_logs import ExecutionLogEntryChanges
 
 __all__ = ["ExecutionLogEntry", "ExecutionLogRepository"]
 
@@ -36,11 +34,6 @@ class ExecutionLogEntry(CanonicalModel):
     logger: OptionalText = None
     message: Text
     data: FreeObject = Field(default_factory=dict)
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[ExecutionLogEntryChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class ExecutionLogRepository(Protocol):

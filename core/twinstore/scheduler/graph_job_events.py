@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Final
 from uuid import uuid4
 
 from pydantic import Field, StringConstraints
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import OptionalText, TenantId, TextMap, Timestamp, is_empty
@@ -17,7 +16,6 @@ from twinstore.scheduler.graph_jobs import GraphJob, status_of, type_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.scheduler.changes.graph_job_events import GraphJobEventChanges, GraphJobEventPayloadChanges
 
 __all__ = ["GraphJobEvent", "GraphJobEventPayload"]
 
@@ -51,11 +49,6 @@ class GraphJobEventPayload(CanonicalModel):
     occurred_at: Timestamp
     result_uri: OptionalText = None
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[GraphJobEventPayloadChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class GraphJobEvent(CanonicalModel):
     """One event of a graph job.
@@ -88,8 +81,3 @@ class GraphJobEvent(CanonicalModel):
         """Return a new event of a job at an instant."""
         payload = GraphJobEventPayload(job_type=job.type, job=job, status=job.status, occurred_at=now)
         return cls(event_id=str(uuid4()), kind=kind, tenant=job.tenant_id, ts=now, payload=payload)
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[GraphJobEventChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]

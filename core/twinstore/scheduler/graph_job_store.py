@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, Unpack
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, Protocol
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import TenantId
@@ -14,7 +12,6 @@ from twinstore.scheduler.graph_jobs import GraphJob, status_of, type_of
 
 if TYPE_CHECKING:
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.graph_job_store import GraphJobResponseChanges
     from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphOverlayJob
 
 __all__ = ["GraphJobResponse", "GraphJobStore"]
@@ -50,11 +47,6 @@ class GraphJobResponse(CanonicalModel):
     def of(cls, job: GraphJob) -> GraphJobResponse:
         """Return the answer for a job."""
         return cls(id=job.id, tenant_id=job.tenant_id, kind=job.type, status=job.status, payload=job)
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[GraphJobResponseChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class GraphJobStore(Protocol):

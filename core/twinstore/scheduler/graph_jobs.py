@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 from uuid import uuid4
 
 from pydantic import Field, StringConstraints
-from typing_extensions import override
 
 from twinstore.fields import (
     Actor,
@@ -33,11 +32,6 @@ from twinstore.variants import VariantModel
 
 if TYPE_CHECKING:
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.graph_jobs import (
-        GraphBuildJobChanges,
-        GraphJobChanges,
-        GraphOverlayJobChanges,
-    )
     from twinstore.scheduler.graph_job_events import GraphJobEvent
 
 __all__ = [
@@ -117,11 +111,6 @@ class GraphJob(VariantModel, told_by="id"):
         """The type, which the id tells."""
         return GraphJobType.BUILD if self.id.startswith(BUILD) else GraphJobType.OVERLAY
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[GraphJobChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class GraphBuildJob(GraphJob, begins=BUILD):
     """The building of the graph of one version of an SBOM.
@@ -149,11 +138,6 @@ class GraphBuildJob(GraphJob, begins=BUILD):
     error: OptionalText = None
     metadata: LowerKeyMap = Field(default_factory=dict)
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[GraphBuildJobChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class GraphOverlayJob(GraphJob, begins=OVERLAY):
     """The laying of an overlay over a graph.
@@ -180,11 +164,6 @@ class GraphOverlayJob(GraphJob, begins=OVERLAY):
     completed_at: Timestamp | None = None
     error: OptionalText = None
     metadata: LowerKeyMap = Field(default_factory=dict)
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[GraphOverlayJobChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 AnyGraphJob = GraphBuildJob | GraphOverlayJob

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from pydantic import Field
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.fields import Count, DigestText, Flag, Id, SchemaVersion, StringSet, Text, TextMap, Timestamp
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.impact_snapshots import ImpactImageChanges, ImpactSetChanges
 
 __all__ = [
     "ImpactImage",
@@ -45,11 +43,6 @@ class ImpactImage(CanonicalModel):
     tags: StringSet = ()
     used_by_entrypoint: Flag = False
     labels: TextMap = Field(default_factory=dict)
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[ImpactImageChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class ImpactSet(CanonicalModel):
@@ -85,11 +78,6 @@ class ImpactSet(CanonicalModel):
     generated_at: Timestamp
     total: Count = filled_from("images", len)
     snapshot_id: Id | None = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[ImpactSetChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def derived_snapshot_id(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> str:

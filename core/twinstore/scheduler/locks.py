@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from pydantic import Field
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import SYSTEM_TENANT, Id, LowerKeyMap, PositiveInt, TenantText, Timestamp
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
-    from twinstore.scheduler.changes.locks import LockInfoChanges
 
 __all__ = ["LEASE", "DistributedLock", "LockHandle", "LockInfo", "lock_number"]
 
@@ -56,11 +54,6 @@ class LockInfo(CanonicalModel):
     renewed_at: Timestamp | None = None
     fence: PositiveInt
     metadata: LowerKeyMap = Field(default_factory=dict)
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[LockInfoChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def lock_number(tenant_id: str, lock_key: str) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from pydantic import Field
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Count32, Flag, Id, LowerKeyMap, OptionalText, SchemaVersion, TenantId, Timestamp
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.policy_jobs import PolicyRunJobChanges
 
 __all__ = ["LEASE", "PolicyJobQueryOptions", "PolicyJobRepository", "PolicyRunJob", "policy_job_id"]
 
@@ -120,11 +118,6 @@ class PolicyRunJob(CanonicalModel):
     cancellation_reason: OptionalText = None
     cancelled_at: Timestamp | None = None
     stats: PolicyRunStats | None = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PolicyRunJobChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

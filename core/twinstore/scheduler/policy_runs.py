@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from pydantic import Field
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import (
@@ -28,12 +27,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.policy_runs import (
-        PolicyRunInputsChanges,
-        PolicyRunRequestChanges,
-        PolicyRunStatsChanges,
-        PolicyRunStatusChanges,
-    )
     from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
 
 __all__ = ["PolicyRunInputs", "PolicyRunRequest", "PolicyRunService", "PolicyRunStats", "PolicyRunStatus"]
@@ -51,11 +44,6 @@ class PolicyRunInputs(CanonicalModel):
     environment: LowerKeyObject = Field(default_factory=dict)
     capture_explain: Flag = False
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PolicyRunInputsChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class PolicyRunStats(CanonicalModel):
     """Counters of the result of a policy run."""
@@ -67,11 +55,6 @@ class PolicyRunStats(CanonicalModel):
     quieted: Count = 0
     suppressed: Count = 0
     duration_seconds: Number | None = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PolicyRunStatsChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class PolicyRunRequest(CanonicalModel):
@@ -93,11 +76,6 @@ class PolicyRunRequest(CanonicalModel):
     metadata: LowerKeyMap = Field(default_factory=dict)
     inputs: PolicyRunInputs = PolicyRunInputs()
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PolicyRunRequestChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class PolicyRunStatus(CanonicalModel):
     """Where a policy run stands; derived from its job and never stored."""
@@ -118,11 +96,6 @@ class PolicyRunStatus(CanonicalModel):
     inputs: PolicyRunInputs
     stats: PolicyRunStats | None = None
     metadata: LowerKeyMap = Field(default_factory=dict)
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PolicyRunStatusChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class PolicyRunService(Protocol):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.clock import Clock
-    from twinstore.scheduler.changes.policy_jobs import PolicyRunJobChanges
     from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions, PolicyJobRepository
 
 __all__ = ["PolicyRuns", "status_of"]
@@ -160,7 +159,7 @@ def cancelled(job: PolicyRunJob, reason: str | None, now: datetime) -> PolicyRun
         raise forbidden_move(
             POLICY_JOBS.name, "policy job", job.id, (job.status, CANCELLED), "the run has ended"
         )
-    changes: PolicyRunJobChanges = {
+    changes: dict[str, object] = {
         "cancellation_requested": True,
         "cancellation_requested_at": now,
         "cancellation_reason": reason,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self, Unpack
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Count, Id, OptionalText, TenantId, Timestamp
@@ -18,11 +16,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.run_summaries import (
-        RunSnapshotChanges,
-        RunSummaryChanges,
-        RunSummaryCountersChanges,
-    )
 
 __all__ = [
     "ERROR_LENGTH",
@@ -79,11 +72,6 @@ class RunSnapshot(CanonicalModel):
             return self
         return self.evolve(error=shortened(self.error))
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[RunSnapshotChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 def shortened(error: str | None) -> str | None:
     """Return an error text as a summary holds it: at most ``ERROR_LENGTH`` characters and a word about it."""
@@ -122,11 +110,6 @@ class RunSummaryCounters(CanonicalModel):
             total_new_medium=sum(item.new_medium for item in stats),
             total_new_low=sum(item.new_low for item in stats),
         )
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[RunSummaryCountersChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class RunSummary(CanonicalModel):
@@ -175,11 +158,6 @@ class RunSummary(CanonicalModel):
             recent=tuple(recent),
             counters=RunSummaryCounters.of(recent),
         )
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[RunSummaryChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class RunSummaryRepository(Protocol):

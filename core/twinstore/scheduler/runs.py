@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from pydantic import AliasChoices, Field
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import (
@@ -32,14 +31,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.runs import (
-        AttestationChanges,
-        DeltaSummaryChanges,
-        RunChanges,
-        RunReasonChanges,
-        RunStatsChanges,
-        TopFindingChanges,
-    )
 
 __all__ = [
     "Attestation",
@@ -83,11 +74,6 @@ class RunStats(CanonicalModel):
     new_medium: Count = 0
     new_low: Count = 0
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[RunStatsChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class RunReason(CanonicalModel):
     """Why a run exists. The two export ids keep their historical spelling on the wire."""
@@ -116,11 +102,6 @@ class RunReason(CanonicalModel):
     impact_window_from: Timestamp | None = None
     impact_window_to: Timestamp | None = None
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[RunReasonChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class TopFinding(CanonicalModel):
     """A finding worth naming."""
@@ -130,22 +111,12 @@ class TopFinding(CanonicalModel):
     severity: SeverityRank
     link: OptionalText = None
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[TopFindingChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class Attestation(CanonicalModel):
     """Where the report of a delta was attested."""
 
     uuid: Text
     verified: Flag | None = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[AttestationChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class DeltaSummary(CanonicalModel):
@@ -174,11 +145,6 @@ class DeltaSummary(CanonicalModel):
     report_url: OptionalText = None
     attestation: Attestation | None = None
     detected_at: Timestamp | None = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[DeltaSummaryChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Run(CanonicalModel):
@@ -255,11 +221,6 @@ class Run(CanonicalModel):
         ),
     ] = Field(default=(), exclude_if=is_empty)
     retry_of: OptionalReference = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[RunChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from pydantic import AfterValidator, AliasChoices, Field
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.cron import validate_cron, validate_timezone
@@ -33,13 +32,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.schedules import (
-        ScheduleChanges,
-        ScheduleLimitsChanges,
-        ScheduleNotifyChanges,
-        ScheduleOnlyIfChanges,
-        SoftDeletionChanges,
-    )
 
 __all__ = [
     "Schedule",
@@ -63,11 +55,6 @@ class ScheduleOnlyIf(CanonicalModel):
     last_report_older_than_days: Count | None = None
     policy_revision: OptionalText = None
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[ScheduleOnlyIfChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class ScheduleNotify(CanonicalModel):
     """Which findings are announced."""
@@ -77,11 +64,6 @@ class ScheduleNotify(CanonicalModel):
     include_kev: Flag = True
     include_quiet_findings: Flag = False
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[ScheduleNotifyChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class ScheduleLimits(CanonicalModel):
     """Throttles of a schedule; ``rate_per_second`` is in jobs per second."""
@@ -90,11 +72,6 @@ class ScheduleLimits(CanonicalModel):
     rate_per_second: PositiveInt | None = None
     parallelism: PositiveInt | None = None
     burst: PositiveInt | None = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[ScheduleLimitsChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Schedule(CanonicalModel):
@@ -140,22 +117,12 @@ class Schedule(CanonicalModel):
     updated_at: Timestamp = filled_from("created_at")
     updated_by: Actor = filled_from("created_by")
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[ScheduleChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class SoftDeletion(CanonicalModel):
     """When and by whom a schedule was soft-deleted."""
 
     deleted_at: Timestamp
     deleted_by: Actor
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[SoftDeletionChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

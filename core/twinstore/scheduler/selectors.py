@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import StringConstraints
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, content_digest
 from twinstore.fields import NO_NUL, DigestSet, Flag, StringSet, TenantId
@@ -14,7 +13,6 @@ from twinstore.ordering import Ordered, Unique
 from twinstore.scheduler.enums import SelectorScope
 
 if TYPE_CHECKING:
-    from twinstore.scheduler.changes.selectors import LabelFilterChanges, SelectorChanges
     from twinstore.tenancy import Tenant
 
 __all__ = ["LabelFilter", "Selector", "digest_for", "selector_digest"]
@@ -32,11 +30,6 @@ class LabelFilter(CanonicalModel):
 
     key: LabelKey
     values: StringSet = ()
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[LabelFilterChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Selector(CanonicalModel):
@@ -78,11 +71,6 @@ class Selector(CanonicalModel):
     def owned_by(self, tenant_id: str) -> bool:
         """Whether the selector names no tenant, or this one."""
         return self.tenant_id is None or self.tenant_id == tenant_id
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[SelectorChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def selector_digest(selector: Selector, tenant_id: str) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import uuid4
 
 from pydantic import AliasChoices, Field, model_validator
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Count, Flag, Id, OptionalReference, TenantId, Timestamp
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.triggers import TriggerChanges
     from twinstore.scheduler.runs import Run
 
 __all__ = [
@@ -104,11 +102,6 @@ class Trigger(CanonicalModel):
             return {"id": trigger_id("", ""), **values}
         # Trimmed as the fields will be, since the id is derived before they are validated.
         return {"id": trigger_id(tenant.strip(), schedule.strip()), **values}
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[TriggerChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

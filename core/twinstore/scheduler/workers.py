@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pydantic import Field
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Actor, Count32, Id, LowerKeyMap, PositiveInt32, StringSet, TenantId, Timestamp
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.scheduler.changes.workers import WorkerChanges
 
 __all__ = ["DEAD_AFTER", "Worker", "WorkerRepository", "WorkerStatus"]
 
@@ -47,11 +45,6 @@ class Worker(CanonicalModel):
     last_heartbeat_at: Timestamp
     registered_at: Timestamp
     metadata: LowerKeyMap = Field(default_factory=dict)
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[WorkerChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class WorkerRepository(Protocol):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, Unpack
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, Protocol
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Id, Name, Text, Timestamp
 from twinstore.taskrunner.enums import PackArtifactStatus
 
 if TYPE_CHECKING:
-    from twinstore.taskrunner.changes.pack_artifacts import PackRunArtifactChanges
     from twinstore.tenancy import AllTenants
 
 __all__ = ["PackRunArtifact", "PackRunArtifactUploader"]
@@ -32,11 +29,6 @@ class PackRunArtifact(CanonicalModel):
     status: PackArtifactStatus
     notes: Text | None = None
     captured_at: Timestamp
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PackRunArtifactChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class PackRunArtifactUploader(Protocol):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, Unpack
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, Protocol
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Id, OptionalText, StringSet, TenantId, Text, Timestamp
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from twinstore.taskrunner.changes.pack_run_approvals import PackRunApprovalChanges
     from twinstore.tenancy import AllTenants
 
 __all__ = ["PackRunApproval", "PackRunApprovalStore"]
@@ -56,11 +53,6 @@ class PackRunApproval(CanonicalModel):
     completed_at: Timestamp | None = None
     summary: OptionalText = None
     tenant_id: TenantId | None = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PackRunApprovalChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class PackRunApprovalStore(Protocol):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import Field
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Id, OptionalText, PositiveInt, Text, Timestamp, TrimmedKeyMap
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from twinstore.taskrunner.changes.pack_run_logs import PackRunLogDraftChanges, PackRunLogEntryChanges
     from twinstore.tenancy import AllTenants
 
 __all__ = ["PackRunLogDraft", "PackRunLogEntry", "PackRunLogStore"]
@@ -35,11 +33,6 @@ class PackRunLogDraft(CanonicalModel):
     step_id: OptionalText = None
     metadata: TrimmedKeyMap = Field(default_factory=dict)
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PackRunLogDraftChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class PackRunLogEntry(CanonicalModel):
     """One entry of the log of a run; it is never changed.
@@ -55,11 +48,6 @@ class PackRunLogEntry(CanonicalModel):
     message: Text
     step_id: OptionalText = None
     metadata: TrimmedKeyMap = Field(default_factory=dict)
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PackRunLogEntryChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class PackRunLogStore(Protocol):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from pydantic import StringConstraints
-from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import (
@@ -29,11 +28,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.taskrunner.changes.pack_runs import (
-        PackRunFailurePolicyChanges,
-        PackRunStateChanges,
-        PackRunStepChanges,
-    )
     from twinstore.tenancy import AllTenants
 
 __all__ = [
@@ -56,11 +50,6 @@ class PackRunFailurePolicy(CanonicalModel):
     backoff_seconds: Count = 0
     continue_on_error: Flag = False
 
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PackRunFailurePolicyChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-
 
 class PackRunStep(CanonicalModel):
     """One step of a run. Those that a map made have ids like ``scan[0]::image``.
@@ -80,11 +69,6 @@ class PackRunStep(CanonicalModel):
     last_transition_at: Timestamp | None = None
     next_attempt_at: Timestamp | None = None
     status_reason: Text | None = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PackRunStepChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class PackRunState(CanonicalModel):
@@ -121,11 +105,6 @@ class PackRunState(CanonicalModel):
         ),
     ] = ()
     tenant_id: TenantId | None = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PackRunStateChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

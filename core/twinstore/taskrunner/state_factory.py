@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Self, Unpack
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, Final
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Flag, Id, OptionalText, PositiveInt, Text
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.jsontext import JsonObject
-    from twinstore.taskrunner.changes.state_factory import PackRunStepPlanChanges
 
 __all__ = ["PackRunStateFactory", "PackRunStepPlan"]
 
@@ -38,11 +35,6 @@ class PackRunStepPlan(CanonicalModel):
     max_parallel: PositiveInt | None = None
     approval_id: OptionalText = None
     gate_message: Text | None = None
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[PackRunStepPlanChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class PackRunStateFactory:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Protocol, Self
 
 from pydantic import Field
-from typing_extensions import override
 
 from twinstore.fields import Actor, FreeObject, Id, Timestamp
 from twinstore.tracking.enums import MachineStatus
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from twinstore.jsontext import JsonObject
     from twinstore.paging import Page
-    from twinstore.tracking.changes.machines import TrackingMachineChanges
 
 __all__ = ["MachineAvailability", "TrackingMachine", "TrackingMachineRepository"]
 
@@ -62,11 +60,6 @@ class TrackingMachine(TrackingRecord):
             created_at=instant,
             updated_at=instant,
         )
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[TrackingMachineChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

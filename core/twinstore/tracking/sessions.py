@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Protocol, Self
 
 from pydantic import Field
-from typing_extensions import override
 
 from twinstore.fields import Count32, FreeObject, Id, OptionalReference, Timestamp, is_empty
 from twinstore.tracking.enums import SessionStatus
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from twinstore.jsontext import JsonObject
     from twinstore.paging import Page
-    from twinstore.tracking.changes.sessions import TrackingSessionChanges
 
 __all__ = ["SessionHealth", "SessionQueryOptions", "TrackingSession", "TrackingSessionRepository"]
 
@@ -71,11 +69,6 @@ class TrackingSession(TrackingRecord):
             created_at=instant,
             updated_at=instant,
         )
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[TrackingSessionChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, Unpack
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, Protocol, Self
 
 from twinstore.fields import Actor, Id, OptionalReference, OptionalText, Timestamp
 from twinstore.tracking.enums import TaskStatus
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
-    from twinstore.tracking.changes.tasks import TrackingTaskChanges
 
 __all__ = ["TaskProgress", "TaskQueryOptions", "TrackingTask", "TrackingTaskRepository"]
 
@@ -63,11 +60,6 @@ class TrackingTask(TrackingRecord):
             created_at=instant,
             updated_at=instant,
         )
-
-    if TYPE_CHECKING:
-
-        @override
-        def evolve(self, **changes: Unpack[TrackingTaskChanges]) -> Self: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Unpack
 
 from fastapi import APIRouter, Request, Response
 
@@ -13,9 +12,6 @@ from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listi
 from scheduler_service.queries import JobQuery
 from twinstore import ConflictError, InvalidTransitionError, LeaseLostError, SchedulerSession
 from twinstore.scheduler import PolicyRunJob, PolicyRunJobStatus
-
-if TYPE_CHECKING:
-    from twinstore.scheduler.changes.policy_jobs import PolicyRunJobChanges
 
 router = APIRouter(route_class=CanonicalRoute, tags=["policy jobs"])
 
@@ -95,7 +91,7 @@ def moved(
     held: Held,
     status: PolicyRunJobStatus,
     /,
-    **changes: Unpack[PolicyRunJobChanges],
+    **changes: object,
 ) -> PolicyRunJob:
     """Move a job on for the worker that holds it, and return it as it is stored.
 
@@ -117,12 +113,12 @@ def moved(
             raise InvalidTransitionError(told, from_state=job.status, to_state=status, key=job.id)
         # The attempt is what the worker says: the storage compares it with its own.
         mine = job.evolve(attempt_count=held.attempt)
-        steps: list[tuple[PolicyRunJobStatus, PolicyRunJobChanges]] = [(status, changes)]
+        steps: list[tuple[PolicyRunJobStatus, dict[str, object]]] = [(status, changes)]
         if status is COMPLETED:
             steps.insert(0, (SUBMITTED, {"submitted_at": call.now}))
         for to, fields in steps:
             before = mine.status
-            after: PolicyRunJobChanges = {**free_of(to), **fields, "status": to}
+            after: dict[str, object] = {**free_of(to), **fields, "status": to}
             mine = mine.evolve(**after)
             owner = held.worker_id if before is DISPATCHING else None
             if not unit.policy_jobs.try_replace(mine, before, lease_owner=owner, now=call.now):
@@ -150,6 +146,6 @@ def check_held(call: TenantCall, unit: SchedulerSession, lease: Lease | None) ->
         raise LeaseLostError(f"The policy job is {job.status}; write nothing more.", key=job.id)
 
 
-def free_of(status: PolicyRunJobStatus) -> PolicyRunJobChanges:
+def free_of(status: PolicyRunJobStatus) -> dict[str, object]:
     """Return what ends a lease, for a status that has none."""
     return {} if status is DISPATCHING else {"lease_owner": None, "lease_expires_at": None}

@@ -57,8 +57,7 @@ def call_of(package: str) -> Call | None:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the only way to the callers of a call
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
-        # What only wraps a call has no name of its own to give it.
-        if module.startswith(f"{package}.") and not module.endswith(".contained"):
+        if module.startswith(f"{package}."):
             outermost = frame
         frame = frame.f_back
     if outermost is None:

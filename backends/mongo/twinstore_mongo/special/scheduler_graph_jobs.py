@@ -13,7 +13,7 @@ from twinstore.scheduler.repositories.graph_jobs import REPLACE
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import filter_of, merged, owned_by
 from twinstore_mongo.derive import ID, VERSION
-from twinstore_mongo.lean_writes import write_first
+from twinstore_mongo.writes import write_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ def replace_job(access: MongoAccess, scope: Tenant, job: GraphJob, expected: Gra
     condition = merged((filter_of(CODEC, key), owned_by(CODEC, scope), found_as(job, document, expected)))
     with context.writing(GRAPH_JOBS, key):
         collection, change = context.untyped(GRAPH_JOBS), replaced_by(document)
-        return write_first(collection, condition, change, session=context.session)
+        return write_one(collection, condition, change, session=context.session)
 
 
 def found_as(job: GraphJob, document: Document, expected: GraphJobStatus) -> Document:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from twinstore.scheduler.changes.policy_jobs import PolicyRunJobChanges
 
 __all__ = [
     "Settled",
@@ -169,7 +168,7 @@ def released(stored: PolicyRunJob, now: datetime) -> PolicyRunJob | None:
     if stored.status is not DISPATCHING or expires is None or expires > now:
         return None
     error = f"The lease of {stored.lease_owner} expired."
-    changes: PolicyRunJobChanges = {"lease_owner": None, "lease_expires_at": None}
+    changes: dict[str, object] = {"lease_owner": None, "lease_expires_at": None}
     changes |= {"last_error": error, "updated_at": now}
     if stored.cancellation_requested:
         changes |= {"status": CANCELLED, "cancelled_at": now}

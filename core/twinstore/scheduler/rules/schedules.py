@@ -16,7 +16,6 @@ from twinstore.scheduler.triggers import Trigger
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.scheduler.changes.triggers import TriggerChanges
 
 __all__ = [
     "Firing",
@@ -221,7 +220,7 @@ def _without_next(schedule: Schedule, error: CronError) -> ValidationError:
 def _with_next(
     trigger: Trigger | None, schedule: Schedule, *, enabled: bool, due: datetime | None, now: datetime
 ) -> Trigger:
-    changes: TriggerChanges = {
+    changes: dict[str, object] = {
         "when_cron": schedule.when_cron,
         "timezone": schedule.timezone,
         "enabled": enabled,

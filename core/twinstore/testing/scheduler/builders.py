@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from twinstore.canonical import evolved
 from twinstore.scheduler.audit import AuditActor, AuditEvent, AuditRecord
 from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
 from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet
@@ -106,7 +105,7 @@ def moved(run: Run, state: RunState, **changes: object) -> Run:
         "finished_at": (run.finished_at or run.created_at + FINISHED_AFTER) if state.terminal else None,
         "error": (run.error or "boom") if state is RunState.ERROR else None,
     }
-    return evolved(run, {**values, **changes})
+    return run.evolve(**{**values, **changes})
 
 
 def _started(run: Run, state: RunState) -> datetime | None:

@@ -6,7 +6,6 @@ from hashlib import md5
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
-from twinstore.canonical import evolved
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobEventKind, GraphJobStatus, GraphJobType
 from twinstore.scheduler.graph_job_events import GraphJobEvent, GraphJobEventPayload
@@ -116,7 +115,7 @@ def graph_moved(job: J, status: GraphJobStatus, seconds: float = 1, **changes: o
         moved |= {"attempts": job.attempts + 1, "started_at": job.started_at or at(seconds)}
     moved["completed_at"] = at(seconds) if status.terminal else None
     moved["error"] = "it failed" if status is GraphJobStatus.FAILED else None
-    return evolved(job, {**moved, **changes})
+    return job.evolve(**{**moved, **changes})
 
 
 def graph_job_event(job: GraphJob, name: str, seconds: float = 0, **changes: object) -> GraphJobEvent:

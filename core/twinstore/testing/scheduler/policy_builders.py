@@ -12,7 +12,6 @@ from twinstore.testing.instants import START, at
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.scheduler.changes.policy_jobs import PolicyRunJobChanges
     from twinstore.scheduler.storage import SchedulerSession
 
 __all__ = [
@@ -87,7 +86,7 @@ def as_submitted(job: PolicyRunJob, now: datetime = START) -> PolicyRunJob:
 
 def as_ended(job: PolicyRunJob, status: PolicyRunJobStatus, now: datetime = START) -> PolicyRunJob:
     """Return a job as it ends."""
-    changes: PolicyRunJobChanges = {"lease_owner": None, "lease_expires_at": None}
+    changes: dict[str, object] = {"lease_owner": None, "lease_expires_at": None}
     changes |= {"status": status, "updated_at": now}
     changes |= {"cancelled_at": now} if status is CANCELLED else {"completed_at": now}
     if status is FAILED:
@@ -124,7 +123,7 @@ def rich_policy_job(tenant_id: str, job_id: str) -> PolicyRunJob:
         "queued_at": at(-0.5),
         "available_at": at(0.001),
     }
-    request: PolicyRunJobChanges = {
+    request: dict[str, object] = {
         "stats": stats,
         "last_error": "it broke",
         "cancellation_requested": True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from twinstore.access import Row
-from twinstore.canonical import CanonicalModel, evolved
+from twinstore.canonical import CanonicalModel
 from twinstore.tenancy import NO_TENANT
 from twinstore.testing.instants import at
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
@@ -54,7 +54,7 @@ def make_session(tenant: str, name: str, /, **changes: object) -> TrackingSessio
         created_at=at(),
         updated_at=at(),
     )
-    return evolved(session, changes)
+    return session.evolve(**changes)
 
 
 def rich_session(tenant: str, name: str) -> TrackingSession:
@@ -84,7 +84,7 @@ def make_task(tenant: str, name: str, /, **changes: object) -> TrackingTask:
         created_at=at(),
         updated_at=at(),
     )
-    return evolved(task, changes)
+    return task.evolve(**changes)
 
 
 def rich_task(tenant: str, name: str) -> TrackingTask:
@@ -113,7 +113,7 @@ def make_machine(tenant: str, name: str, /, **changes: object) -> TrackingMachin
         created_at=at(),
         updated_at=at(),
     )
-    return evolved(machine, changes)
+    return machine.evolve(**changes)
 
 
 def rich_machine(tenant: str, name: str) -> TrackingMachine:

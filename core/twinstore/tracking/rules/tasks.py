@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from twinstore.tracking.changes.tasks import TrackingTaskChanges
 
 __all__ = ["ended", "moved", "progress_of", "retried", "started", "updated"]
 
@@ -90,7 +89,7 @@ def moved(stored: TrackingTask, status: TaskStatus, now: datetime) -> TrackingTa
     check_move(stored, status)
     if status is stored.status:
         return stored
-    changes: TrackingTaskChanges = {"status": status}
+    changes: dict[str, object] = {"status": status}
     if status is TaskStatus.IN_PROGRESS:
         # A blocked task goes on; a pending one begins, also anew.
         goes_on = stored.status is TaskStatus.BLOCKED and stored.started_at is not None

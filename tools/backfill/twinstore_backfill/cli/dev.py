@@ -11,7 +11,6 @@ import typer
 
 from twinstore.errors import ConfigurationError, MigrationError, ValidationError
 from twinstore.generate_aio import aio_files
-from twinstore.generate_changes import changes_files
 from twinstore.generated_files import update_files
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import MigrationDraft, MigrationState, TakesSnapshots
@@ -122,17 +121,6 @@ def aio(
     """Write the classes of a module for asyncio: the package aio inside the package of the module."""
     spec = module_spec(module)
     write(f"{spec.package}.aio", aio_files(spec), f"twinstore dev aio {spec.name}", check=check)
-
-
-@app.command()
-def changes(
-    module: Annotated[str, typer.Argument(help="Module.")],
-    check: Annotated[bool, typer.Option("--check", help="Only check; exit 1 if one is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
-) -> None:
-    """Write what evolve of each model takes, for type checkers: the package changes of a module."""
-    spec = module_spec(module)
-    wanted = changes_files(spec.package)
-    write(f"{spec.package}.changes", wanted, f"twinstore dev changes {spec.name}", check=check)
 
 
 def write(package: str, wanted: dict[Path, str], command: str, *, check: bool) -> None:

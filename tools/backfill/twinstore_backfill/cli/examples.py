@@ -62,7 +62,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "dev migration": ("twinstore dev migration library",),
         "dev schema": ("twinstore dev schema library",),
         "dev aio": ("twinstore dev aio library",),
-        "dev changes": ("twinstore dev changes library",),
         "dev sql": ("twinstore dev sql",),
     }
 )

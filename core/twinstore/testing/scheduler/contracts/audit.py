@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinstore.canonical import evolved
 from twinstore.clock import FixedClock
 from twinstore.errors import DuplicateError, NotFoundError, ValidationError
 from twinstore.scheduler.audit import AuditQueryOptions
@@ -64,7 +63,7 @@ class AuditRepositoryContract(SchedulerCases):
     ) -> None:
         record = workspace.storage.audit.append(rich_audit_record(workspace.tenant, workspace.id("a")))
         with pytest.raises(DuplicateError):
-            workspace.storage.audit.append(evolved(record, change))
+            workspace.storage.audit.append(record.evolve(**change))
         assert workspace.storage.audit.get(workspace.tenant, record.id) == record
 
     def test_an_id_of_another_tenant_is_taken_even_for_equal_content(

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from twinstore.canonical import evolved
 from twinstore.errors import ConflictError, NotFoundError, ValidationError
 from twinstore.fields import INT64_MAX
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
@@ -88,7 +87,7 @@ class ExecutionLogContract(SchedulerCases):
         (entry,) = logs.append(unnumbered(run, "a"))
         for changes in ({"message": "b"}, {"data": {"a": 1}}, {"logged_at": at(1)}, {"logger": "x"}):
             with pytest.raises(ConflictError) as refusal:
-                logs.append([*unnumbered(run, "new"), evolved(entry, changes)])
+                logs.append([*unnumbered(run, "new"), entry.evolve(**changes)])
             assert (refusal.value.entity, refusal.value.key) == ("execution_logs", f"{run.id}:1")
         assert logs.list(workspace.tenant, run.id) == (entry,)
 

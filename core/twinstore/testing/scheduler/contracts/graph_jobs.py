@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.canonical import evolved
 from twinstore.errors import (
     ConflictError,
     DuplicateError,
@@ -163,16 +162,16 @@ class GraphJobRepositoryContract(SchedulerCases):
     ) -> None:
         job = standing(workspace, QUEUED)
         with pytest.raises(ValidationError):
-            workspace.storage.graph_jobs.try_replace(evolved(graph_moved(job, RUNNING), changes), QUEUED)
+            workspace.storage.graph_jobs.try_replace(graph_moved(job, RUNNING).evolve(**changes), QUEUED)
         assert workspace.storage.graph_jobs.get(workspace.tenant, job.id) == job
 
     def test_the_start_is_set_once_and_a_stay_counts_nothing(self, workspace: SchedulerWorkspace) -> None:
         jobs, job = workspace.storage.graph_jobs, standing(workspace, RUNNING)
         for changes in ({"started_at": at(2)}, {"started_at": None}, {"attempts": 2}):
             with pytest.raises(ValidationError):
-                jobs.try_replace(evolved(job, changes), RUNNING)
+                jobs.try_replace(job.evolve(**changes), RUNNING)
             with pytest.raises(ValidationError):
-                jobs.try_replace(evolved(graph_moved(job, COMPLETED, 9), changes), RUNNING)
+                jobs.try_replace(graph_moved(job, COMPLETED, 9).evolve(**changes), RUNNING)
         assert jobs.try_replace(job.evolve(metadata={"seen": "yes"}), RUNNING) is True
 
     def test_of_many_callers_with_one_expectation_one_moves_the_job_on(

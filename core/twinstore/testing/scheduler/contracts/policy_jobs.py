@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.canonical import evolved
 from twinstore.errors import DuplicateError, InvalidTransitionError, LeaseLostError, ValidationError
 from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.enums import PolicyRunJobStatus, PolicyRunPriority
@@ -61,7 +60,7 @@ def stored(
 
 def moved(job: PolicyRunJob, status: PolicyRunJobStatus) -> PolicyRunJob:
     """Return a job in another status, with all that this one asks for."""
-    bare = evolved(job, {"status": PENDING, "completed_at": None, "cancelled_at": None, **NO_LEASE})
+    bare = job.evolve(**{"status": PENDING, "completed_at": None, "cancelled_at": None, **NO_LEASE})
     if status is PENDING:
         return bare.evolve(available_at=at(5), last_error="again")
     if status is DISPATCHING:
@@ -140,7 +139,7 @@ class PolicyJobContract(SchedulerCases):
             {"last_attempt_at": at(1)},
         ):
             with pytest.raises(ValidationError, match=next(iter(changes))):
-                jobs.try_replace(evolved(job, changes), SUBMITTED)
+                jobs.try_replace(job.evolve(**changes), SUBMITTED)
         assert jobs.try_replace(job.evolve(attempt_count=2), SUBMITTED) is False
         assert jobs.get(workspace.tenant, job.id) == job
         assert jobs.try_replace(job.evolve(last_error="half of it"), SUBMITTED) is True
@@ -154,7 +153,7 @@ class PolicyJobContract(SchedulerCases):
             (WORKER, at(1), {"attempt_count": 2}),
         ):
             with pytest.raises(LeaseLostError) as loss:
-                jobs.try_replace(evolved(after, changes), DISPATCHING, lease_owner=owner, now=now)
+                jobs.try_replace(after.evolve(**changes), DISPATCHING, lease_owner=owner, now=now)
             assert (loss.value.entity, loss.value.key) == ("policy_jobs", job.id)
         with pytest.raises(ValidationError, match="now"):
             jobs.try_replace(after, DISPATCHING, lease_owner=WORKER)

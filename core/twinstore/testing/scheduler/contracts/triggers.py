@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.canonical import evolved
 from twinstore.cron import next_fire
 from twinstore.errors import NotFoundError, ValidationError
 from twinstore.scheduler.catalog import TRIGGERS
@@ -80,7 +79,7 @@ class TriggerRepositoryContract(SchedulerCases):
         self, workspace: SchedulerWorkspace, change: dict[str, str]
     ) -> None:
         schedule = stored(workspace)
-        changed = workspace.storage.schedules.upsert(evolved(schedule, {**change, "updated_at": at(7200)}))
+        changed = workspace.storage.schedules.upsert(schedule.evolve(**{**change, "updated_at": at(7200)}))
         trigger = trigger_of(workspace, schedule)
         assert trigger.next_fire_at == next_fire(changed.when_cron, changed.timezone, at(7200))
         assert (trigger.when_cron, trigger.timezone) == (changed.when_cron, changed.timezone)

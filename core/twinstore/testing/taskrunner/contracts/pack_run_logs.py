@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.canonical import evolved
 from twinstore.errors import ConflictError, NotFoundError, ValidationError
 from twinstore.fields import INT64_MAX
 from twinstore.taskrunner.catalog import PACK_RUN_LOGS, PACK_RUNS
@@ -63,7 +62,7 @@ class PackRunLogContract(TaskRunnerCases):
             {"event_type": "step.started "},
         ):
             with pytest.raises(ConflictError) as refusal:
-                logs.append([*entries_of(run.run_id, range(2, 4)), evolved(entry, changes)], tenant_id=tenant)
+                logs.append([*entries_of(run.run_id, range(2, 4)), entry.evolve(**changes)], tenant_id=tenant)
             assert (refusal.value.entity, refusal.value.key) == ("pack_run_logs", f"{run.run_id}:1")
         assert logs.read(run.run_id, tenant_id=tenant) == (entry,)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.canonical import CanonicalJsonSerializer, evolved
+from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.errors import (
     ConflictError,
     DocumentDecodeError,
@@ -147,7 +147,7 @@ class PackRunStateContract(TaskRunnerCases):
         run, store = workspace.created(), workspace.storage.pack_runs
         for changes in ({"plan_hash": "other"}, {"created_at": at(-1)}):
             with pytest.raises(ValidationError):
-                store.save(evolved(run, changes))
+                store.save(run.evolve(**changes))
         for tenant in (None, workspace.foreign):
             with pytest.raises(DuplicateError):
                 store.save(run.evolve(tenant_id=tenant))

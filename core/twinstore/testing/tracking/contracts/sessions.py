@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
-from twinstore.canonical import evolved
 from twinstore.errors import (
     ConflictError,
     DuplicateError,
@@ -106,7 +105,7 @@ class SessionRepositoryContract(TrackingCases):
         }
         for name, value in changes.items():
             with pytest.raises(ValidationError, match=name):
-                sessions.update(evolved(stored, {name: value}))
+                sessions.update(stored.evolve(**{name: value}))
         with pytest.raises(ConflictError, match="paused"):
             sessions.update(stored, expected_status=PAUSED)
         assert sessions.update(stored.evolve(session_id=workspace.id("absent"))) is False

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.canonical import evolved
 from twinstore.errors import (
     ConflictError,
     DuplicateError,
@@ -109,7 +108,7 @@ class TaskRepositoryContract(TrackingCases):
         }
         for name, value in changes.items():
             with pytest.raises(ValidationError, match=name):
-                tasks.update(evolved(before, {name: value}))
+                tasks.update(before.evolve(**{name: value}))
         with pytest.raises(ConflictError, match="in_progress"):
             tasks.update(before, expected_status=PENDING)
         assert tasks.update(before.evolve(task_id=workspace.id("absent"))) is False

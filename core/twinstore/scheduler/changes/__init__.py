@@ -1,1 +1,0 @@
-"""What ``evolve`` of the models takes, as ``twinstore dev changes`` wrote it."""
