@@ -40,15 +40,15 @@ LOGS: Final = EXECUTION_LOGS.collection
 
 
 @pytest.fixture
-def settings(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
-    return merged_settings(empty_mongo_database, postgres_database)
+def settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
+    return merged_settings(mongo_database, postgres_database)
 
 
 @pytest.fixture
-def logs(empty_mongo_database: MongoDatabase) -> Iterator[Collection[Document]]:
+def logs(mongo_database: MongoDatabase) -> Iterator[Collection[Document]]:
     """Open the documents past the driver."""
-    with MongoClient[Document](empty_mongo_database.url, tz_aware=True) as client:
-        yield client[empty_mongo_database.name][LOGS]
+    with MongoClient[Document](mongo_database.url, tz_aware=True) as client:
+        yield client[mongo_database.name][LOGS]
 
 
 @pytest.fixture
