@@ -62,7 +62,6 @@ def counts_of(directory: Path) -> tuple[int, int]:
     return int(failures[1]), int(errors[1])
 
 
-@pytest.mark.smoke
 def test_a_green_run_leaves_every_file_and_may_be_repeated(
     config: Path, tmp_path: Path, *, long_form: bool
 ) -> None:
@@ -117,6 +116,7 @@ def test_a_document_that_cannot_be_moved_leaves_the_proof_open_and_is_named(
     assert "bad" in (tmp_path / "summary.md").read_text()
 
 
+@pytest.mark.smoke
 def test_a_server_that_is_away_ends_the_run_before_anything_is_written(config: Path, tmp_path: Path) -> None:
     text = config.read_text()
     port = next(part for part in text.split("mongodb://")[1].split("/")[0].split(":")[1:])
