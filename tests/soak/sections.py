@@ -18,7 +18,7 @@ from tests.soak.work import LEASE
 if TYPE_CHECKING:
     from tests.soak.journal import Line
 
-__all__ = ["Section", "lock_violations", "sections_of", "takeovers_of"]
+__all__ = ["Section", "lock_violations", "sections_of"]
 
 LEASE_NANOSECONDS: Final = LEASE // timedelta(microseconds=1) * 1000
 
@@ -29,11 +29,9 @@ class Section:
 
     key: str
     fence: int
-    by: int
     asked: int
     entered: int
     end: int
-    left: bool
 
 
 def sections_of(lines: Sequence[Line]) -> list[Section]:
@@ -57,9 +55,8 @@ def _section(steps: Sequence[Line], death: int | None) -> Section:
             safe_until = line["asked"] + LEASE_NANOSECONDS
         else:
             ends.append(line["at"])
-    left = any(line["what"] != "renewed" for line in later)
     end = min([*ends, safe_until])
-    return Section(entry["key"], entry["fence"], entry["by"], entry["asked"], entry["at"], end, left)
+    return Section(entry["key"], entry["fence"], entry["asked"], entry["at"], end)
 
 
 def lock_violations(lines: Sequence[Line], fences: Mapping[str, int]) -> Iterator[str]:
@@ -98,12 +95,3 @@ def _fences(sections: Sequence[Section]) -> Iterator[str]:
                 yield f"lock {section.key} gave the fence {fence} after {first.fence}"
         known = same if first is None else [*same, first]
         first = min(known, key=lambda section: section.entered)
-
-
-def takeovers_of(lines: Sequence[Line]) -> int:
-    """Count the holders that somebody followed although they had not ended."""
-    sections = sections_of(lines)
-    last: dict[str, int] = {}
-    for section in sections:
-        last[section.key] = max(last.get(section.key, 0), section.fence)
-    return sum(not section.left and section.fence < last[section.key] for section in sections)
