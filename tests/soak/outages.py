@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from tests.soak.plan import NANOSECONDS
-from tests.soak.work import LEASE
+from tests.soak.plan import LEASE, NANOSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from tests.soak.work import LEASE
+from tests.soak.plan import LEASE
 
 if TYPE_CHECKING:
     from tests.soak.journal import Line
@@ -39,7 +39,7 @@ def sections_of(lines: Sequence[Line]) -> list[Section]:
     deaths = {line["victim"]: line["at"] for line in lines if line["what"] == "killed"}
     told: dict[tuple[object, ...], list[Line]] = {}
     for line in lines:
-        if line["what"] in {"entered", "renewed", "left", "lost"}:
+        if line["what"] in {"entered", "left"}:
             told.setdefault((line["key"], line["fence"], line["by"]), []).append(line)
     found = [_section(steps, deaths.get(steps[0]["by"])) for steps in told.values()]
     return sorted(found, key=lambda section: section.entered)
@@ -48,14 +48,8 @@ def sections_of(lines: Sequence[Line]) -> list[Section]:
 def _section(steps: Sequence[Line], death: int | None) -> Section:
     """Follow one holder from its entry."""
     entry, *later = steps
-    safe_until = entry["asked"] + LEASE_NANOSECONDS
-    ends = [] if death is None else [death]
-    for line in later:
-        if line["what"] == "renewed":
-            safe_until = line["asked"] + LEASE_NANOSECONDS
-        else:
-            ends.append(line["at"])
-    end = min([*ends, safe_until])
+    ends = [line["at"] for line in later] + ([] if death is None else [death])
+    end = min([*ends, entry["asked"] + LEASE_NANOSECONDS])
     return Section(entry["key"], entry["fence"], entry["asked"], entry["at"], end)
 
 

@@ -194,10 +194,6 @@ WRONG: Final[dict[str, tuple[Steps, Stored]]] = {
     f"{LOG} has b twice": ([], changed(logs={run_at(0): ((1, "a"), (2, "b"), (3, "b"))})),
     f"{LOG} has z, which nobody appended": ([], changed(logs={run_at(0): ((1, "a"), (2, "b"), (3, "z"))})),
     "lock k had two holders at once, with the fences 2 and 3": ([(1.95, held(3, 13, 1.94))], STORED),
-    "lock k had two holders at once, with the fences 3 and 4": (
-        [(2.0, held(3, 13, 2.0)), (2.95, {**held(3, 13, 2.9), "what": "renewed"}), (3.5, held(4, 14, 3.2))],
-        STORED,
-    ),
     "lock k gave the fence 1 after 2": ([(3.0, held(1, 13, 2.5))], STORED),
     "lock k gave the fence 2 twice": ([(3.0, held(2, 13, 2.5))], STORED),
     "lock k has the fence 2, but 3 was given": ([(3.0, held(3, 13, 2.5))], STORED),
@@ -251,10 +247,6 @@ GOOD_BESIDES: Final[dict[str, tuple[Steps, Stored]]] = {
         STORED,
     ),
     "a refusal of a holder that was slower than its lease": ([(1.9, refused("exclude", 0.8))], STORED),
-    "a state that was refused once and asked for again": (
-        [*served("not_applied", "queued r"), (2.8, write("s4", "queued r"))],
-        parts("queued r"),
-    ),
     "a call that was given up, and is there": (served("unknown", "run a", "run b"), parts("run a", "run b")),
     "a call of a killed service, which is not there": (served("", "run a", "run b"), STORED),
     "a service that was killed before it could answer again": (
