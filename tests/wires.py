@@ -15,6 +15,7 @@ from tests.servers import postgres_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from random import Random
     from types import TracebackType
 
     from tests.servers import Settings
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["CountingWire", "over"]
 
 PART: Final = 1 << 18
+# Of the parts that are passed on while connections are torn: how many are the last one.
+TORN: Final = 0.02
 
 
 class CountingWire:
@@ -30,6 +33,8 @@ class CountingWire:
     Attributes:
         port: where clients connect.
         received: the bytes that the server has sent.
+        flowing: whether anything is passed on.
+        torn: decides which connections end in the middle of what is passed on; none without it.
     """
 
     def __init__(self, family: socket.AddressFamily, address: Any) -> None:  # noqa: ANN401  # of a socket
@@ -41,6 +46,9 @@ class CountingWire:
         self._lock = Lock()
         self._open: list[socket.socket] = []
         self._cut = Event()
+        self.flowing = Event()
+        self.flowing.set()
+        self.torn: Random | None = None
         self.received = 0
 
     def __enter__(self) -> Self:
@@ -109,6 +117,10 @@ class CountingWire:
     def _pass(self, source: socket.socket, target: socket.socket, counts: bool) -> None:  # noqa: FBT001
         with suppress(OSError):
             while part := source.recv(PART):
+                self.flowing.wait()
+                if (torn := self.torn) is not None and torn.random() < TORN:
+                    target.sendall(part[: torn.randrange(len(part))])
+                    break
                 if counts:
                     with self._lock:
                         self.received += len(part)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 AnyRow = Row[Any]
 
-__all__ = ["WRONG", "wrong_module"]
+__all__ = ["wrong_module"]
 
 
 class FindsForeignRows(DefaultsOnly):
@@ -165,26 +165,6 @@ class CommitsEveryCall(DefaultsOnly):
     def unit(self, scope: Tenants, *, atomic: bool = True) -> Iterator[Access]:
         del scope, atomic
         yield self
-
-
-WRONG: tuple[type[DefaultsOnly], ...] = (
-    FindsForeignRows,
-    ForgetsMarkers,
-    TakesNobodyForEverybody,
-    ListsBackwards,
-    CountsOnePage,
-    ReplacesAtInsert,
-    ReplacesWhatNeverChanges,
-    ReturnsRowsBackwards,
-    ForgetsTheLastRow,
-    MarksOneMore,
-    AppendsOneByOne,
-    AppendsBackwards,
-    RemovesOneMore,
-    RemovesForeignRows,
-    CommitsEveryCall,
-)
-"""Those that a sequence of calls reveals, without rivals and without a look at clock or stamps."""
 
 
 def wrong_module(wrong: Callable[[Access], Access]) -> ModuleSpec[Access]:

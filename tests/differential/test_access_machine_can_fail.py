@@ -10,16 +10,15 @@ import pytest
 from tests.differential.access_machine import AccessDivergenceError, run_access_machine
 from tests.differential.test_access_agrees import memory_access
 from tests.differential.test_machine_can_fail import SEARCH
-from tests.wrong_access import WRONG, wrong_module
+from tests.wrong_access import CommitsEveryCall, FindsForeignRows, wrong_module
 from twinstore.testing.entities import MODULE
 
 if TYPE_CHECKING:
     from twinstore.testing.defaults import DefaultsOnly
 
 
-@pytest.mark.parametrize(
-    "wrong", [*WRONG[:2], *(pytest.param(wrong, marks=pytest.mark.long) for wrong in WRONG[2:])]
-)
+# The cases of the kit find more of them: tests/unit/test_testing_access.py.
+@pytest.mark.parametrize("wrong", [FindsForeignRows, CommitsEveryCall])
 def test_a_way_that_is_wrong_in_one_point_is_found(wrong: type[DefaultsOnly]) -> None:
     sides = [memory_access("right", MODULE), memory_access("wrong", wrong_module(wrong))]
     with pytest.raises(AccessDivergenceError):

@@ -1,27 +1,9 @@
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
-
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
-from tests import server_supervisor
-from tests.databases import APP_ROLE, OWNER_ROLE, MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
-from tests.servers import Source, choose_source
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-def test_mongo_is_a_replica_set_that_can_run_a_transaction(
-    mongo_server: MongoServer, empty_mongo_database: MongoDatabase
-) -> None:
-    items = mongo_server.client[empty_mongo_database.name]["items"]
-    with mongo_server.client.start_session() as session, session.start_transaction():
-        items.insert_one({"_id": 1}, session=session)
-    assert items.count_documents({}) == 1
+from tests.databases import APP_ROLE, OWNER_ROLE, MongoServer, PostgresDatabase, PostgresServer
 
 
 def test_a_mongo_database_is_gone_after_its_test(mongo_server: MongoServer) -> None:
@@ -75,27 +57,3 @@ def tables(database: PostgresDatabase) -> set[str]:
     with psycopg.connect(database.superuser_url) as connection:
         found = connection.execute("SELECT schemaname || '.' || tablename FROM pg_tables")
         return {name for (name,) in found}
-
-
-def test_a_server_in_memory_sets_little_aside_for_its_journal(
-    mongo_server: MongoServer, run_directory: Path
-) -> None:
-    assert mongo_server.client.admin.command("ping")["ok"]
-    files = run_directory.glob("data/mongo/data/journal/WiredTiger*")
-    # By itself it sets 300 MB aside.
-    assert sum(file.stat().st_size for file in files) < 100_000_000 or not lies_in_memory(run_directory)
-
-
-def lies_in_memory(directory: Path) -> bool:
-    return directory.is_relative_to(server_supervisor.IN_MEMORY)
-
-
-def test_a_role_of_the_tests_logs_in_without_thousands_of_rounds(
-    postgres_server: PostgresServer, postgres_database: PostgresDatabase
-) -> None:
-    role = conninfo_to_dict(postgres_database.app_url)["user"]
-    asked = "SELECT rolpassword FROM pg_authid WHERE rolname = %s"
-    (stored,) = postgres_server.admin.execute(asked, [role]).fetchone() or ("",)
-    # Whoever brings a server may bring the roles, too, and an older version.
-    ours = choose_source(os.environ) is Source.EMBEDDED
-    assert str(stored).startswith("SCRAM-SHA-256$1:") or not ours

@@ -68,25 +68,6 @@ def test_servers_end_with_their_run_although_it_was_killed() -> None:
     assert eventually(lambda: running_in(directory) == [])
 
 
-def test_a_run_that_asks_for_no_server_starts_none() -> None:
-    with shared_run() as directory:
-        files = {path.name for path in directory.iterdir()}
-    assert files == {"run.lock"}
-    assert not directory.exists()
-
-
-def test_a_run_about_one_server_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ONLY, "postgres")
-    with shared_run() as directory:
-        urls = servers_of(directory)
-        with psycopg.connect(urls["postgres"]):
-            homes = {path.name for path in (directory / "data").iterdir()}
-        with pytest.raises(LookupError, match="no mongo server"):
-            urls["mongo"]
-    assert not any("mongo" in name for name in homes)
-    assert "postgres" in homes
-
-
 def test_a_failed_start_says_why_and_is_not_repeated() -> None:
     with shared_run() as directory:
         (directory / "data").touch()

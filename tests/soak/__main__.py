@@ -10,20 +10,17 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.table import Table
 
 from tests.soak.plan import ALL_FAULTS, Fault, Plan
 from tests.soak.program import OPERATIONS, Result, soak
-from tests.soak.servers import DATABASES, given_server, own_server
+from tests.soak.servers import DATABASES, own_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from tests.soak.servers import Server
 
 DEFAULT_MINUTES: Final = 1.25
 SHOWN: Final = 20
@@ -40,7 +37,6 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--faults", type=faults_of, default=ALL_FAULTS, help=f"some of {named}; all by default"
     )
-    parser.add_argument("--settings", type=Path, help="a JSON file with the settings of each database")
     parser.add_argument("--journals", type=Path, help="where the journals are kept")
     return parser.parse_args(given)
 
@@ -48,24 +44,6 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 def faults_of(text: str) -> frozenset[Fault]:
     """Return the faults that a list names; ``none`` names none."""
     return frozenset() if text == "none" else frozenset(Fault(name) for name in text.split(","))
-
-
-def server_of(name: str, options: argparse.Namespace) -> AbstractContextManager[Server]:
-    """Return the server of a database, for the length of a block.
-
-    Servers of a file belong to somebody else: what happens to them happens on the way there.
-    """
-    if options.settings is not None:
-        given: dict[str, Any] = json.loads(options.settings.read_text("utf-8"))[name]
-        return given_server(given, options.faults, POOL, options.seed)
-    return own_server(name, options.faults, POOL, options.seed)
-
-
-def names_of(options: argparse.Namespace) -> tuple[str, ...]:
-    """Return which databases are asked for."""
-    if options.settings is not None:
-        return tuple(json.loads(options.settings.read_text("utf-8")))
-    return DATABASES if options.only is None else (options.only,)
 
 
 def table_of(results: Mapping[str, Result]) -> Table:
@@ -78,12 +56,6 @@ def table_of(results: Mapping[str, Result]) -> Table:
     _add_kinds(table, "server: ", [result.outages for result in results.values()])
     table.add_row("refused while away", *(f"{result.refused:,}" for result in results.values()))
     table.add_row("outcome unknown", *(f"{result.unknown:,}" for result in results.values()))
-    table.add_row("takeovers", *(str(result.takeovers) for result in results.values()))
-    table.add_row("last refusal after (s)", *(f"{result.healed:.1f}" for result in results.values()))
-    waits = [
-        {kind: f"{seconds:.1f}" for kind, seconds in result.recovered.items()} for result in results.values()
-    ]
-    _add_kinds(table, "answers again after (s): ", waits)
     table.add_row("violations", *(str(len(result.violations)) for result in results.values()))
     return table
 
@@ -103,8 +75,8 @@ def main(given: Sequence[str] | None = None) -> int:
         folder: Path = options.journals or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         # One after the other: each has the machine for itself.
-        for name in names_of(options):
-            with server_of(name, options) as server:
+        for name in DATABASES if options.only is None else (options.only,):
+            with own_server(name, options.faults, POOL, options.seed) as server:
                 plan = Plan(
                     settings=server.settings,
                     journal=folder / f"{name}.journal",

@@ -6,15 +6,14 @@ import time
 from collections import deque
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from tests.soak.plan import SERVED
-from tests.soak.work import LEASE, LOCKS, PATIENCE
-from twinstore.errors import ConflictError
-from twinstore.scheduler import ExecutionLogEntry, RunState
+from tests.soak.plan import LEASE, LOCKS, SERVED
+from twinstore.scheduler import ExecutionLogEntry
 from twinstore.scheduler.runs import RunReason
 from twinstore.testing.instants import START
-from twinstore.testing.scheduler.builders import make_run, moved
+from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Lane", "counter_of", "entries_of", "own_run", "strange", "unit_parts", "write_unit"]
 
 REMEMBERED: Final = 50
+# How long callers wait for a lock.
+PATIENCE: Final = timedelta(milliseconds=100)
 # After a refusal: who asks again at once only fills the journal.
 PAUSE_SECONDS: Final = 0.05
 
@@ -106,7 +107,7 @@ class Lane:
     def step(self) -> None:
         """Do one thing for one tenant."""
         calls = (
-            self.insert, self.unit, self.transact, self.append, self.change, self.exclude,
+            self.insert, self.unit, self.transact, self.exclude,
             self.read, self.read, self.in_session,
         )  # fmt: skip
         self.random.choice(calls)(self.random.choice(self.tenants))
@@ -138,34 +139,6 @@ class Lane:
 
         parts = [f"count {key}"]
         self._write("transact", tenant, parts, lambda: self.storage.transact(grow, tenant_id=tenant))
-
-    def append(self, tenant: str) -> None:
-        """Append lines to the log of a run of one's own."""
-        run = self._known(tenant)
-        if run is None:
-            return
-        messages = [self.notes.token() for _ in range(2)]
-        lines = entries_of(tenant, run, messages)
-        parts = [f"line {run} {line.message}" for line in lines]
-        self._write("append", tenant, parts, lambda: self.storage.execution_logs.append(lines))
-
-    def change(self, tenant: str) -> None:
-        """Move a run of one's own; nobody else does, but an earlier call whose outcome is unknown."""
-        run = self._known(tenant)
-        if run is None:
-            return
-
-        def move() -> None:
-            stored = self.storage.runs.get_required(tenant, run)
-            if stored.state is not RunState.PLANNING:
-                return
-            try:
-                self.storage.runs.update(moved(stored, RunState.QUEUED), expected_state=RunState.PLANNING)
-            except ConflictError:
-                if self.storage.runs.get_required(tenant, run).state is not RunState.QUEUED:
-                    raise
-
-        self._write("change", tenant, [f"queued {run}"], move)
 
     def exclude(self, tenant: str) -> None:
         """Take a lock, which all processes want, and write while it is held."""

@@ -1,7 +1,4 @@
-"""What a server tells of those who use it: connections, transactions that are open, statements that run.
-
-Only by the proxy can one's own be told from those of others, where the server is not one's own.
-"""
+"""What a server tells of those who use it: connections, transactions that are open, statements that run."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ __all__ = ["Watch", "mongo_watch", "postgres_watch"]
 
 LOOK_SECONDS: Final = 0.1
 POSTGRES: Final = """
-    SELECT client_port, state, coalesce(xact_start IS NOT NULL, false), left(query, 100)
+    SELECT state, coalesce(xact_start IS NOT NULL, false), left(query, 100)
     FROM pg_stat_activity
     WHERE application_name = 'twinstore' AND datname = current_database() AND pid <> pg_backend_pid()
 """
@@ -47,30 +44,26 @@ def settled(look: Callable[[], list[str]], seconds: float) -> list[str]:
     return found
 
 
-def postgres_watch(url: str, ports: Callable[[], list[int]] | None) -> Watch:
-    """Ask a PostgreSQL; with ``ports`` only about connections that come from one of them."""
+def postgres_watch(url: str) -> Watch:
+    """Ask a PostgreSQL."""
 
     def rows() -> list[tuple[Any, ...]]:
-        mine = None if ports is None else set(ports())
         with psycopg.connect(url, application_name="soak") as connection:
-            found = connection.execute(POSTGRES).fetchall()
-        return [row for row in found if mine is None or row[0] in mine]
+            return connection.execute(POSTGRES).fetchall()
 
     return Watch(
-        connections=lambda: [f"a connection that is {row[1]} ({row[3]})" for row in rows()],
-        open_work=lambda: [f"a transaction that is {row[1]} ({row[3]})" for row in rows() if row[2]],
+        connections=lambda: [f"a connection that is {row[0]} ({row[2]})" for row in rows()],
+        open_work=lambda: [f"a transaction that is {row[0]} ({row[2]})" for row in rows() if row[1]],
     )
 
 
-def mongo_watch(url: str, ports: Callable[[], list[int]] | None) -> Watch:
-    """Ask a MongoDB; with ``ports`` only about connections that come from one of them."""
+def mongo_watch(url: str) -> Watch:
+    """Ask a MongoDB."""
 
     def items() -> list[dict[str, Any]]:
-        mine = None if ports is None else set(ports())
         with MongoClient[dict[str, Any]](url, appname="soak") as client:
             found = list(client.admin.aggregate([MONGO]))
-        named = [item for item in found if item.get("appName") == "twinstore"]
-        return [item for item in named if mine is None or port_of(item) in mine]
+        return [item for item in found if item.get("appName") == "twinstore"]
 
     return Watch(
         connections=lambda: [
@@ -80,11 +73,6 @@ def mongo_watch(url: str, ports: Callable[[], list[int]] | None) -> Watch:
         ],
         open_work=lambda: open_transactions(items()),
     )
-
-
-def port_of(item: dict[str, Any]) -> int:
-    """Return the port of the client that the server names."""
-    return int(str(item.get("client", ":0")).rpartition(":")[2])
 
 
 def open_transactions(items: list[dict[str, Any]]) -> list[str]:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from tests.soak.plan import NANOSECONDS
-from tests.soak.work import LEASE
+from tests.soak.plan import LEASE, NANOSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +18,6 @@ __all__ = [
     "Away",
     "aways_of",
     "doubtful",
-    "healed_after",
     "refusal_violations",
     "with_next",
 ]
@@ -65,18 +63,6 @@ def refusal_violations(lines: Sequence[Line]) -> Iterator[str]:
 def _outlived_its_lease(line: Line) -> bool:
     """Whether it was a lock whose holder was so slow that the server has ended its connection, as it must."""
     return line["during"] == "exclude" and int(line["at"]) - int(line["began"]) > LEASE_NANOSECONDS
-
-
-def healed_after(lines: Sequence[Line]) -> float:
-    """Return how long after the return of the server a call was refused that began after it, in seconds."""
-    refused = [line for line in lines if line["what"] == "refused" and not _outlived_its_lease(line)]
-    late = [
-        line["at"] - away.end
-        for away, following in with_next(aways_of(lines))
-        for line in refused
-        if away.end <= line["began"] and line["at"] < following
-    ]
-    return max(late, default=0) / NANOSECONDS
 
 
 def with_next(aways: Sequence[Away]) -> list[tuple[Away, float]]:

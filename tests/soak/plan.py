@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL_FAULTS",
+    "LEASE",
+    "LOCKS",
     "SERVED",
     "Disturbance",
     "Fault",
@@ -44,6 +46,9 @@ CALM_SECONDS: Final = 10.0
 DISTURBANCE_SECONDS: Final = 1.5
 # Tenants of the services; those of the workers are others, so that neither judge meets rows of the other.
 SERVED: Final = ("red", "green", "blue")
+# What services exclude each other by, and for how long the store keeps a lock.
+LOCKS: Final = ("reports", "imports")
+LEASE: Final = timedelta(seconds=1)
 # No kill while the first workers start.
 GRACE_SECONDS: Final = 0.5
 BASE: Final = datetime(2026, 1, 1, tzinfo=UTC)

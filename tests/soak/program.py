@@ -20,10 +20,7 @@ from tests.soak.gates import Gate
 from tests.soak.journal import Journal, read_journal
 from tests.soak.judge import violations
 from tests.soak.observing import settled
-from tests.soak.outages import healed_after
 from tests.soak.plan import BASE, NANOSECONDS, SERVED, Fault, SoakClock, kills_of, outages_of
-from tests.soak.recovery import recoveries_of
-from tests.soak.sections import takeovers_of
 from tests.soak.service import Service
 from tests.soak.stored import stored_in
 from tests.soak.work import Worker
@@ -75,9 +72,6 @@ class Result:
         left_out: what cannot happen here, and why.
         refused: how many calls were refused while it was away.
         unknown: how many calls ended with an unknown outcome, those that were given up included.
-        healed: seconds from its return to the end of the last call that was refused all the same.
-        recovered: by kind, seconds from the return of the server to the first answer of the slowest lane.
-        takeovers: locks whose holder had not ended, and leases of jobs after the first.
         violations: what is wrong, each in one sentence.
     """
 
@@ -88,9 +82,6 @@ class Result:
     left_out: tuple[str, ...]
     refused: int
     unknown: int
-    healed: float
-    recovered: dict[str, float]
-    takeovers: int
     violations: tuple[str, ...]
 
 
@@ -122,10 +113,6 @@ def soak(plan: Plan, server: Server) -> Result:
         left_out=server.left_out,
         refused=_count(lines, "refused"),
         unknown=sum(line.get("outcome") == Outcome.UNKNOWN for line in lines),
-        healed=healed_after(lines),
-        recovered=recoveries_of(lines),
-        takeovers=takeovers_of(lines)
-        + sum(line["what"] == "leased" and line["attempt"] > 1 for line in lines),
         violations=tuple(violations(lines, stored)),
     )
 

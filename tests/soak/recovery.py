@@ -14,21 +14,13 @@ if TYPE_CHECKING:
 
     from tests.soak.journal import Line
 
-__all__ = ["ANSWERS", "LONGEST_SECONDS", "late_answers", "recoveries_of"]
+__all__ = ["LONGEST_SECONDS", "late_answers"]
 
 ANSWERS: Final = frozenset({"written", "seen"})
 # Of the threads and tasks that do nothing else; the first of a process also forks and crowds.
 LANES: Final = ("/thread-", "/task-")
 # Whoever does not answer for so long after a fault has not recovered by himself.
 LONGEST_SECONDS: Final = 25.0
-
-
-def recoveries_of(lines: Sequence[Line]) -> dict[str, float]:
-    """Return by kind how many seconds after a return the slowest lane had its first answer."""
-    found: dict[str, float] = defaultdict(float)
-    for kind, _, seconds in _waits(lines):
-        found[kind] = max(found[kind], seconds)
-    return dict(sorted(found.items()))
 
 
 def late_answers(lines: Sequence[Line]) -> Iterator[str]:

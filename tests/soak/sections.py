@@ -13,12 +13,12 @@ from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from tests.soak.work import LEASE
+from tests.soak.plan import LEASE
 
 if TYPE_CHECKING:
     from tests.soak.journal import Line
 
-__all__ = ["Section", "lock_violations", "sections_of", "takeovers_of"]
+__all__ = ["Section", "lock_violations", "sections_of"]
 
 LEASE_NANOSECONDS: Final = LEASE // timedelta(microseconds=1) * 1000
 
@@ -29,11 +29,9 @@ class Section:
 
     key: str
     fence: int
-    by: int
     asked: int
     entered: int
     end: int
-    left: bool
 
 
 def sections_of(lines: Sequence[Line]) -> list[Section]:
@@ -41,7 +39,7 @@ def sections_of(lines: Sequence[Line]) -> list[Section]:
     deaths = {line["victim"]: line["at"] for line in lines if line["what"] == "killed"}
     told: dict[tuple[object, ...], list[Line]] = {}
     for line in lines:
-        if line["what"] in {"entered", "renewed", "left", "lost"}:
+        if line["what"] in {"entered", "left"}:
             told.setdefault((line["key"], line["fence"], line["by"]), []).append(line)
     found = [_section(steps, deaths.get(steps[0]["by"])) for steps in told.values()]
     return sorted(found, key=lambda section: section.entered)
@@ -50,16 +48,9 @@ def sections_of(lines: Sequence[Line]) -> list[Section]:
 def _section(steps: Sequence[Line], death: int | None) -> Section:
     """Follow one holder from its entry."""
     entry, *later = steps
-    safe_until = entry["asked"] + LEASE_NANOSECONDS
-    ends = [] if death is None else [death]
-    for line in later:
-        if line["what"] == "renewed":
-            safe_until = line["asked"] + LEASE_NANOSECONDS
-        else:
-            ends.append(line["at"])
-    left = any(line["what"] != "renewed" for line in later)
-    end = min([*ends, safe_until])
-    return Section(entry["key"], entry["fence"], entry["by"], entry["asked"], entry["at"], end, left)
+    ends = [line["at"] for line in later] + ([] if death is None else [death])
+    end = min([*ends, entry["asked"] + LEASE_NANOSECONDS])
+    return Section(entry["key"], entry["fence"], entry["asked"], entry["at"], end)
 
 
 def lock_violations(lines: Sequence[Line], fences: Mapping[str, int]) -> Iterator[str]:
@@ -98,12 +89,3 @@ def _fences(sections: Sequence[Section]) -> Iterator[str]:
                 yield f"lock {section.key} gave the fence {fence} after {first.fence}"
         known = same if first is None else [*same, first]
         first = min(known, key=lambda section: section.entered)
-
-
-def takeovers_of(lines: Sequence[Line]) -> int:
-    """Count the holders that somebody followed although they had not ended."""
-    sections = sections_of(lines)
-    last: dict[str, int] = {}
-    for section in sections:
-        last[section.key] = max(last.get(section.key, 0), section.fence)
-    return sum(not section.left and section.fence < last[section.key] for section in sections)

@@ -11,16 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
-
-from psycopg.conninfo import conninfo_to_dict
 
 import twinstore_embedded
 from tests.faults.outages import IN_MEMORY, MongoOutages, PostgresOutages
 from tests.servers import mongo_config, postgres_config, postgres_url
-from tests.soak.faults.cuts import cut_connections
 from tests.soak.faults.disks import fill, small_disk
-from tests.soak.faults.stalls import stall_network, stall_process
+from tests.soak.faults.stalls import stall_process
 from tests.soak.observing import mongo_watch, postgres_watch
 from tests.soak.plan import Fault
 from tests.soak.proxy import proxy_of
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
     from tests.soak.observing import Watch
     from tests.soak.proxy import Proxy
 
-__all__ = ["DATABASES", "Server", "given_server", "own_server"]
+__all__ = ["DATABASES", "Server", "own_server"]
 
 DATABASES: Final = ("mongo", "mongo-set", "postgres")
 DATABASE: Final = "soak"
@@ -111,7 +107,7 @@ def _postgres(
         kinds["full disk"] = partial(_filled, directory, server.resume)
     settings = postgres_config(server.app_url(), server.owner_url())
     # All of them, those that a killed process has left too.
-    watch = postgres_watch(server.superuser_url(database=NAME), None)
+    watch = postgres_watch(server.superuser_url(database=NAME))
     return Server(_limited(settings, pool, proxy), kinds, watch, _left_out(faults, disk=disk))
 
 
@@ -133,7 +129,7 @@ def _mongo(
     if disk:
         kinds["full disk"] = partial(_filled, directory, server.resume)
     settings = _limited(mongo_config(server.url, DATABASE), pool, proxy)
-    return Server(settings, kinds, mongo_watch(server.url, None), _left_out(faults, disk=disk))
+    return Server(settings, kinds, mongo_watch(server.url), _left_out(faults, disk=disk))
 
 
 def _mongo_set(directory: Path, faults: frozenset[Fault], pool: int) -> Server:
@@ -151,35 +147,16 @@ def _mongo_set(directory: Path, faults: frozenset[Fault], pool: int) -> Server:
         f"{fault}: shown on the set of one node" for fault in sorted(faults & {Fault.CUT, Fault.DISK})
     )
     settings = _limited(mongo_config(members.url, DATABASE), pool, None)
-    return Server(settings, kinds, mongo_watch(members.url, None), left_out)
-
-
-@contextmanager
-def given_server(
-    settings: dict[str, Any], faults: frozenset[Fault], pool: int, seed: int
-) -> Iterator[Server]:
-    """Give a server of somebody else: it goes on, and what happens happens on the way to it."""
-    persistence = settings["Persistence"]
-    if "Postgres" in persistence:
-        url = persistence["Postgres"]["ConnectionString"]
-        port = int(conninfo_to_dict(url)["port"] or 0)
-        watch_of = postgres_watch
-    else:
-        url = persistence["Mongo"]["ConnectionString"]
-        port = urlsplit(url).port or 0
-        watch_of = mongo_watch
-    with proxy_of(port, f"{seed}/cuts") as proxy:
-        watch = watch_of(url, proxy.server_ports)
-        yield Server(_limited(settings, pool, proxy), _through(proxy, faults), watch)
+    return Server(settings, kinds, mongo_watch(members.url), left_out)
 
 
 def _through(proxy: Proxy, faults: frozenset[Fault]) -> dict[str, Callable[[Callable[[], object]], None]]:
     """Return what happens on the way to the server."""
     found: dict[str, Callable[[Callable[[], object]], None]] = {}
     if Fault.STALL in faults:
-        found["stalled network"] = partial(stall_network, proxy)
+        found["stalled network"] = proxy.stall
     if Fault.CUT in faults:
-        found["cut connections"] = partial(cut_connections, proxy)
+        found["cut connections"] = proxy.cut
     return found
 
 

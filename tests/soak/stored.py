@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from tests.faults.claiming import TENANTS
 from tests.soak.calls import counter_of, strange
-from tests.soak.plan import SERVED
-from tests.soak.work import LOCKS
+from tests.soak.plan import LOCKS, SERVED
 from twinstore.bulk import KeyRange
-from twinstore.scheduler import PolicyJobQueryOptions, RunQueryOptions, RunState
+from twinstore.scheduler import PolicyJobQueryOptions, RunQueryOptions
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.scheduler.runs import Run
@@ -116,15 +115,11 @@ def _read_served(storage: SchedulerStorage, tenant: str, found: Stored) -> None:
 def _note_served(tenant: str, row: object, found: Stored) -> None:
     assert isinstance(row, Run | ExecutionLogEntry)
     found.strange.extend(strange(tenant, [row]))
-    if isinstance(row, ExecutionLogEntry):
-        parts = [f"line {row.run_id} {row.message}"]
-    elif row.id == counter_of(tenant):
+    if isinstance(row, Run) and row.id == counter_of(tenant):
         found.counters[row.id] = row.stats.candidates
         return
-    else:
-        parts = [f"run {row.id}", *([f"queued {row.id}"] if row.state is RunState.QUEUED else [])]
-    for part in parts:
-        found.parts[part] = found.parts.get(part, 0) + 1
+    part = f"run {row.id}" if isinstance(row, Run) else f"line {row.run_id} {row.message}"
+    found.parts[part] = found.parts.get(part, 0) + 1
 
 
 def _read_jobs(storage: SchedulerStorage, tenant: str, found: Stored) -> None:

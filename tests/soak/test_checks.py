@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
-
-import pytest
 
 from tests.server_supervisor import ROOT
 from tests.soak.calls import entries_of, own_run, strange
-from tests.soak.gates import Gate
-from tests.soak.observing import open_transactions, settled
-from tests.soak.plan import Fault
+from tests.soak.observing import open_transactions
 from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:
@@ -65,30 +60,3 @@ def test_transactions_of_clients_that_live_are_told_from_those_of_the_dead() -> 
 
     lives: list[dict[str, Any]] = [{"type": "op", "connectionId": 7}]
     assert open_transactions([*lives, idle(7), idle(8)]) == ["a transaction of 127.0.0.1:7 (None)"]
-
-
-def test_what_goes_by_itself_is_waited_for() -> None:
-    answers = [["a", "b"], ["a"], []]
-    assert settled(lambda: answers.pop(0), 10) == []
-    assert settled(lambda: ["for ever"], 0) == ["for ever"]
-
-
-def test_a_gate_counts_who_arrives_and_opens_for_all() -> None:
-    gate = Gate.new()
-    assert gate.await_arrivals(1, 0) == 0
-    waiting = [Thread(target=gate.wait) for _ in range(2)]
-    for thread in waiting:
-        thread.start()
-    assert gate.await_arrivals(2, 10) == 2
-    gate.open()
-    for thread in waiting:
-        thread.join(10)
-    assert not any(thread.is_alive() for thread in waiting)
-    gate.close()
-
-
-@pytest.mark.parametrize("fault", Fault)
-def test_each_fault_may_be_asked_for_alone(fault: Fault) -> None:
-    from tests.soak.__main__ import arguments  # noqa: PLC0415  # a program, which imports all of it
-
-    assert arguments(["--faults", fault]).faults == {fault}

@@ -43,13 +43,6 @@ def _answers(lines: Sequence[Line]) -> Mapping[str, str]:
 
 
 def _writes(lines: Sequence[Line], parts: Mapping[str, int], answers: Mapping[str, str]) -> Iterator[str]:
-    # A state may be asked for again: what one call was refused, a later one may have brought about.
-    possible = {
-        part
-        for line in lines
-        if line["what"] == "write" and answers.get(line["of"]) != Outcome.NOT_APPLIED
-        for part in line["parts"]
-    }
     for line in lines:
         told = _told(line)
         there = [part for part in told if parts.get(part)]
@@ -57,11 +50,10 @@ def _writes(lines: Sequence[Line], parts: Mapping[str, int], answers: Mapping[st
             answers.get(line.get("of", ""), Outcome.UNKNOWN),
             f"{line.get('kind')} {line.get('of')}",
         )
-        wrong = [part for part in there if part not in possible]
         if answer == "written" and len(there) < len(told):
             yield f"{name} was confirmed, and {sorted(set(told) - set(there))} is not stored"
-        elif answer == Outcome.NOT_APPLIED and wrong:
-            yield f"{name} was refused, and {wrong} is stored"
+        elif answer == Outcome.NOT_APPLIED and there:
+            yield f"{name} was refused, and {there} is stored"
         elif 0 < len(there) < len(told):
             yield f"{name} is stored in part: {there} of {told}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -20,17 +19,13 @@ if TYPE_CHECKING:
     from tests.soak.journal import Journal
     from tests.soak.plan import Plan, SoakClock
     from twinstore.scheduler import PolicyRunJob, Run
-    from twinstore.scheduler.locks import LockHandle
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["LEASE", "LOCKS", "Worker"]
+__all__ = ["Worker"]
 
-LOCKS: Final = ("reports", "imports")
-LEASE: Final = timedelta(seconds=1)
-PATIENCE: Final = timedelta(milliseconds=100)
 # After a refusal: the server is away, and whoever asks again at once only fills the journal.
 PAUSE_SECONDS: Final = 0.1
-# How often it does not what it should: jobs that are forgotten, locks that are not released.
+# How often it does not what it should: jobs that are forgotten.
 FORGETS: Final = 0.1
 # Of the newest graph jobs, so that workers meet.
 MOVED: Final = 5
@@ -58,7 +53,7 @@ class Worker:
 
     def work(self, plan: Plan) -> None:
         """Do one thing after the other until the time is over."""
-        activities = (self.fire, self.claim, self.finish, self.move, self.exclude)
+        activities = (self.fire, self.claim, self.finish, self.move)
         while time.monotonic_ns() < plan.end:
             self.attempt(self._random.choice(activities))
 
@@ -207,41 +202,6 @@ class Worker:
             self._answered("moved", **told)
         else:
             self._answered()
-
-    def exclude(self) -> None:
-        """Take a lock, do something while it is held, and mostly release it."""
-        key, asked = self._random.choice(LOCKS), time.monotonic_ns()
-        self._intend("ask", key=key)
-        handle = self._storage.locks.try_acquire(key, PATIENCE, lease=LEASE, holder_id="one name for all")
-        if handle is None:
-            self._answered()
-            return
-        told = {"key": key, "fence": handle.fence}
-        self._answered("entered", **told, asked=asked)
-        try:
-            lost = self._hold(handle, told)
-        except TwinstoreError:
-            # Whatever was refused, it goes on no more; the lock itself ends with its lease.
-            self._journal.add("left", **told)
-            raise
-        if not lost:
-            self._journal.add("left", **told)
-            if self._random.random() >= FORGETS:
-                handle.release()
-
-    def _hold(self, handle: LockHandle, told: dict[str, object]) -> bool:
-        """Work while a lock is held, and perhaps hold it for longer; return whether it was lost."""
-        self.move()
-        if self._random.random() < 0.3:
-            renewing = time.monotonic_ns()
-            try:
-                handle.renew()
-            except LeaseLostError:
-                self._journal.add("lost", **told)
-                return True
-            self._journal.add("renewed", **told, asked=renewing)
-            self.finish()
-        return False
 
     def _next(self, kind: str) -> str:
         """Return a name that nobody else uses, also no later process of this worker."""

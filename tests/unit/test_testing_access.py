@@ -187,7 +187,3 @@ def test_the_case_catches_a_fault_of_the_driver(fault: Fault, monkeypatch: pytes
     fault.plant(monkeypatch)
     with opened(MODULE) as workspace, pytest.raises((Exception, pytest.fail.Exception)):
         fault.case(workspace)
-
-
-def test_every_wrong_way_has_its_case() -> None:
-    assert set(wrongs.WRONG) <= {wrong for wrong, _ in WRONG_WAYS}

@@ -1,4 +1,4 @@
-"""A server, or the network before it, that stands still and goes on later."""
+"""A server that stands still and goes on later."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import psutil
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.soak.proxy import Proxy
-
-__all__ = ["stall_network", "stall_process"]
+__all__ = ["stall_process"]
 
 
 def stall_process(find: Callable[[], int | None], meanwhile: Callable[[], object]) -> None:
@@ -36,12 +34,3 @@ def _tell(processes: list[psutil.Process], what: signal.Signals) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(what)
-
-
-def stall_network(proxy: Proxy, meanwhile: Callable[[], object]) -> None:
-    """Pass nothing on for a while."""
-    proxy.stall()
-    try:
-        meanwhile()
-    finally:
-        proxy.flow()
