@@ -197,7 +197,9 @@ class Supervisor:
         plan, name = self._plan, f"{self._plan.seed}/{number}/{self._started}"
         self._started += 1
         # Whoever is interrupted is ended before long, as by task queues: the first service, which is killed.
-        interrupted = Fault.SIGNAL in plan.faults and number == plan.processes
+        # Not on MongoDB, whose client may then lend a session twice.
+        signalled = Fault.SIGNAL in plan.faults and "Postgres" in plan.settings["Persistence"]
+        interrupted = signalled and number == plan.processes
         work = (
             partial(self._work, name)
             if number < plan.processes
