@@ -265,7 +265,7 @@ def test_what_is_not_wrong_is_not_named(case: str) -> None:
     assert judged(*GOOD_BESIDES[case]) == []
 
 
-MOVE: Final = {"job": "h", "origin": "pending", "target": "running"}
+MOVE: Final[dict[str, object]] = {"job": "h", "origin": "pending", "target": "running"}
 # What may be there after a call in doubt, and what the judge says where the call was told that it is not.
 IN_DOUBT: Final[dict[str, tuple[str, dict[str, object], Stored]]] = {
     "job x is stored although its creation was refused": ("create", {"job": "x"}, job("x", "completed", 0)),
