@@ -28,6 +28,7 @@ HARM: Final[dict[str, Callable[[Documents], object]]] = {
     "an index more": lambda found: found["runs"].create_index("own"),
     "no validator": lambda found: found.command("collMod", "runs", validator={}),
     "a step less": lambda found: found[LEDGER].delete_one({"_id": "scheduler:013_create_locks"}),
+    "many rows": lambda found: found["own"].insert_many([{} for _ in range(MOST_TO_REMOVE + 1)]),
     "an index that met an array": lambda found: forced(found, {"tenantId": ["acme", "globex"]}),
 }
 
@@ -79,20 +80,12 @@ def test_a_database_is_given_again_without_row_and_without_a_collection_of_the_t
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_a_database_with_another_schema_is_not_given_again(
+def test_a_database_with_another_schema_or_many_rows_is_not_given_again(
     pool: MigratedDatabases, mongo_server: MongoServer, harm: str
 ) -> None:
     database = pool.take()
     client: Any = mongo_server.client
     HARM[harm](client[database.name])
-    assert not pool.give_back(database)
-
-
-def test_a_database_with_many_rows_is_not_given_again(
-    pool: MigratedDatabases, mongo_server: MongoServer
-) -> None:
-    database = pool.take()
-    mongo_server.client[database.name]["own"].insert_many([{} for _ in range(MOST_TO_REMOVE + 1)])
     assert not pool.give_back(database)
 
 

@@ -38,5 +38,6 @@ def test_faults_lose_nothing_do_nothing_twice_show_nobody_else_and_leave_nothing
     assert min(found["operations"].values()) > 0
     assert OUTAGES[name] <= set(found["outages"])
     assert found["refused"] > 0
-    assert {"cancelled", "crowded", "forked", "interrupted"} <= set(found["faults"])
+    # Two of them are told also where there was none.
+    assert all(found["faults"].get(kind) for kind in ("cancelled", "crowded", "forked", "interrupted"))
     assert found["kills"] >= SECONDS / 3
