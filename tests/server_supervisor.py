@@ -49,6 +49,8 @@ PARAMETERS: dict[str, object] = {
     # by default for five minutes, in which more databases come than a process may hold files.
     "minSnapshotHistoryWindowInSeconds": 30,
     "syncdelay": 5,
+    # In 256 MB a transaction of 15 MB may find no room beside those of other workers.
+    "wiredTigerEngineRuntimeConfig": "cache_size=512M",
 }
 # What makes guessing a password slow takes a client three times as long as all else that it does to connect.
 QUICK_LOGIN: Final = "SET scram_iterations = 1"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -30,29 +27,6 @@ if TYPE_CHECKING:
 CLOSED: Final = "This storage is closed; open a new one"
 THREADS: Final = 4
 WAIT: Final = 30
-# Tells for which threads the end of a storage and that of its process wait, while they still run: what is
-# registered first to run at the end runs last.
-ENDING: Final = """
-import atexit, json, sys, threading
-
-names = []
-atexit.register(lambda: print(json.dumps(names)))
-join = threading.Thread.join
-
-
-def noted(thread, timeout=None):
-    if thread.is_alive():
-        names.append(thread.name)
-    join(thread, timeout)
-
-
-threading.Thread.join = noted
-import twinstore
-
-with twinstore.add_scheduler_storage(json.load(sys.stdin)) as storage:
-    storage.runs.list("tenant")
-"""
-
 # What a host has in hand of a storage, each way to go on with it.
 CALLS: Final[dict[str, Callable[[SchedulerStorage, str], object]]] = {
     "repository": lambda storage, tenant: storage.runs.list(tenant),
@@ -183,26 +157,3 @@ def test_the_facade_for_asyncio_answers_the_same(every_store: Settings, tenant: 
 
 async def nothing(unit: object) -> None:
     """Do nothing in a unit."""
-
-
-@pytest.mark.parametrize(
-    "every_store",
-    [
-        "mongo",
-        pytest.param("memory", marks=pytest.mark.long),
-        pytest.param("postgres", marks=pytest.mark.long),
-        pytest.param("pooler", marks=[pytest.mark.long, pytest.mark.pgbouncer]),
-    ],
-    indirect=True,
-)
-def test_neither_a_storage_nor_its_process_waits_for_threads_that_sleep(every_store: Settings) -> None:
-    """Those of pymongo sleep for half a second at a time."""
-    found = subprocess.run(
-        [sys.executable, "-c", ENDING],
-        input=json.dumps(every_store),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert found.stderr == ""
-    assert [name for name in json.loads(found.stdout) if name.startswith("pymongo")] == []

@@ -148,6 +148,7 @@ def test_a_commit_that_is_gone_is_not_known(checkout: Path) -> None:
         changed_since("0" * 40, checkout)
 
 
+@pytest.mark.long
 def test_the_map_of_a_run_names_what_its_process_and_its_forks_execute(tmp_path: Path) -> None:
     target = tmp_path / "map.json"
     names = [PAGING, "tests/unit/test_cli_options.py"]
