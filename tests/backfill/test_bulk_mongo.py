@@ -86,7 +86,12 @@ JOB = "job"
 
 each_copied = pytest.mark.parametrize(
     "entity",
-    [entity for entity in SCHEDULER.entities if entity.life is not LifeInCopy.LEFT_OUT],
+    [
+        # One that is versioned, one whose key has several fields, and one that is only appended to.
+        entity if entity in {RUNS, RUN_SUMMARIES, AUDIT} else pytest.param(entity, marks=pytest.mark.long)
+        for entity in SCHEDULER.entities
+        if entity.life is not LifeInCopy.LEFT_OUT
+    ],
     ids=lambda entity: entity.name,
 )
 
