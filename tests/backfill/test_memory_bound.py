@@ -86,7 +86,6 @@ def peak(config: Path, name: str, *more: str) -> int:
     return int(done.stderr.rpartition("PEAK ")[2])
 
 
-@pytest.mark.long
 def test_large_documents_are_never_all_in_memory(config: Path, form: str) -> None:
     peaks = {name: peak(config, *command) for name, command in COMMANDS[form].items()}
     assert {name: size for name, size in peaks.items() if size > CEILING[form]} == {}
