@@ -36,7 +36,7 @@ JUNIT := verification-report.xml
 COMMIT = $(shell git describe --always --exclude='*' --abbrev=12 --dirty 2>/dev/null || echo unknown)
 WHOLE = --junitxml=$(JUNIT) -o junit_suite_name='$@ $(COMMIT)' || { code=$$?; ((code == 1)) || rm -f $(JUNIT); exit $$code; }
 
-.PHONY: help setup demo check fix test test-long lowest statements verification-report soak native native-sanitized wheels bench bench-modules bench-aio docs clean
+.PHONY: help setup demo check fix test test-changed test-long lowest statements verification-report soak native native-sanitized wheels bench bench-modules bench-aio docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21

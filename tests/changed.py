@@ -131,7 +131,7 @@ def choose(changed: Iterable[str], known: Mapping[str, Sequence[str]], folder: P
         path = Path(name)
         if path.parts[0] == "tests" and fnmatch(path.name, "test_*.py"):
             concerned.add(name)
-        elif path.name == "conftest.py" or (not concerned and (folder / name).exists()):
+        elif path.name == "conftest.py" or not concerned:
             unknown.append(f"The map does not know which tests use {name}.")
         files |= concerned
         if not name.startswith(PRODUCT):

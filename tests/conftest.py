@@ -265,7 +265,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(stack.close)
     config.stash[RUN_DIRECTORY] = stack.enter_context(shared_run())
     use_for_files(config.stash[RUN_DIRECTORY])
-    if record_map(config):
+    if config.getoption("--write-map"):
+        executed.prepare(config.stash[RUN_DIRECTORY])
+        record_map(config)
         target = Path(str(config.getoption("--write-map")))
         config.add_cleanup(partial(executed.write_map, config.stash[RUN_DIRECTORY], target))
     if config.getoption("--note-passed"):
@@ -293,12 +295,10 @@ def record_calls(config: pytest.Config) -> None:
     config.pluginmanager.register(Recorder(config), "method-recorder")
 
 
-def record_map(config: pytest.Config) -> bool:
+def record_map(config: pytest.Config) -> None:
     """Record which files each test file executes, if the run is to write that."""
-    wanted = bool(config.getoption("--write-map"))
-    if wanted:
+    if config.getoption("--write-map"):
         config.pluginmanager.register(executed.Recorder(config.stash[RUN_DIRECTORY]), "executed-files")
-    return wanted
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,13 +9,14 @@ from uuid import UUID, uuid4
 import pytest
 from pydantic import SecretStr
 
+from tests.backfill.test_kinds_of_entities import NOTES, Note
 from tests.backfill.toolkit import contents_of
 from tests.conftest import EXACT
 from twinstore.access import Row
 from twinstore.backend import SharedResources
 from twinstore.bulk import KeyRange
 from twinstore.canonical import CanonicalModel
-from twinstore.catalog import Entity, Module, Parent, Tenancy, int64, text, uuid
+from twinstore.catalog import Entity, Module, Parent, Tenancy, int64, uuid
 from twinstore.fields import Id, PositiveInt, TenantId, Text
 from twinstore.modules import ModuleSpec
 from twinstore.options import ModuleOptions
@@ -34,15 +35,6 @@ if TYPE_CHECKING:
     from tests.databases import MongoDatabase, MongoServer
     from twinstore.bulk import BulkPort, OnConflict
     from twinstore.keys import Key
-
-
-class Note(CanonicalModel):
-    """A row that may be without tenant, and whose key holds a number."""
-
-    run_id: Id
-    sequence: PositiveInt
-    tenant_id: TenantId | None = None
-    content: Text = ""
 
 
 class Box(CanonicalModel):
@@ -66,15 +58,6 @@ class Tally(CanonicalModel):
     content: Text = ""
 
 
-NOTES: Final = Entity(
-    name="notes",
-    singular="note",
-    module="notebook",
-    model=Note,
-    key_parts=(text("runId"), int64("sequence")),
-    tenancy=Tenancy.optional(),
-    group="notes",
-)
 BOXES: Final = Entity(
     name="boxes",
     singular="box",

@@ -35,11 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     met: Counter[tuple[str, object]] = Counter()
     for item in items:
-        if (
-            item.path.parent != FOLDER
-            or not isinstance(item, pytest.Function)
-            or not hasattr(item, "callspec")
-        ):
+        if item.path.parent != FOLDER or not isinstance(item, pytest.Function):
             continue
         params = item.callspec.params if hasattr(item, "callspec") else {}
         kind = next((params[name] for name in STORES if name in params), None)

@@ -76,7 +76,6 @@ def commit(folder: Path) -> str:
         # A file that is gone concerns those who executed it and are still there.
         ("core/twinstore/gone.py", {PAGING}, set()),
         ("tests/unit/test_gone.py", set(), set()),
-        ("tests/gone.py", set(), set()),
     ],
 )
 def test_a_change_concerns_the_files_that_execute_it(
@@ -90,9 +89,12 @@ def test_a_change_concerns_the_files_that_execute_it(
     "name",
     ["core/native/one.c", "data.json", "core/twinstore/new.py", "tests/conftest.py", "samples/api/a.json"],
 )
-def test_all_tests_run_for_a_file_that_the_map_cannot_know(checkout: Path, name: str) -> None:
+@pytest.mark.parametrize("gone", [False, True])
+def test_all_tests_run_for_a_file_that_the_map_cannot_know(checkout: Path, name: str, *, gone: bool) -> None:
     (checkout / name).parent.mkdir(parents=True, exist_ok=True)
     (checkout / name).write_text("")
+    if gone:
+        (checkout / name).unlink()
     known = {**KNOWN, "tests/conftest.py": [PAGING]}
     assert [name in line for line in choose([name], known, checkout).unknown] == [True]
 
@@ -157,4 +159,4 @@ def test_the_map_of_a_run_names_what_its_process_and_its_forks_execute(tmp_path:
     found = json.loads(target.read_text())
     assert found[PAGING] == [PAGING]
     assert PAGING in found["core/twinstore/paging.py"]
-    assert found["tools/backfill/twinstore_backfill/__main__.py"] == ["tests/unit/test_cli_options.py"]
+    assert found["tools/backfill/twinstore_backfill/cli/backends.py"] == ["tests/unit/test_cli_options.py"]
