@@ -6,7 +6,7 @@ the merge base with main on a branch, and on main the last commit on which ``mak
 variable ``BASE`` in the environment names another.
 
 Where the map cannot know who uses a changed file, all of ``make test`` runs, and the first lines say why.
-``--note-passed``, an option of pytest, notes the commit if a whole run passes.
+``--note-passed``, an option of pytest, notes the commit if a run passes; ``make test`` gives it to whole runs.
 """
 
 from __future__ import annotations
@@ -183,8 +183,7 @@ def main(arguments: Sequence[str]) -> int:
 def run(choice: Choice, arguments: Sequence[str]) -> int:
     """Run what was chosen; return the exit code."""
     long = [f"--long-file={name}" for name in sorted(choice.whole)]
-    files = ["--note-passed"] if choice.unknown else sorted(choice.files)
-    code = pytest.main([*arguments, *long, *files])
+    code = pytest.main([*arguments, *long, *([] if choice.unknown else sorted(choice.files))])
     # All that was chosen may be left to the long run.
     return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code)
 
