@@ -6,7 +6,7 @@ the merge base with main on a branch, and on main the last commit on which ``mak
 variable ``BASE`` in the environment names another.
 
 Where the map cannot know who uses a changed file, all of ``make test`` runs, and the first lines say why.
-``--note-passed``, an option of pytest, notes the commit if a run passes; ``make test`` gives it to whole runs.
+``--note-passed``, an option of pytest, notes the commit if a run passes; ``make test`` adds it to whole runs.
 """
 
 from __future__ import annotations
