@@ -138,38 +138,18 @@ class PatientConnection(TimedConnection):
 
 @contextmanager
 def until(connection: psycopg.Connection[Row], end: float | None) -> Generator[None]:
-    """Have all round trips of the block end until an instant of ``time.monotonic()``."""
-    if isinstance(connection, TimedConnection):
-        connection.end = end
-        try:
-            yield
-        finally:
-            connection.end = None
-    elif end is None:
-        yield  # one of the host keeps the limits of the host
-    else:
-        with _limited_until(connection, end):
-            yield
+    """Have all round trips of the block end until an instant of ``time.monotonic()``.
 
-
-@contextmanager
-def _limited_until(connection: psycopg.Connection[Row], end: float) -> Generator[None]:
-    """Limit a connection of the host, whose class is not ours, for the length of the block."""
-    wait = connection.wait
-
-    def wait_until(gen: PQGen[RV], interval: float = TICK_SECONDS) -> RV:
-        try:
-            return wait(limited(gen, max(0.0, end - monotonic())), interval)
-        except NoAnswer:
-            # Its pool opens another one.
-            connection.close()
-            raise
-
-    vars(connection)["wait"] = wait_until
+    A connection of the application keeps its own limits.
+    """
+    if not isinstance(connection, TimedConnection):
+        yield
+        return
+    connection.end = end
     try:
         yield
     finally:
-        del vars(connection)["wait"]
+        connection.end = None
 
 
 def limited(gen: PQGen[RV], seconds: float) -> PQGen[RV]:
