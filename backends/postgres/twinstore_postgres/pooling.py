@@ -33,6 +33,7 @@ __all__ = [
     "all_in_use",
     "none_lent",
     "pool_of_the_parent",
+    "readable",
     "serves",
     "silence_of",
 ]
@@ -199,10 +200,10 @@ def serves(connection: Connection) -> bool:
     return True
 
 
-def readable(descriptor: int) -> bool:
-    """Whether something waits to be read."""
+def readable(descriptor: int, seconds: float = 0.0) -> bool:
+    """Whether something can be read, or comes within some seconds."""
     if hasattr(select, "poll"):  # select() refuses descriptors from 1024 on, Windows has nothing else
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(0))
-    return bool(select.select([descriptor], [], [], 0)[0])
+        return bool(poll.poll(seconds * 1000))
+    return bool(select.select([descriptor], [], [], seconds)[0])

@@ -16,6 +16,7 @@ from twinstore.attempts import SharedAttempt
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.forks import ForkSafeLock, Renewable, keep, renew_in_child
 from twinstore.servicelog import note_back, note_connected
+from twinstore_postgres.batching import PipelinedConnection
 from twinstore_postgres.connecting import (
     Connection,
     ConnectionSource,
@@ -26,7 +27,6 @@ from twinstore_postgres.connecting import (
 from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.direct import Direct
 from twinstore_postgres.errors import NOWHERE, translate, translated
-from twinstore_postgres.exchange import OwnConnection, UnpreparedConnection
 from twinstore_postgres.host_pool import HostPool, host_pool, pool_target, route_of
 from twinstore_postgres.pooling import (
     POOL_NAME,
@@ -43,6 +43,7 @@ from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.targets import target_of
 from twinstore_postgres.transports import OWN, transport_of
+from twinstore_postgres.undocumented import connection_kind, try_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,12 +71,6 @@ class ServerConnections(ConnectionSource, Renewable):
     The first use opens one connection directly, because a pool hides why it cannot connect, and checks
     that row-level security binds the role.
     """
-
-    # What the pool makes, also behind a transaction pooler, and after how many executions psycopg prepares a
-    # statement on it.
-    _kind: type[TimedConnection] = OwnConnection
-    _unprepared_kind: type[TimedConnection] = UnpreparedConnection
-    _threshold: int | None = None
 
     def __init__(self, settings: PostgresSettings, *, read_only: bool = False) -> None:
         """Take the settings; nothing is opened yet.
@@ -204,9 +199,10 @@ class ServerConnections(ConnectionSource, Renewable):
         if pool is None and self._host_owned:
             raise pool_of_the_parent()
         if pool is None or self._host_owned:
-            with self.target.connect() as connection, translated(outcome=Outcome.NOT_APPLIED):
+            with self.target.connect(self._kind) as connection, translated(outcome=Outcome.NOT_APPLIED):
                 self.target.check_options(connection)
                 self._check(connection)
+                try_out(connection)
         else:
             # Not on a connection beside the pool, which would make PoolMax no limit.
             connection = self._take(pool, self._seconds)
@@ -235,13 +231,20 @@ class ServerConnections(ConnectionSource, Renewable):
         release = f"{version // 10000}.{version % 10000}"
         note_connected(DRIVER, release, self.target.database, self.target.place)
 
+    @property
+    def _kind(self) -> type[TimedConnection]:
+        """The kind of the connections of the pool."""
+        return connection_kind(pooled=self.pooled) if self._settings.pipeline else TimedConnection
+
     def _new_pool(self) -> Pool:
+        kind = self._kind
         pool = Pool(
             self.target.conninfo.get_secret_value(),
-            connection_class=self._unprepared_kind if self.pooled else self._kind,
+            connection_class=kind,
             kwargs={
                 "autocommit": True,
-                "prepare_threshold": None if self.pooled else self._threshold,
+                # Each statement comes again and again; the pipeline prepares by itself.
+                "prepare_threshold": None if self.pooled or issubclass(kind, PipelinedConnection) else 0,
                 "limit": self.target.limit,
                 "noted": self._openings.noted,
             },
