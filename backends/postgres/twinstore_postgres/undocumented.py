@@ -51,15 +51,16 @@ def connection_kind(*, pooled: bool) -> type[TimedConnection]:
     Args:
         pooled: they lead to a transaction pooler, and prepare nothing.
     """
+    if PIPELINE in _sentences:
+        return TimedConnection
     try:
         # Guarded, because it names parts of psycopg that may go.
         pipeline: Any = import_module("twinstore_postgres.pipeline")
-    except (ImportError, AttributeError) as error:
-        switch_off(PIPELINE, str(error))
+        kind: type[TimedConnection] = pipeline.UnpreparedConnection if pooled else pipeline.OwnConnection
+        pipeline.Wire()
+    except Exception as error:  # noqa: BLE001  # whatever a changed interface raises
+        switch_off(PIPELINE, f"{type(error).__name__}: {error}")
         return TimedConnection
-    if PIPELINE in _sentences:
-        return TimedConnection
-    kind: type[TimedConnection] = pipeline.UnpreparedConnection if pooled else pipeline.OwnConnection
     return kind
 
 
