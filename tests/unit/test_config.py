@@ -340,7 +340,7 @@ def test_null_counts_as_not_given() -> None:
     [
         (
             '{"Persistence": {"Scheduler": "Mongo", "scheduler": "Mongo"}}',
-            "scheduler is given twice in file",
+            "Persistence:Scheduler is given twice in file",
         ),
         ('{"Persistence": {"Scheduler": "Mongo", "Scheduler": "Mongo"}}', "key 'Scheduler' occurs twice"),
         (
