@@ -21,7 +21,7 @@ from twinstore.config.entries import ConfigPath, SettingsEntry
 from twinstore.errors import ConfigurationError
 from twinstore.redaction import mask_secret_url
 
-__all__ = ["environment", "is_ours", "read_env_file", "read_file", "read_secrets"]
+__all__ = ["environment", "read_env_file", "read_file", "read_secrets"]
 
 # Windows editors put a byte order mark in front of appsettings.json.
 ENCODING: Final = "utf-8-sig"
@@ -138,7 +138,7 @@ def _key(name: str) -> ConfigPath:
     return tuple(name.replace(":", "__").split("__"))
 
 
-def is_ours(name: str, tops: frozenset[str]) -> bool:
+def _is_ours(name: str, tops: frozenset[str]) -> bool:
     """Return whether a name is a key below a known section; ``WORKER`` alone is another program's."""
     top, *below = _key(name)
     return bool(below) and top.casefold() in tops
@@ -147,7 +147,7 @@ def is_ours(name: str, tops: frozenset[str]) -> bool:
 def environment(environ: Mapping[str, str], tops: frozenset[str]) -> Iterator[SettingsEntry]:
     """Yield the variables of the environment below known sections."""
     for name, value in environ.items():
-        if is_ours(name, tops):
+        if _is_ours(name, tops):
             yield SettingsEntry(_key(name), value, f"environment variable {mask_secret_url(name)}")
 
 
@@ -188,7 +188,7 @@ def read_env_file(
         values[variable] = REFERENCE.sub(lambda found: known.get(found[1], found[2]), value or "")
     entries: list[SettingsEntry] = []
     for number, found in lines:
-        if is_ours(found[1], tops):
+        if _is_ours(found[1], tops):
             # python-dotenv skips a malformed line with a warning in the log; a setting must not get lost.
             if found[1] not in values or not found[2]:
                 raise _refused(f"{name}, line {number}", "is malformed; write NAME=value")
@@ -203,7 +203,7 @@ def read_secrets(directory: Path, origin: str, tops: frozenset[str]) -> Iterator
         ConfigurationError: the directory or one of our files in it cannot be read, or is something else.
     """
     try:
-        names = sorted(entry.name for entry in directory.iterdir() if is_ours(entry.name, tops))
+        names = sorted(entry.name for entry in directory.iterdir() if _is_ours(entry.name, tops))
     except OSError as error:
         problem = f"cannot be read: {error.strerror}; name a directory with a file for each key"
         raise _refused(f"secrets directory {directory} ({origin})", problem) from error
