@@ -177,7 +177,8 @@ def read_env_file(
     # unknown name as an empty text.
     known = ChainMap(dict(environ), values)
     for variable, value in dotenv_values(stream=StringIO(text), interpolate=False).items():
-        if any(known.get(found[1], found[2]) is None for found in REFERENCE.finditer(value or "")):
+        references = REFERENCE.finditer(value or "")
+        if any(found[1] not in known and found[2] is None for found in references):
             # Unnamed: where a password holds this text, the name is a part of it.
             problem = (
                 "has a ${NAME} that is not set above it; set it, or put a value with this text into a secret "
