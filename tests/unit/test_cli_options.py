@@ -335,7 +335,7 @@ class TestCompletion:
         assert (done.stdout, done.stderr) == ("status\n", "")
 
 
-def leaves(command: Any, *path: str) -> Iterator[str]:  # noqa: ANN401  # of whatever click Typer uses
+def leaves(command: Any, *path: str) -> Iterator[str]:  # noqa: ANN401  # Typer's copy of click is private
     """Yield the commands that do something, by their full names."""
     inner = getattr(command, "commands", {})
     for name, item in inner.items():
@@ -370,7 +370,7 @@ def test_every_command_takes_every_common_option() -> None:
     root: Any = typer.main.get_command(app)
     wanted = {"--config", "--debug", "--quiet", "-q", "--log-level", "--log-format"}
 
-    def check(command: Any) -> None:  # noqa: ANN401  # of whatever click Typer uses
+    def check(command: Any) -> None:  # noqa: ANN401  # Typer's copy of click is private
         names = [name for item in command.params for name in item.opts]
         assert wanted <= set(names), command.name
         assert len(names) == len(set(names)), command.name

@@ -99,9 +99,7 @@ LOOKED_INTO: Final = (
     "psycopg-pool",
     "pydantic",
     "pydantic-core",
-    "pydantic-settings",
     "pymongo",
-    "python-dotenv",
     "pyyaml",
 )
 

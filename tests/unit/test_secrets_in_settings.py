@@ -15,8 +15,8 @@ from twinstore import aio
 from twinstore.backend import BACKEND_API_VERSION, BackendSettings, BackendSpec, OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
-from twinstore.config.driver_settings import build_settings
 from twinstore.config.entries import Entries, collect, walk
+from twinstore.config.settings import build_settings
 from twinstore.driver_checks import opened
 from twinstore.errors import ConfigurationError, TwinstoreError, ValidationError
 from twinstore.forgetting import without_locals

@@ -1,25 +1,36 @@
-"""Reads a settings file. No message repeats the text of the file, because it may hold a password."""
+"""Reads settings files, environment files and secret files.
+
+No message repeats the text of a file, because it may hold a password.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Final, cast
 
+from typing_extensions import override
+
+from twinstore.config.entries import ConfigPath, SettingsEntry
 from twinstore.errors import ConfigurationError
 from twinstore.redaction import mask_secret_url
 
-__all__ = ["ENCODING", "RefusedFileError", "read_file", "read_text", "unique"]
+__all__ = ["environment", "read_env_file", "read_file", "read_secrets"]
 
 # Windows editors put a byte order mark in front of appsettings.json.
 ENCODING: Final = "utf-8-sig"
 # A file of another kind that is named by mistake may not fit into the memory.
 MOST_BYTES: Final = 16_777_216
-# In a message; systems admit less.
-LONGEST_PATH: Final = 4096
+# As Compose and python-dotenv write the value of another variable: ${NAME} or ${NAME:-default}.
+REFERENCE: Final = re.compile(r"\$\{([^}:]*)(?::-([^}]*))?\}")
+# The name, and the sign behind it.
+LINE: Final = re.compile(r"\s*(?:export\s+)?['\"]?([^\s='\"#]+)['\"]?\s*(=?)")
 
 
 class RefusedFileError(ValueError):
@@ -27,31 +38,42 @@ class RefusedFileError(ValueError):
 
 
 def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    """Return an object of a file, in which no key may stand twice; parsers would keep the last one."""
+    """Return an object of a file, in which no key may be twice; parsers would keep the last one.
+
+    Spellings that differ in case are found when entries are collected.
+    """
     found: dict[str, object] = {}
-    spellings: dict[str, str] = {}
     for key, value in pairs:
-        first = spellings.setdefault(key.casefold(), key)
-        if key in found or first != key:
-            also = "" if first == key else f" (also spelled {first!r}; keys ignore case)"
-            raise RefusedFileError(
-                mask_secret_url(f"key {key!r} occurs twice in one object{also}. Keep one of them")
-            )
+        if key in found:
+            raise RefusedFileError(mask_secret_url(f"key {key!r} occurs twice in one object; keep one"))
         found[key] = value
     return found
 
 
 def _yaml(text: str) -> object:
-    from twinstore.config.yamlfile import load_yaml  # noqa: PLC0415  # few hosts have such a file
+    import yaml  # noqa: PLC0415  # few applications have such a file
 
-    return load_yaml(text)
+    class Loader(yaml.SafeLoader):
+        """Refuses a mapping that repeats a key."""
+
+        @override
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+            unique((str(key.value), None) for key, _ in node.value)
+            built: dict[Hashable, object] = super().construct_mapping(node, deep)
+            return built
+
+    try:
+        return yaml.load(text, Loader)  # noqa: S506  # it is a SafeLoader
+    except yaml.YAMLError as error:
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    raise ValueError(f"line {mark.line + 1} column {mark.column + 1}" if mark else "not YAML")
 
 
 PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
-    ".json": lambda text: json.loads(text, object_pairs_hook=unique),
+    ".json": partial(json.loads, object_pairs_hook=unique),
     ".yaml": _yaml,
     ".yml": _yaml,
-    # TOML itself forbids to repeat a key; spellings that differ in case are found when entries are collected.
+    # TOML itself forbids to repeat a key.
     ".toml": tomllib.loads,
 }
 
@@ -66,48 +88,37 @@ def read_file(path: Path, origin: str) -> Mapping[str, object]:
     Raises:
         ConfigurationError: the file is missing, unreadable, of an unknown format or malformed.
     """
+    name = f"settings file {path}"
     parse = PARSERS.get(path.suffix.lower())
     if parse is None:
-        raise ConfigurationError(
-            f"Settings file {path} ({origin}) has an unknown format; use one of {', '.join(PARSERS)}."
-        )
-    text = read_text(path, "Settings file", origin)
+        raise _refused(f"{name} ({origin})", f"has an unknown format; use one of {', '.join(PARSERS)}")
+    text = _text(path, f"{name} ({origin})")
     try:
         data = parse(text)
     # Before ValueError, whose subclass it is.
     except RefusedFileError as error:
-        problem = f": {error}"
+        problem = f"is refused: {error}"
     except (ValueError, RecursionError) as error:
-        problem = f" is malformed{place_in(error)}"
+        found = re.findall(r"line (\d+),? column (\d+)", str(error))
+        problem = "is malformed" + (f" at line {found[-1][0]}, column {found[-1][1]}" if found else "")
     else:
         if isinstance(data, dict | None):
             items = cast("dict[object, object]", data or {}).items()
-            # YAML has keys of other types. None of ours is one, and all others belong to the host.
+            # YAML has keys of other types. None of ours is one, and all others belong to the application.
             return {key: value for key, value in items if isinstance(key, str)}
-        problem = " is malformed: the top level must be an object"
+        problem = "is malformed: the top level must be an object"
     # Outside the handlers: the error of a parser quotes the file.
-    raise ConfigurationError(f"Settings file {path}{problem}.")
+    raise _refused(name, problem)
 
 
-def read_text(path: Path, what: str, origin: str) -> str:
-    """Return the text of a file.
-
-    Args:
-        path: where it is.
-        what: what it is, for messages.
-        origin: who named it.
-
-    Raises:
-        ConfigurationError: it is not there, no file, too large, cannot be read, or is not UTF-8.
-    """
-    name = f"{what} {str(path)[:LONGEST_PATH]} ({origin})"
+def _text(path: Path, name: str) -> str:
+    """Return the text of a file, which messages call by the given name."""
     try:
-        if not path.exists():
-            problem = "does not exist; correct the path or create it"
-        elif not path.is_file():
-            problem = "is not a file; name one"
+        if not path.is_file():
+            absent = not path.exists()
+            problem = "does not exist; correct the path or create it" if absent else "is not a file; name one"
         elif path.stat().st_size > MOST_BYTES:
-            problem = f"is larger than {MOST_BYTES:,} bytes; name a file of settings"
+            problem = f"is larger than {MOST_BYTES:,} bytes"
         else:
             return path.read_text(ENCODING)
     except OSError as error:
@@ -115,10 +126,93 @@ def read_text(path: Path, what: str, origin: str) -> str:
     except UnicodeDecodeError as error:
         problem = f"is malformed: byte {error.start} is not UTF-8"
     # Outside the handlers: what could not be decoded is part of the error.
-    raise ConfigurationError(f"{name} {problem}.")
+    raise _refused(name, problem)
 
 
-def place_in(error: Exception) -> str:
-    """Say where a parser stopped, from positions alone."""
-    found = re.findall(r"line (\d+),? column (\d+)", str(error))
-    return f" at line {found[-1][0]}, column {found[-1][1]}" if found else ""
+def _refused(name: str, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"{name[0].upper()}{name[1:]} {problem}.")
+
+
+def _key(name: str) -> ConfigPath:
+    """Return the key of a variable: ``A__B``, or ``A:B`` where a name may be so."""
+    return tuple(name.replace(":", "__").split("__"))
+
+
+def _is_ours(name: str, tops: frozenset[str]) -> bool:
+    """Return whether a name is a key below a known section; ``WORKER`` alone is another program's."""
+    top, *below = _key(name)
+    return bool(below) and top.casefold() in tops
+
+
+def environment(environ: Mapping[str, str], tops: frozenset[str]) -> Iterator[SettingsEntry]:
+    """Yield the variables of the environment below known sections."""
+    for name, value in environ.items():
+        if _is_ours(name, tops):
+            yield SettingsEntry(_key(name), value, f"environment variable {mask_secret_url(name)}")
+
+
+def read_env_file(
+    path: Path, origin: str, environ: Mapping[str, str], tops: frozenset[str]
+) -> tuple[dict[str, str], list[SettingsEntry]]:
+    """Return the variables of an environment file, and those that are settings.
+
+    ``${NAME}`` is the value of another variable: of the environment, or else of the file.
+
+    Args:
+        path: where it is.
+        origin: who named it, for messages.
+        environ: the environment.
+        tops: the known sections.
+
+    Raises:
+        ConfigurationError: it cannot be read, a setting is malformed, or another variable has no value.
+    """
+    from dotenv import dotenv_values  # noqa: PLC0415  # few applications have such a file
+
+    name = f"environment file {path}"
+    text = _text(path, f"{name} ({origin})")
+    lines = [(n, found) for n, line in enumerate(text.split("\n"), 1) if (found := LINE.match(line))]
+    values: dict[str, str] = {}
+    # The environment first. With interpolation of its own, python-dotenv would prefer the lines, and read an
+    # unknown name as an empty text.
+    known = ChainMap(dict(environ), values)
+    for variable, value in dotenv_values(stream=StringIO(text), interpolate=False).items():
+        references = REFERENCE.finditer(value or "")
+        if any(found[1] not in known and found[2] is None for found in references):
+            # Unnamed: where a password holds this text, the name is a part of it.
+            problem = (
+                "has a ${NAME} that is not set above it; set it, or put a value with this text into a secret "
+                "file or into the environment"
+            )
+            place = next((f", line {number}" for number, found in lines if found[1] == variable), "")
+            raise _refused(f"{name}{place}", problem)
+        values[variable] = REFERENCE.sub(lambda found: known.get(found[1], found[2]), value or "")
+    entries: list[SettingsEntry] = []
+    for number, found in lines:
+        if _is_ours(found[1], tops):
+            # python-dotenv skips a malformed line with a warning in the log; a setting must not get lost.
+            if found[1] not in values or not found[2]:
+                raise _refused(f"{name}, line {number}", "is malformed; write NAME=value")
+            entries.append(SettingsEntry(_key(found[1]), values[found[1]], f"{name}, line {number}"))
+    return values, entries
+
+
+def read_secrets(directory: Path, origin: str, tops: frozenset[str]) -> Iterator[SettingsEntry]:
+    """Yield the secret files of a directory: each has the name of a variable and holds its value.
+
+    Raises:
+        ConfigurationError: the directory or one of our files in it cannot be read, or is something else.
+    """
+    try:
+        names = sorted(entry.name for entry in directory.iterdir() if _is_ours(entry.name, tops))
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}; name a directory with a file for each key"
+        raise _refused(f"secrets directory {directory} ({origin})", problem) from error
+    for name in names:
+        path = directory / name
+        source = f"secret file {mask_secret_url(str(path))}"
+        value = _text(path, source).strip()
+        # Kubernetes mounts links to files in the same directory.
+        if directory.resolve() not in path.resolve().parents:
+            raise _refused(source, "is a link that leads out of its directory; put the file itself there")
+        yield SettingsEntry(_key(name), value, source)

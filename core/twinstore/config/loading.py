@@ -17,10 +17,9 @@ from typing import Final, cast
 from pydantic import BaseModel
 
 from twinstore.config.entries import collect, merge, walk
-from twinstore.config.files import read_file
+from twinstore.config.files import environment, read_env_file, read_file, read_secrets
 from twinstore.config.keys import key_tree, spelled
 from twinstore.config.settings import Settings
-from twinstore.config.variables import entries_of, environment, read_env_file, read_secrets
 from twinstore.errors import ConfigurationError
 from twinstore.forgetting import without_locals
 from twinstore.redaction import mask_secret_url
@@ -79,19 +78,19 @@ def load_settings(
         return source
     process = os.environ if environ is None else environ
     named = _named(env_file, "env_file", ENV_FILE_VARIABLE, process)
-    lines = list(read_env_file(*named, process)) if named else []
+    tree = key_tree()
+    tops = frozenset(name.casefold() for name in tree)
+    lines, settings = read_env_file(*named, process, tops) if named else ({}, [])
     # What an environment file says stands for the environment, which wins over it.
-    variables = {line.name: line.value for line in lines if line.value} | dict(process)
+    variables = {**lines, **process}
     mapping, file, origin = _given(source)
     config = _named(file, "configuration", CONFIG_VARIABLE, variables)
     secrets = _named(secrets_dir, "secrets_dir", SECRETS_DIR_VARIABLE, variables)
-    tree = key_tree()
-    tops = frozenset(name.casefold() for name in tree)
     sources = (
         walk(read_file(*config), f"file {config[0]}", tops) if config else (),
-        entries_of(read_secrets(*secrets, tops), tops) if secrets else (),
-        entries_of(lines, tops),
-        entries_of(environment(process), tops),
+        read_secrets(*secrets, tops) if secrets else (),
+        settings,
+        environment(process, tops),
         walk(mapping, origin, tops),
     )
     # Each source by itself: a key given twice in one is a mistake, in two of them the later one wins.

@@ -107,7 +107,7 @@ def options(context: typer.Context, job_file: JobFileOption = None) -> None:
     kept.reasons, kept.field_reasons = job.reasons, job.field_reasons
 
 
-def _commands(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # versions of Typer bring their own click
+def _commands(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # Typer's copy of click is private
     """Yield each command by its name; of a group those that work between two stores, as the others do.
 
     The rest of a group looks at one job, and its options of the same name mean something else.

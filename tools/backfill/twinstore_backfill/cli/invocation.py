@@ -182,7 +182,7 @@ def options(
 def everywhere(*, shown: bool = False) -> tuple[Any, ...]:
     """Return them as parameters for a command; only the help of the program itself shows them.
 
-    They have no type, because versions of Typer bring a click of their own or use the installed one.
+    They have no type, because Typer's copy of click is private.
     """
     single: typer.Typer = typer.Typer(add_completion=False)
     single.command()(options)

@@ -25,7 +25,7 @@ Place = tuple[str, str]
 class Commands(MutableMapping[str, Any]):
     """Commands by name, in the order of the help.
 
-    Values have no type, because versions of Typer bring a click of their own or use the installed one.
+    Values have no type, because Typer's copy of click is private.
     """
 
     def __init__(self, places: Mapping[str, Place]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from io import TextIOWrapper
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "own_process"]
 
-# Typer brings its own copy of click in some versions and uses the installed one in others.
-USAGE_ERROR: Final = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 PROGRAM: Final = "twinstore"
 # A shell sets it to ask what may stand at the cursor.
 COMPLETION: Final = "_TWINSTORE_COMPLETE"
@@ -134,18 +132,18 @@ class Failing:
 
     def unknown(self, error: BaseException) -> int:
         """Show what was not meant to happen, and a mistake in the use of a command."""
-        if isinstance(error, USAGE_ERROR):
+        if isinstance(error, typer.TyperException):
             return self._usage(error)
         hint = "" if self._debug else " Run it again with --debug to see where."
         first = (str(error).splitlines() or [""])[0].rstrip(".?! ")
         self._show(f"unexpected {type(error).__name__}: {first}.{hint}", "unexpected", Exit.FAILED)
         return Exit.FAILED
 
-    def _usage(self, error: BaseException) -> int:
+    def _usage(self, error: typer.TyperException) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             say(f"{error}\n")
             return Exit.USAGE
-        text = cast("typer.BadParameter", error).format_message()
+        text = error.format_message()
         context = getattr(error, "ctx", None)
         command = PROGRAM if context is None else context.command_path
         self._show(f"{text.rstrip('. ')}. See `{command} --help`.", "usage", Exit.USAGE, trace=False)
