@@ -18,6 +18,7 @@ from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.connections import RoleConnections
 from twinstore_postgres.bulk.encoding import LedgerInitializer
 from twinstore_postgres.bulk.port import PostgresBulk
+from twinstore_postgres.cursors import own_cursor
 from twinstore_postgres.deadlines import until
 from twinstore_postgres.dedicated import DedicatedConnections
 from twinstore_postgres.errors import translated
@@ -180,7 +181,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         """Look at server, role and schema: ``seconds`` for a first answer, until ``end`` for all."""
         with self._server.connection(seconds) as connection, translated(outcome=Outcome.NOT_APPLIED):
             with until(connection, monotonic() + seconds if end is None else end):
-                connection.execute("SELECT 1", prepare=False)
+                own_cursor(connection).execute("SELECT 1", prepare=False)
             with until(connection, end):
                 self._check_defaults(connection)
             with until(connection, end), self._server.transport.settled(connection):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg.rows import tuple_row
 
 from twinstore_postgres.cancelling import cancellable_on
-from twinstore_postgres.codec import Row, Unprepared, register_loaders
+from twinstore_postgres.codec import Row, Unprepared
+from twinstore_postgres.cursors import own_cursor
 from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.errors import note_place
 from twinstore_postgres.reading import rows_of
@@ -67,7 +67,7 @@ def batch(
     if isinstance(connection, PipelinedConnection):
         with cancellable_on(connection):
             return connection.exchange(steps, before, after)
-    return by_cursors(connection, steps, before, after, foreign=False)
+    return by_cursors(connection, steps, before, after)
 
 
 def by_cursors(  # as batch has them
@@ -76,29 +76,26 @@ def by_cursors(  # as batch has them
     before: Sequence[Step],
     after: Sequence[Step],
     *,
-    foreign: bool,
     prepare: bool | None = None,
 ) -> list[Result]:
     """Do the same as psycopg documents it: on connections that others use too, and without our pipeline.
 
-    ``foreign``: it knows nothing of our types. ``prepare``: as psycopg takes it; ``False`` never.
+    ``prepare``: as psycopg takes it; ``False`` never.
 
     One statement may have failed while the next is sent. The pipeline must not see that error, or it would
     log that the rest was not executed.
     """
-    cursors = [psycopg.Cursor(connection, row_factory=tuple_row) for _ in steps]
+    cursors = [own_cursor(connection) for _ in steps]
     # Making a cursor costs a hundredth of a small read; those whose answers nobody reads share one.
-    unread = psycopg.Cursor(connection, row_factory=tuple_row)
+    unread = own_cursor(connection)
     used = [*[unread] * len(before), *cursors, *[unread] * len(after)]
     failure: psycopg.Error | None = None
     try:
         with cancellable_on(connection), connection.pipeline():
             try:
                 for cursor, (statement, parameters) in zip(used, (*before, *steps, *after), strict=True):
-                    if foreign:  # the connection knows nothing of our types
-                        register_loaders(cursor)
                     kept = False if isinstance(statement, Unprepared) else prepare
-                    cursor.execute(statement, parameters, prepare=kept, binary=True)
+                    cursor.execute(statement, parameters, prepare=kept)
             except psycopg.Error as error:
                 failure = error
     except psycopg.Error as error:

@@ -26,7 +26,8 @@ from twinstore.forgetting import without_locals
 from twinstore.forks import OwnProcess, Renewable, renew_in_child
 from twinstore.redaction import mentions_secret, secrets_in
 from twinstore.servicelog import note_lost
-from twinstore_postgres.codec import Row, register_loaders
+from twinstore_postgres.codec import Row
+from twinstore_postgres.cursors import ADAPTERS
 from twinstore_postgres.deadlines import PatientConnection, TimedConnection
 from twinstore_postgres.refusals import REFUSALS, code_of_refusal, hide_password, remedy_of_full
 from twinstore_postgres.settings import DRIVER
@@ -42,7 +43,6 @@ __all__ = [
     "ConnectionSource",
     "Route",
     "Target",
-    "adopt",
     "check_version",
     "in_one_process",
     "let_go_in_child",
@@ -196,13 +196,14 @@ class Target:
                 (self._without_path if qualified else self).conninfo.get_secret_value(),
                 autocommit=True,
                 prepare_threshold=None if self.route is Route.POOLER else 0,
+                context=ADAPTERS,
                 limit=self.limit,
             )
         except psycopg.Error as error:
             raise self.explain(error) from error
         if isinstance(connection, PatientConnection):
             connection.at_work = self.is_at_work
-        adopt(connection)
+        let_go_in_child(connection)
         if self.route is Route.DIRECT:
             self.check_options(connection)
         return connection
@@ -328,12 +329,6 @@ def check_version(connection: Connection) -> int:
             driver=DRIVER,
         )
     return version
-
-
-def adopt(connection: Connection) -> None:
-    """Set up a connection that this library opened for statements of its own."""
-    register_loaders(connection)
-    let_go_in_child(connection)
 
 
 def let_go_in_child(connection: Connection) -> None:

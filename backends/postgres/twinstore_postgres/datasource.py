@@ -17,6 +17,7 @@ from twinstore.modules import complete_modules
 from twinstore.plugins import load_backend
 from twinstore.scope import SYSTEM_TENANT, note_system_scope, tenant_argument
 from twinstore_postgres.connecting import Connection, let_go_in_child
+from twinstore_postgres.cursors import own_cursor
 from twinstore_postgres.deadlines import PatientConnection, TimedConnection
 from twinstore_postgres.errors import translated
 from twinstore_postgres.server import ServerConnections
@@ -39,6 +40,8 @@ class HostConnections(ServerConnections):
 
     So they have a pool of their own, beside that of the repositories.
     """
+
+    _adapters = None
 
     @property
     @override
@@ -105,11 +108,11 @@ class PostgresDataSource:
         with self._server.connection() as connection, ExitStack() as ending:
             with translated(outcome=Outcome.NOT_APPLIED):
                 ending.enter_context(connection.transaction())
-                connection.execute(self._server.transport.setup, [tenant])
+                own_cursor(connection).execute(self._server.transport.setup, [tenant])
             yield connection
             if self._server.pooled and connection.info.transaction_status == TransactionStatus.INTRANS:
                 # Of all that may stay on the server's connection, what would open the rows of all tenants.
-                connection.execute("RESET ROLE", prepare=False)
+                own_cursor(connection).execute("RESET ROLE", prepare=False)
 
     def close(self) -> None:
         """Close the connections, except a pool of the host; a second call does nothing."""

@@ -11,13 +11,13 @@ from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet, finalize
 
-from psycopg.rows import tuple_row
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.forks import Renewable, renew_in_child
 from twinstore.scope import SYSTEM_TENANT
 from twinstore_postgres.connecting import check_version
+from twinstore_postgres.cursors import own_cursor
 from twinstore_postgres.defaults import refuse_unsafe
 from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, translate, translated
 from twinstore_postgres.roles import check_role
@@ -146,7 +146,7 @@ class DedicatedConnection:
             UnavailableError: the connection was lost, and with it whatever it stood for; the outcome says
                 ``UNKNOWN`` then, and otherwise that nothing was done.
         """
-        cursor = self._connection.cursor(row_factory=tuple_row)
+        cursor = own_cursor(self._connection)
         try:
             # Not prepared: most connections send each statement once, and preparing is a round trip more.
             return cursor.execute(statement, values, prepare=False).fetchone()

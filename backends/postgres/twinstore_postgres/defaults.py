@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import conninfo, sql
-from psycopg.rows import tuple_row
 
 from twinstore.errors import ConfigurationError
 from twinstore.migrations import SessionDefaults
+from twinstore_postgres.cursors import own_cursor
 from twinstore_postgres.ddl import text
 from twinstore_postgres.settings import DRIVER
 
@@ -85,7 +85,7 @@ def session_defaults(
         roles: whose settings count next to those of the role that logged in.
         own: whether this session counts too. It shows what the server itself sets.
     """
-    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    cursor = own_cursor(connection)
     ((started, login, role, readable),) = cursor.execute(BEGINNING, prepare=False).fetchall()
     entries = cursor.execute(ENTRIES, [[login, *roles]], prepare=False).fetchall() if readable else ()
     unsafe: list[str] = []

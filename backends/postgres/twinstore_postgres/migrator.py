@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_pascal
 
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import MigrationState, MigrationStatus
+from twinstore_postgres.cursors import own_cursor
 from twinstore_postgres.errors import translate
 from twinstore_postgres.failures import migration_failed
 from twinstore_postgres.settings import DRIVER
@@ -134,10 +135,12 @@ def lock_number(schema: str) -> int:
 def applied_migrations(connection: Connection, module: ModuleSpec[object]) -> dict[str, Applied]:
     """Return the ledger; empty where none exists."""
     ledger = f"{module.name}.schema_migrations"
-    if connection.execute("SELECT to_regclass(%s)", [ledger]).fetchone() == (None,):
+    # It may be a connection of the application.
+    cursor = own_cursor(connection)
+    if cursor.execute("SELECT to_regclass(%s)::text", [ledger]).fetchone() == (None,):
         return {}
     try:
-        rows: list[Row] = connection.execute(
+        rows: list[Row] = cursor.execute(
             sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(module.name))
         ).fetchall()
     except psycopg.errors.UndefinedColumn as error:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import psycopg
 from psycopg import sql
 from psycopg.rows import class_row, scalar_row
 
 from twinstore.fields import SYSTEM_TENANT
+from twinstore_postgres.cursors import OwnCursor
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.statements import counter_of
 from twinstore_postgres.transactions import SET_TENANT
@@ -62,7 +62,7 @@ def numbering_differences(connection: Connection, module: ModuleSpec[object]) ->
 
 def _numbering(connection: Connection, table: Table) -> Iterator[str]:
     name, column = counter_of(table)
-    with psycopg.Cursor(connection, row_factory=class_row(Sequence)) as cursor:
+    with OwnCursor(connection, class_row(Sequence)) as cursor:
         found = cursor.execute(SEQUENCE, {"table": name, "column": column}).fetchone()
     if found is None:
         return
@@ -88,7 +88,7 @@ def serial_name(table: Table, column: str) -> str:
 def _lagging(connection: Connection, table: Table, sequence: str, found: Sequence) -> Iterator[str]:
     """Yield a sentence where a row has the number that comes next, or a higher one."""
     name, column = counter_of(table)
-    with connection.transaction(), psycopg.Cursor(connection, row_factory=scalar_row) as cursor:
+    with connection.transaction(), OwnCursor(connection, scalar_row) as cursor:
         cursor.execute(SET_TENANT, [SYSTEM_TENANT])
         highest = cursor.execute(HIGHEST.format(column=column, table=name).encode()).fetchone()
         following = found.following

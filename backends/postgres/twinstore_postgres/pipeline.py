@@ -18,7 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import psycopg
-from psycopg.adapt import AdaptersMap, PyFormat, Transformer
+from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import fetch_many, send
 from psycopg.pq import ConnStatus, ExecStatus, Format
@@ -26,7 +26,8 @@ from psycopg.rows import tuple_row
 from typing_extensions import override
 
 from twinstore_postgres.batching import PipelinedConnection, Result, Step
-from twinstore_postgres.codec import Row, Unprepared, register_loaders
+from twinstore_postgres.codec import Row, Unprepared
+from twinstore_postgres.cursors import ADAPTERS
 from twinstore_postgres.errors import note_place
 from twinstore_postgres.reading import tolerant_rows
 
@@ -46,9 +47,6 @@ MOST_PREPARED: Final = 200
 # Longer ones have the values of many rows, and hardly come again.
 CACHED_BYTES: Final = 4096
 PLACEHOLDER: Final = re.compile(rb"%(.?)", re.DOTALL)
-# Of our own: what a host registers with psycopg must not change what repositories read.
-ADAPTERS: Final = AdaptersMap(psycopg.adapters)
-register_loaders(ADAPTERS)
 ANSWERED: Final = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import psycopg
 from psycopg import sql
-from psycopg.rows import tuple_row
 
 from twinstore.errors import ConfigurationError, MigrationError
+from twinstore_postgres.cursors import own_cursor
 from twinstore_postgres.ddl import text
 from twinstore_postgres.defaults import STARTED, refuse_unsafe, session_defaults
 from twinstore_postgres.derive import table_of
@@ -101,7 +100,7 @@ def check_role(
     """
     schema = module.name
     # The connection may be a caller's own, whose cursors may answer with something else than tuples.
-    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    cursor = own_cursor(connection)
     owned = [entity.name for entity in module.catalog.entities if table_of(entity).owned]
     row = cursor.execute(ROLE, [owned, schema], prepare=False).fetchone()  # it hardly comes again
     if row is None:

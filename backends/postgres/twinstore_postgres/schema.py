@@ -6,11 +6,11 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-import psycopg
-from psycopg.rows import scalar_row, tuple_row
+from psycopg.rows import scalar_row
 
 from twinstore.errors import MigrationError
 from twinstore.migrations import SchemaSnapshot
+from twinstore_postgres.cursors import OwnCursor, own_cursor
 from twinstore_postgres.deviations import deviations
 from twinstore_postgres.migrator import STORE
 from twinstore_postgres.protection import protection_differences
@@ -147,7 +147,7 @@ def describe_schema(connection: Connection, schema: str, role: str = "") -> tupl
     statement = b" UNION ALL ".join([*queries, GRANTS, COLUMN_GRANTS, USES])
     granted = [schema, role, role]
     values = [schema] * len(queries) + [*granted, *granted, role, schema, role, role, schema, *granted]
-    cursor = psycopg.Cursor(connection, row_factory=scalar_row)
+    cursor = OwnCursor(connection, scalar_row)
     lines: list[str] = cursor.execute(statement, values).fetchall()
     whole = (SEQUENCE.sub(rf"nextval('{schema}.\1'", line) for line in lines)
     return tuple(sorted(COLUMN_ALIAS.sub(")", " ".join(line.split())) for line in whole))
@@ -212,7 +212,7 @@ def undone(connection: Connection, module: ModuleSpec[object], *, bound: bool) -
         module: the module.
         bound: whether row-level security has to bind the role, which should then have no right too many.
     """
-    ((role,),) = psycopg.Cursor(connection, row_factory=tuple_row).execute(CURRENT_ROLE).fetchall()
+    ((role,),) = own_cursor(connection).execute(CURRENT_ROLE).fetchall()
     lines, shipped = describe_schema(connection, module.name, role), wanted_schema(module)
     unprotected = protection_differences(lines, shipped, module.name, role, rights=bound)
     real, wanted = shape_of(lines), shape_of(shipped)

@@ -20,10 +20,11 @@ from twinstore_postgres.batching import PipelinedConnection
 from twinstore_postgres.connecting import (
     Connection,
     ConnectionSource,
-    adopt,
     check_version,
     is_full,
+    let_go_in_child,
 )
+from twinstore_postgres.cursors import ADAPTERS, refuse_encoding
 from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.direct import Direct
 from twinstore_postgres.errors import NOWHERE, translate, translated
@@ -48,6 +49,8 @@ from twinstore_postgres.undocumented import connection_kind, try_out
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from psycopg.adapt import AdaptersMap
+
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.settings import PostgresSettings
     from twinstore_postgres.transports import Transport
@@ -71,6 +74,9 @@ class ServerConnections(ConnectionSource, Renewable):
     The first use opens one connection directly, because a pool hides why it cannot connect, and checks
     that row-level security binds the role.
     """
+
+    # How connections of the pool write and read values outside of our cursors.
+    _adapters: AdaptersMap | None = ADAPTERS
 
     def __init__(self, settings: PostgresSettings, *, read_only: bool = False) -> None:
         """Take the settings; nothing is opened yet.
@@ -245,6 +251,7 @@ class ServerConnections(ConnectionSource, Renewable):
                 "autocommit": True,
                 # Each statement comes again and again; the pipeline prepares by itself.
                 "prepare_threshold": None if self.pooled or issubclass(kind, PipelinedConnection) else 0,
+                "context": self._adapters,
                 "limit": self.target.limit,
                 "noted": self._openings.noted,
             },
@@ -262,7 +269,7 @@ class ServerConnections(ConnectionSource, Renewable):
 
     def _configure(self, connection: Connection) -> None:
         """Set up a new connection of the pool."""
-        adopt(connection)
+        let_go_in_child(connection)
         note_back(DRIVER, lambda: self.target.place)
 
     @property
@@ -297,8 +304,8 @@ class ServerConnections(ConnectionSource, Renewable):
 
     def _take(self, pool: HostPool, seconds: float) -> Connection:
         try:
-            if self._host_owned:  # it checks its connections as the host wants
-                return pool.getconn(seconds)
+            if self._host_owned:
+                return self._lent(pool, seconds)
             return self._serving(pool, min(LOOK_SECONDS, seconds))
         except PoolTimeout:
             if self._host_owned:
@@ -307,6 +314,16 @@ class ServerConnections(ConnectionSource, Renewable):
             self._refuse_closed()
             raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
         return self._wait(pool, seconds)
+
+    def _lent(self, pool: HostPool, seconds: float) -> Connection:
+        """Take a connection of a pool of the host, which checks as the host wants whether it serves."""
+        connection = pool.getconn(seconds)
+        try:
+            refuse_encoding(connection)
+        except ConfigurationError:
+            pool.putconn(connection)
+            raise
+        return connection
 
     def _serving(self, pool: HostPool, seconds: float) -> Connection:
         """Take a connection that the server has not closed.

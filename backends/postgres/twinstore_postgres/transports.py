@@ -108,7 +108,7 @@ class ForeignTransport(Transport):
         before: Sequence[Step] = (),
         after: Sequence[Step] = (),
     ) -> list[Result]:
-        return by_cursors(connection, steps, before, after, foreign=True, prepare=self._prepare)
+        return by_cursors(connection, steps, before, after, prepare=self._prepare)
 
 
 class PoolerTransport(Transport):
