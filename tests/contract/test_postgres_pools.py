@@ -44,17 +44,9 @@ class ShoutingBinary(Shouting):
 
 
 SHOUTED: Final = (
-    "text",
-    "varchar",
-    "int4",
-    "int8",
-    "bool",
-    "timestamptz",
-    "jsonb",
-    "uuid",
-    "float8",
-    "bytea",
-)
+    "text", "varchar", "int4", "int8", "bool", "timestamptz", "jsonb", "uuid", "float8", "bytea",
+)  # fmt: skip
+FORMATS: Final = (psycopg.pq.Format.TEXT, psycopg.pq.Format.BINARY)
 
 
 def shout(context: AdaptContext) -> None:
@@ -175,9 +167,13 @@ def test_a_pool_that_lets_nobody_wait_says_so(module_postgres_database: Postgres
         module_postgres_database.app_url, min_size=1, max_size=1, max_waiting=1, timeout=0.1, open=True
     )
     settings = {"Persistence": {"Postgres": {"Pool": pool, "PoolTimeoutMs": 100}}}
-    with pool, pool.connection(), twinstore.add_scheduler_postgres_storage(settings) as storage:
-        with pytest.raises(UnavailableError, match="pool of the application gave no connection"):
-            storage.runs.get("acme", "run")
+    with (
+        pool,
+        pool.connection(),
+        twinstore.add_scheduler_postgres_storage(settings) as storage,
+        pytest.raises(UnavailableError, match="pool of the application gave no connection"),
+    ):
+        storage.runs.get("acme", "run")
 
 
 def test_what_an_application_registers_with_psycopg_changes_no_answer(
