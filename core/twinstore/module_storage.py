@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
+from twinstore.access_backend import AccessBackend
 from twinstore.attempts import SharedAttempt
 from twinstore.backend import Lifetime, ReadyWithin
 from twinstore.errors import Outcome, TimeoutExceededError
@@ -149,7 +150,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         self.sessions = SessionFactory(
             backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
         )
-        self.open_units = OpenUnits()
+        self.open_units = backend.open_units if isinstance(backend, AccessBackend) else OpenUnits()
         self._looking: SharedAttempt[None] = SharedAttempt()
 
     @property

@@ -69,8 +69,9 @@ class DefaultsOnly(AccessDefaults):
 
 def by_defaults(access: Access) -> Access:
     """Return the guarded access of a driver without what it overrides."""
-    inner = access.inner if isinstance(access, GuardedAccess) else access
-    return GuardedAccess(DefaultsOnly(inner))
+    if isinstance(access, GuardedAccess):
+        return replace(access, inner=DefaultsOnly(access.inner))
+    return GuardedAccess(DefaultsOnly(access))
 
 
 MODULE_BY_DEFAULTS: Final[ModuleSpec[Access]] = replace(MODULE, repositories=by_defaults)
