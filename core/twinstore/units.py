@@ -48,7 +48,7 @@ class OpenUnits(Renewable):
         Raises:
             ValidationError: this task or thread has a unit of this storage open; it stays usable.
         """
-        context = _present_task() or current_thread()
+        context = present_context()
         if context in self._open:
             raise ValidationError(
                 "This thread or task already has an open unit of work of this storage, "
@@ -75,9 +75,17 @@ class OpenUnits(Renewable):
             )
 
 
+def present_context() -> object:
+    """Return the running asyncio task, or else the thread.
+
+    Not a context variable: a task inherits those of the task that made it, and is another one all the same.
+    """
+    return _present_task() or current_thread()
+
+
 def caller() -> object:
     """Return the task or thread for which a call is made, also in a thread that makes it for a task."""
-    return _CALLER.get() or _present_task() or current_thread()
+    return _CALLER.get() or present_context()
 
 
 def context_of(who: object) -> Context:
