@@ -9,7 +9,7 @@ makes a unit unusable, an error that a rule decided does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import RLock
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
@@ -95,12 +95,16 @@ class OneCallAtATime:
         Its connection would otherwise go back to the pool in the middle of the call. That call is bounded by
         the limit of a statement.
         """
-        with ExitStack() as leaving:
-            leaving.enter_context(self._lock)
-            bound = leaving.enter_context(opening)
-            leaving.callback(self._lock.acquire)
-            self._lock.release()
-            yield bound
+        ended = False
+        try:
+            with opening as bound:
+                try:
+                    yield bound
+                finally:
+                    ended = self._lock.acquire()
+        finally:
+            if ended:
+                self._lock.release()
 
 
 @dataclass(frozen=True, slots=True)
