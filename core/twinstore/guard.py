@@ -101,7 +101,8 @@ class OneCallAtATime:
                 try:
                     yield bound
                 finally:
-                    ended = self._lock.acquire()
+                    # In a forked child nothing is left that a thread of the parent could be in.
+                    ended = not self._process.forked and self._lock.acquire()
         finally:
             if ended:
                 self._lock.release()
