@@ -171,6 +171,7 @@ def wrong_module(wrong: Callable[[Access], Access]) -> ModuleSpec[Access]:
     """Return the module of the kit with an access that is wrong."""
 
     def over(access: Access) -> Access:
-        return GuardedAccess(wrong(access.inner if isinstance(access, GuardedAccess) else access))
+        assert isinstance(access, GuardedAccess)
+        return replace(access, inner=wrong(access.inner))
 
     return replace(MODULE, repositories=over)

@@ -34,6 +34,7 @@ from twinstore.access_values import (
     UniqueKey,
     Unset,
     Values,
+    WritingOperation,
 )
 from twinstore.canonical import CanonicalModel
 from twinstore.passing import every_row, first_keys, first_readable
@@ -63,6 +64,7 @@ __all__ = [
     "UniqueKey",
     "Unset",
     "Values",
+    "WritingOperation",
 ]
 
 M = TypeVar("M", bound=CanonicalModel)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
-from twinstore.apart import ApartAccess, UnitsOfCallers
 from twinstore.backend import Lifetime
-from twinstore.guard import GuardedAccess
-from twinstore.serial import SerialAccess, one_at_a_time, turn_of
+from twinstore.guard import AT_ONCE, GuardedAccess, OneCallAtATime
+from twinstore.units import OpenUnits
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -23,6 +23,9 @@ __all__ = ["AccessBackend"]
 
 R = TypeVar("R")
 
+# The same for all that join one handle.
+_joined: Final[WeakKeyDictionary[object, OneCallAtATime]] = WeakKeyDictionary()
+
 
 class AccessBackend(ABC, Generic[R]):
     """Base of a driver's :class:`~twinstore.backend.ModuleBackend`: the four that hand out repositories."""
@@ -32,7 +35,7 @@ class AccessBackend(ABC, Generic[R]):
         self._module = module
         self._repositories: R | None = None
         self._lifetime = Lifetime(self.driver)
-        self._units = UnitsOfCallers()
+        self.open_units = OpenUnits()
 
     @property
     @abstractmethod
@@ -76,7 +79,7 @@ class AccessBackend(ABC, Generic[R]):
         """The repositories, each call on its own; methods documented as atomic open their own unit."""
         # At first use, because the constructor of the driver has not ended when this base's runs.
         if self._repositories is None:
-            self._repositories = self._over(ApartAccess(self.unbound(), self._units))
+            self._repositories = self._guarded(self.unbound(), AT_ONCE, self.open_units)
         return self._repositories
 
     def close(self) -> None:
@@ -87,24 +90,35 @@ class AccessBackend(ABC, Generic[R]):
     def session(self, scope: Scope, *, causal_consistency: bool) -> Generator[R]:
         """Open repositories bound to one session; see :meth:`ModuleBackend.session`."""
         self._lifetime.check()
-        opening = self.open_session(scope, causal_consistency=causal_consistency)
-        with one_at_a_time(opening) as (access, turn):
-            yield self._over(SerialAccess(ApartAccess(access, self._units), turn))
+        opening, calls = self.open_session(scope, causal_consistency=causal_consistency), OneCallAtATime()
+        with calls.during(opening) as access:
+            yield self._guarded(access, calls, self.open_units)
 
     @contextmanager
     def transaction(self, scope: Scope, *, read_only: bool) -> Generator[R]:
         """Open repositories bound to one transaction; see :meth:`ModuleBackend.transaction`."""
         self._lifetime.check()
-        opening = self.open_transaction(scope, read_only=read_only)
-        with self._units.opened() as rows, one_at_a_time(opening) as (access, turn):
-            yield self._over(SerialAccess(ApartAccess(access, self._units, rows), turn))
+        opening, calls = self.open_transaction(scope, read_only=read_only), OneCallAtATime()
+        with calls.during(opening) as access:
+            yield self._guarded(access, calls, None)
             # Some drivers could still commit, and others could not.
             self._lifetime.check()
 
     def bind(self, handle: object, scope: Scope) -> R:
         """Return repositories that join a caller's own handle; see :meth:`ModuleBackend.bind`."""
-        access = ApartAccess(self.join(handle, scope), self._units)
-        return self._over(SerialAccess(access, turn_of(handle)))
+        return self._guarded(self.join(handle, scope), calls_of(handle), self.open_units)
 
-    def _over(self, access: Access) -> R:
-        return self._module.repositories(GuardedAccess(access, self._lifetime))
+    def _guarded(self, access: Access, calls: AbstractContextManager[object], units: OpenUnits | None) -> R:
+        return self._over(GuardedAccess(access, self._lifetime, calls, units))
+
+    def _over(self, access: GuardedAccess) -> R:
+        return self._module.repositories(access)
+
+
+def calls_of(handle: object) -> OneCallAtATime:
+    """Return what the calls of a caller's connection or client session enter."""
+    try:
+        return _joined.setdefault(handle, OneCallAtATime())
+    except TypeError:
+        # A connection that nothing can refer to weakly, such as that of sqlite3: each join has its own.
+        return OneCallAtATime()

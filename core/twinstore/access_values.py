@@ -34,6 +34,7 @@ __all__ = [
     "UniqueKey",
     "Unset",
     "Values",
+    "WritingOperation",
 ]
 
 R = TypeVar("R")
@@ -142,6 +143,12 @@ Sets = Mapping[str, str | bool | int | datetime | Add | ServerTime | Unset]
 """What ``mark`` does to the fields of a row, by wire name."""
 Values = Mapping[str, str | bool | int | datetime | Unset]
 """What ``amend`` sets the fields of a row to, by wire name; the text of an enumeration."""
+
+
+class WritingOperation(str):
+    """The name of a special operation that writes."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One attempt for all who need its outcome at the same time.
+"""One attempt at a time for all who need its outcome.
 
 What takes long while a server is silent, such as the first connection of a storage, must not be tried by one
 caller after the other: the last of many would wait for the sum of all attempts.
@@ -7,77 +7,28 @@ caller after the other: the last of many would wait for the sum of all attempts.
 from __future__ import annotations
 
 import copy
-from concurrent.futures import Future
 from contextvars import copy_context
-from threading import Thread, get_ident
+from threading import RLock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
-from weakref import ref
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from typing_extensions import override
 
 from twinstore.errors import TwinstoreError
-from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
+from twinstore.forks import Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SharedAttempt", "fresh"]
+__all__ = ["SharedAttempt"]
 
 T = TypeVar("T")
 
-# How often those who wait look whether the attempt is still made.
-LOOK_SECONDS: Final = 0.5
-
-
-class Hold:
-    """What whoever makes an attempt has in hand until it has ended, one way or another."""
-
-    __slots__ = ("__weakref__",)
-
-
-class Attempt(Future[T]):
-    """One attempt that is under way.
-
-    Attributes:
-        maker: the thread that makes it.
-    """
-
-    maker: int | None = None
-
-    def __init__(self, hold: Hold) -> None:
-        """Take what its maker holds."""
-        super().__init__()
-        self._hold = ref(hold)
-
-    @property
-    def is_given_up(self) -> bool:
-        """Whether nobody makes it any more: the handler of a signal has raised, or no thread could start."""
-        return self._hold() is None and not self.done()
-
-    def error_until(self, end: float | None) -> BaseException | None:
-        """Wait for its end and return its error; give up when nobody makes it any more.
-
-        Raises:
-            TimeoutError: the time is over, or nobody makes it.
-        """
-        while True:
-            left = LOOK_SECONDS if end is None else min(LOOK_SECONDS, max(0.0, end - monotonic()))
-            try:
-                return self.exception(left)
-            except TimeoutError:
-                if self.is_given_up or (end is not None and monotonic() >= end):
-                    raise
-
 
 class SharedAttempt(Renewable, Generic[T]):
-    """Lets those who come while an attempt is under way have its outcome.
+    """Lets callers make an attempt one after the other; one that fails fails for all that waited for it."""
 
-    The handler of a signal may raise between any two steps, and it may call the storage itself. So an attempt
-    counts only as long as somebody makes it, and its own thread never waits for it.
-    """
-
-    __slots__ = ("_current", "_lock")
+    __slots__ = ("_failed", "_failure", "_lock", "_thread")
 
     def __init__(self) -> None:
         """Nothing is attempted yet."""
@@ -87,79 +38,69 @@ class SharedAttempt(Renewable, Generic[T]):
     @override
     def renew(self) -> None:
         """Wait for nothing in a forked child: the thread of the attempt stayed in the parent."""
-        self._lock = ForkSafeLock()
-        self._current: Attempt[T] | None = None
+        # Re-entrant: the handler of a signal may make a call during the attempt of its own thread.
+        self._lock = RLock()
+        self._failure: TwinstoreError | None = None
+        self._failed = 0.0
+        self._thread: Thread | None = None
 
     def run(self, action: Callable[[], T], seconds: float | None = None) -> T:
-        """Return what ``action`` returns, or the outcome of the attempt that is under way.
+        """Return what ``action`` returns.
 
         Args:
-            action: makes the attempt; it must not come back here.
-            seconds: how long to wait. The attempt itself goes on, for those who come next; without a limit
-                it is made in the thread of the caller.
+            action: makes the attempt, unless an earlier one has made it unnecessary.
+            seconds: how long to wait. The attempt itself goes on in a thread, for those who come next;
+                without a limit it is made in the thread of the caller.
 
         Raises:
             TimeoutError: the attempt has not ended within ``seconds``.
-            TwinstoreError: it failed; each caller gets an exception of its own.
+            TwinstoreError: it failed, or the one did that was waited for.
         """
-        end = None if seconds is None else monotonic() + seconds
-        while True:
-            hold = Hold()
-            with self._lock:
-                attempt = self._current
-                first = attempt is None or attempt.is_given_up
-                if attempt is None or first:
-                    attempt = self._current = Attempt(hold)
-            if first and end is None:
-                return self._make(attempt, action)
-            if first:
-                self._start(attempt, action, hold)
-            elif attempt.maker == get_ident():
-                return action()
-            del hold
-            try:
-                error = attempt.error_until(end)
-            except TimeoutError:
-                if attempt.is_given_up:
-                    continue
-                raise
-            if error is None:
-                return attempt.result()
-            # An interrupted thread, or a mistake in the program: it says nothing to anybody else.
-            if first or isinstance(error, TwinstoreError):
-                raise fresh(error) if isinstance(error, TwinstoreError) else error
-
-    def _make(self, attempt: Attempt[T], action: Callable[[], T]) -> T:
-        attempt.maker = get_ident()
-        try:
-            result = action()
-        except BaseException as error:
-            self._end(attempt)
-            attempt.set_exception(error)
-            raise
-        self._end(attempt)
-        attempt.set_result(result)
-        return result
-
-    def _start(self, attempt: Attempt[T], action: Callable[[], T], hold: Hold) -> None:
-        """Make the attempt on a thread of its own."""
-        work = copy_context().run
-        Thread(target=work, args=(self._settle, attempt, action, hold), daemon=True).start()
-
-    def _settle(self, attempt: Attempt[T], action: Callable[[], T], hold: Hold) -> None:
-        """Make the attempt; whoever waits is told how it ended."""
-        try:
-            self._make(attempt, action)
-        except BaseException:  # noqa: BLE001  # told by the attempt; raised here it would only be printed
-            return
-        finally:
-            del hold
-
-    def _end(self, attempt: Attempt[T]) -> None:
-        # Before the outcome is told: whoever comes after that makes another attempt.
+        if seconds is not None:
+            return self._run_aside(action, seconds)
+        begun = monotonic()
         with self._lock:
-            if self._current is attempt:
-                self._current = None
+            if self._failure is not None and self._failed > begun:
+                raise fresh(self._failure)
+            try:
+                result = action()
+            except TwinstoreError as error:
+                self._failure, self._failed = fresh(error), monotonic()
+                raise
+            self._failure = None
+            return result
+
+    def _run_aside(self, action: Callable[[], T], seconds: float) -> T:
+        end = monotonic() + seconds
+        if self._thread is not None:
+            ended(self._thread, seconds)
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def attempt() -> None:
+            try:
+                results.append(self.run(action))
+            except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+                errors.append(error)
+
+        thread = Thread(target=copy_context().run, args=(attempt,), daemon=True)
+        thread.start()
+        self._thread = thread
+        ended(thread, max(0.0, end - monotonic()))
+        if errors:
+            raise errors.pop()
+        return results[0]
+
+
+def ended(thread: Thread, seconds: float) -> None:
+    """Wait for the end of a thread.
+
+    Raises:
+        TimeoutError: it has not ended within ``seconds``.
+    """
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError
 
 
 def fresh(error: TwinstoreError) -> TwinstoreError:

@@ -1,21 +1,23 @@
-"""What every driver would otherwise check for itself around its access.
+"""What every driver would otherwise check for itself around its access, one check after the other.
 
-A call is refused in a unit that has failed or only reads; what a rule returns is refused before it is written
-when it is another row than the one that was asked for; an error of the store makes a unit unusable, an error
-that a rule decided does not.
+A call is refused while another thread calls through the same session or unit, in a unit that has failed or
+only reads, and where it would write outside of the unit that its caller has open. What a rule returns is
+refused before it is written when it is another row than the one that was asked for; an error of the store
+makes a unit unusable, an error that a rule decided does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from threading import RLock
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import Access, Moment, Ref, Row, Rows, Rule, UniqueKey
-from twinstore.backend import write_refused
+from twinstore.access import Access, Moment, Ref, Row, Rows, Rule, UniqueKey, WritingOperation
+from twinstore.backend import SESSION_OR_UNIT, write_refused
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog import TenancyKind
 from twinstore.catalog_checks import is_present
@@ -28,6 +30,7 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.failures import duplicate
+from twinstore.forks import OwnProcess
 from twinstore.paging import Page
 from twinstore.query import Equals, assigned_marker
 from twinstore.shapes import Kind
@@ -39,8 +42,9 @@ if TYPE_CHECKING:
     from twinstore.backend import Lifetime
     from twinstore.catalog import Entity, Key
     from twinstore.query import Query
+    from twinstore.units import OpenUnits
 
-__all__ = ["GuardedAccess", "check_row"]
+__all__ = ["GuardedAccess", "OneCallAtATime", "check_row"]
 
 M = TypeVar("M", bound=CanonicalModel)
 P = ParamSpec("P")
@@ -50,14 +54,75 @@ Errors = tuple[type[TwinstoreError], ...]
 STORE_ERRORS: Final[Errors] = (DuplicateError, ConcurrencyError, UnavailableError)
 # A row without its parent is found out while rows are written, so that some may be written already.
 WRITE_ERRORS: Final[Errors] = (*STORE_ERRORS, NotFoundError)
+AT_ONCE: Final = nullcontext()
+
+
+class OneCallAtATime:
+    """Refuses a second call of what is bound to one connection or client session, while one is running.
+
+    Re-entrant: the rule of a call, and the steps of a unit, may call what called them.
+    """
+
+    __slots__ = ("__weakref__", "_lock", "_process")
+
+    def __init__(self) -> None:
+        """Start free."""
+        self._lock = RLock()
+        self._process = OwnProcess()
+
+    def __enter__(self) -> None:
+        """Begin a call.
+
+        Raises:
+            ValidationError: another thread is in one.
+        """
+        if not self._lock.acquire(blocking=False):
+            # A lock that another thread held when the process was forked stays held in the child.
+            self._process.check(SESSION_OR_UNIT)
+            raise ValidationError(
+                "Another thread is using this session or unit of work, which accepts one call at a time; "
+                "make the calls one after the other, or open a session or unit for each thread."
+            )
+
+    def __exit__(self, *_: object) -> None:
+        """End the call."""
+        self._lock.release()
+
+    @contextmanager
+    def during(self, opening: AbstractContextManager[T]) -> Generator[T]:
+        """Enter and leave what the calls are bound to; a call that is still running ends before.
+
+        Its connection would otherwise go back to the pool in the middle of the call. That call is bounded by
+        the limit of a statement.
+        """
+        ended = False
+        try:
+            with opening as bound:
+                try:
+                    yield bound
+                finally:
+                    # In a forked child nothing is left that a thread of the parent could be in.
+                    ended = not self._process.forked and self._lock.acquire()
+        finally:
+            if ended:
+                self._lock.release()
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedAccess(Access):
-    """Implements :class:`~twinstore.access.Access` over that of a driver."""
+    """Implements :class:`~twinstore.access.Access` over that of a driver.
+
+    Attributes:
+        inner: the access of the driver.
+        lifetime: whether the storage is open.
+        calls: is entered by each call; refuses a second one where calls share a connection.
+        units: the open units, outside of which their callers must not write; ``None`` in such a unit.
+    """
 
     inner: Access
     lifetime: Lifetime | None = None
+    calls: AbstractContextManager[object] = AT_ONCE
+    units: OpenUnits | None = None
 
     @property
     @override
@@ -72,135 +137,134 @@ class GuardedAccess(Access):
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
-        self.binding.state.check()
-        return self.inner.find(entity, scope, keys) if keys else ()
+        with self.calls:
+            self.binding.state.check()
+            return self.inner.find(entity, scope, keys) if keys else ()
 
     @override
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         """Return a page of a list; a query that matches nothing asks no server."""
-        self.binding.state.check()
-        check_query(entity, query)
-        return Page(()) if query.matches_nothing else self.inner.page(entity, query)
+        with self.calls:
+            self.binding.state.check()
+            check_query(entity, query)
+            return Page(()) if query.matches_nothing else self.inner.page(entity, query)
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        self.binding.state.check()
-        check_query(entity, query, by)
-        return {} if query.matches_nothing else self.inner.count(entity, query, by)
+        with self.calls:
+            self.binding.state.check()
+            check_query(entity, query, by)
+            return {} if query.matches_nothing else self.inner.count(entity, query, by)
 
     @override
     def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:
-        self.binding.state.check()
-        check_query(entity, query)
-        return () if query.matches_nothing else self.inner.keys(entity, query)
+        with self.calls:
+            self.binding.state.check()
+            check_query(entity, query)
+            return () if query.matches_nothing else self.inner.keys(entity, query)
 
     @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        self._check_writable()
-        check_row(entity, scope, row)
-        check_size(entity, row)
-        try:
-            return self.inner.insert(entity, scope, row)
-        except WRITE_ERRORS:
-            self._abort()
-            raise
+        with self.calls:
+            self._check_writable()
+            check_row(entity, scope, row)
+            check_size(entity, row)
+            return self._write(WRITE_ERRORS, self.inner.insert, entity, scope, row)
 
     @override
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        self._check_writable()
-        check_row(entity, scope, row)
-        check_replacement(self.inner, entity, scope, row)
-        try:
-            return self.inner.put(entity, scope, row)
-        except WRITE_ERRORS:
-            self._abort()
-            raise
+        with self.calls:
+            self._check_writable()
+            check_row(entity, scope, row)
+            check_replacement(self.inner, entity, scope, row)
+            return self._write(WRITE_ERRORS, self.inner.put, entity, scope, row)
 
     @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
-        # Wrapped before the driver sees it: a driver writes whatever the rule returns.
-        checked = CheckedRule(refs, rule, self._check_writable().driver)
-        try:
-            return self.inner.change(refs, checked)
-        except WRITE_ERRORS as error:
-            if error is not checked.error:  # an error that the rule decided leaves the unit usable
-                self._abort()
-            raise
+        with self.calls:
+            # Wrapped before the driver sees it: a driver writes whatever the rule returns.
+            checked = CheckedRule(refs, rule, self._check_writable().driver)
+            try:
+                return self.inner.change(refs, checked)
+            except WRITE_ERRORS as error:
+                if error is not checked.error:  # an error that the rule decided leaves the unit usable
+                    self._abort()
+                raise
 
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-        check_query(entity, query)
-        self._check_writable()
-        try:
-            return () if query.matches_nothing else self.inner.mark(entity, query, sets)
-        except TwinstoreError:
-            self._abort()  # rows before the one that failed are marked already
-            raise
+        with self.calls:
+            check_query(entity, query)
+            self._check_writable()
+            if query.matches_nothing:
+                return ()
+            # Whatever the error: rows before the one that failed are marked already.
+            return self._write((TwinstoreError,), self.inner.mark, entity, query, sets)
 
     @override
     def amend(self, entity: Entity, query: Query, sets: Values) -> int:
-        check_query(entity, query)
-        self._check_writable()
-        try:
-            return 0 if query.matches_nothing else self.inner.amend(entity, query, sets)
-        except TwinstoreError:
-            self._abort()  # rows before the one that failed are changed already
-            raise
+        with self.calls:
+            check_query(entity, query)
+            self._check_writable()
+            if query.matches_nothing:
+                return 0
+            # Whatever the error: rows before the one that failed are changed already.
+            return self._write((TwinstoreError,), self.inner.amend, entity, query, sets)
 
     @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-        self._check_writable()
-        for row in rows:
-            check_row(entity, parent.scope, row)
-            check_parent(entity, parent, row)
-        check_batch(entity, rows)
-        try:
-            return self.inner.append(entity, parent, rows) if rows else ()
-        except STORE_ERRORS:
-            self._abort()
-            raise
+        with self.calls:
+            self._check_writable()
+            for row in rows:
+                check_row(entity, parent.scope, row)
+                check_parent(entity, parent, row)
+            check_batch(entity, rows)
+            return self._write(STORE_ERRORS, self.inner.append, entity, parent, rows) if rows else ()
 
     @override
     def next_number(self, entity: Entity) -> int:
-        assigned_marker(entity)
-        self._check_writable()
-        return self.inner.next_number(entity)
+        with self.calls:
+            assigned_marker(entity)
+            self._check_writable()
+            return self.inner.next_number(entity)
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:
-        check_query(entity, query)
-        self._check_writable()
-        try:
-            return 0 if query.matches_nothing else self.inner.remove(entity, query)
-        except STORE_ERRORS:
-            self._abort()
-            raise
+        with self.calls:
+            check_query(entity, query)
+            self._check_writable()
+            if query.matches_nothing:
+                return 0
+            return self._write(STORE_ERRORS, self.inner.remove, entity, query)
 
     @contextmanager
     def unit(self, scope: Tenants, *, atomic: bool = True) -> Generator[Access]:
         """Open a transaction or go on in one; see the Protocol."""
-        self._check_writable()
-        try:
-            with self.inner.unit(scope, atomic=atomic) as access:
-                yield GuardedAccess(access, self.lifetime)
-        except BaseException:
-            # What the block has written to the unit of somebody else cannot be taken back alone.
-            self._abort()
-            raise
+        with self.calls:
+            self._check_writable()
+            try:
+                with self.inner.unit(scope, atomic=atomic) as access:
+                    yield GuardedAccess(access, self.lifetime, self.calls, self.units)
+            except BaseException:
+                # What the block has written to the unit of somebody else cannot be taken back alone.
+                self._abort()
+                raise
 
     @override
     def special(self, operation: str) -> Callable[..., object] | None:
         statement = self.inner.special(operation)
-        return None if statement is None else self._guarded(statement)
+        if statement is None:
+            return None
+        return self._guarded(statement, writes=isinstance(operation, WritingOperation))
 
-    def _guarded(self, statement: Callable[P, T]) -> Callable[P, T]:
+    def _guarded(self, statement: Callable[P, T], *, writes: bool) -> Callable[P, T]:
         def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
-            self.binding.state.check()
-            try:
-                return statement(*args, **kwargs)
-            except STORE_ERRORS:
-                self._abort()
-                raise
+            with self.calls:
+                if writes:
+                    self._check_writable()
+                else:
+                    self.binding.state.check()
+                return self._write(STORE_ERRORS, statement, *args, **kwargs)
 
         return guarded
 
@@ -209,7 +273,17 @@ class GuardedAccess(Access):
         binding.state.check()
         if binding.read_only:
             raise write_refused(binding.driver)
+        if self.units is not None:
+            self.units.refuse_outside(binding.driver)
         return binding
+
+    def _write(self, fatal: Errors, write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a call of the driver returns; some errors make the unit unusable."""
+        try:
+            return write(*args, **kwargs)
+        except fatal:
+            self._abort()
+            raise
 
     # Outside a unit there is nothing to abort: the next call begins a transaction of its own.
     def _abort(self) -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
+from twinstore.access_backend import AccessBackend
 from twinstore.attempts import SharedAttempt
 from twinstore.backend import Lifetime, ReadyWithin
 from twinstore.errors import Outcome, TimeoutExceededError
@@ -85,7 +86,7 @@ class SessionFactory(StaysInProcess, Generic[R_co, S_co]):
     ) -> AbstractContextManager[S_co]:
         """Open a session: a read through it sees every earlier write through it.
 
-        Threads may share it: it takes one call at a time, and is left when that has ended.
+        Threads may use it one after the other: a call while another thread is in one is refused.
 
         Args:
             tenant_id: the one tenant of the session.
@@ -149,7 +150,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         self.sessions = SessionFactory(
             backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
         )
-        self.open_units = OpenUnits()
+        self.open_units = backend.open_units if isinstance(backend, AccessBackend) else OpenUnits()
         self._looking: SharedAttempt[None] = SharedAttempt()
 
     @property
@@ -233,9 +234,9 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         that read the same rows and write different ones may both commit (write skew): let them write a common
         row.
 
-        Units do not nest. A call past the unit, on the storage itself, does not see what the unit wrote, and
-        one that would write a row of the unit is refused, because it would wait for the unit. Threads may
-        share a unit: it takes one call at a time, and is left when that has ended.
+        Units do not nest. A call on the storage itself does not see what the unit wrote; a write there by the
+        thread or task that opened the unit is refused. Threads may use a unit one after the other: a call
+        while another thread is in one is refused.
 
         Raises:
             TenantScopeError: both of tenant and purpose are given, or neither where every row has a tenant.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
-from twinstore.access import Ref, Row
+from twinstore.access import Ref, Row, WritingOperation
 from twinstore.backend import write_refused
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import ValidationError
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 # The operation of a driver that removes every row of a list at once, where batches would each cost a look at
 # everything. It takes the entity and the query.
-PURGE: Final = "purge"
+PURGE: Final = WritingOperation("purge")
 A = TypeVar("A", bound=CanonicalModel)
 B = TypeVar("B", bound=CanonicalModel)
 

@@ -1,7 +1,8 @@
-"""Which units of work of a storage are open, so that a second one in the same place is refused at once.
+"""Which units of work of a storage are open, so that what their callers must not do meanwhile is refused.
 
-Units do not nest. A unit inside another one would wait for rows that the outer one has changed, until the
-server gives up, and would commit although the outer one rolls back.
+Units do not nest, and a write outside of the unit that its caller has open is refused. Either could wait for
+rows of the open unit, which cannot end before the call does, and would be committed although the unit rolls
+back.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from threading import current_thread
 from typing import TYPE_CHECKING, Final
-from weakref import ref
 
 from typing_extensions import override
 
@@ -22,26 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from contextvars import Context
 
-__all__ = ["OpenUnits", "caller", "context_of_caller"]
+__all__ = ["OpenUnits", "caller", "context_of"]
 
-_CALLER: Final[ContextVar[object]] = ContextVar("twinstore_caller")
-"""The task for which a call runs in another thread."""
-
-
-class Place:
-    """What a unit takes up, as long as its block holds it."""
-
-    __slots__ = ("__weakref__",)
+_CALLER: Final[ContextVar[object]] = ContextVar("twinstore_caller", default=None)
+"""For which task a call runs in another thread."""
 
 
 class OpenUnits(Renewable):
-    """The open units of one storage, by the asyncio task or else the thread that opened each."""
+    """The open units of one module of a storage, by the asyncio task or else the thread that opened each."""
 
     def __init__(self) -> None:
         """Start without any."""
-        # Weak: the handler of a signal may keep a block from ending, and a thread goes on to open units.
-        self._open: dict[object, ref[Place]] = {}
+        self.renew()
         renew_in_child(self)
+
+    @override
+    def renew(self) -> None:
+        """Forget in a forked child the units of the parent."""
+        self._open: set[object] = set()
 
     @contextmanager
     def opened(self) -> Generator[None]:
@@ -50,23 +48,31 @@ class OpenUnits(Renewable):
         Raises:
             ValidationError: this task or thread has a unit of this storage open; it stays usable.
         """
-        context, place = present_context(), Place()
-        found = self._open.get(context)
-        if found is not None and found() is not None:
+        context = present_context()
+        if context in self._open:
             raise ValidationError(
                 "This thread or task already has an open unit of work of this storage, "
                 "and units do not nest; use the open one, or end it first."
             )
-        self._open[context] = ref(place, lambda _: self._open.pop(context, None))
         try:
+            self._open.add(context)
             yield
         finally:
-            self._open.pop(context, None)
+            self._open.discard(context)
 
-    @override
-    def renew(self) -> None:
-        """Forget in a forked child the units of the parent."""
-        self._open = {}
+    def refuse_outside(self, driver: str) -> None:
+        """Refuse a write that is not made in the unit that its caller has open.
+
+        Raises:
+            ValidationError: the caller has one; it stays usable.
+        """
+        # Nearly always there is none at all, and who calls need not be asked.
+        if self._open and caller() in self._open:
+            raise ValidationError(
+                "This thread or task has an open unit of work of this storage, and this write is not part of "
+                "it; write through the repositories of the unit, or end the unit first.",
+                driver=driver,
+            )
 
 
 def present_context() -> object:
@@ -79,13 +85,13 @@ def present_context() -> object:
 
 def caller() -> object:
     """Return the task or thread for which a call is made, also in a thread that makes it for a task."""
-    return _present_task() or _CALLER.get(None) or current_thread()
+    return _CALLER.get() or present_context()
 
 
-def context_of_caller() -> Context:
-    """Return a copy of the present context for a call in another thread that is made for this task."""
+def context_of(who: object) -> Context:
+    """Return a copy of the present context, in which calls are made for somebody else."""
     context = copy_context()
-    context.run(_CALLER.set, caller())
+    context.run(_CALLER.set, who)
     return context
 
 

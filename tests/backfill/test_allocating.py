@@ -9,9 +9,9 @@ from typing import Any, Final, cast
 
 import pytest
 
-from twinstore.turns import LARGE_BYTES
 from twinstore_backfill import allocating
 from twinstore_backfill.verify.digesting import DigestReader
+from twinstore_backfill.verify.turns import LARGE_BYTES
 from twinstore_mongo.bulk_digests import UNASKED_BYTES
 
 PAGE: Final = 4096

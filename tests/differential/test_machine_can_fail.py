@@ -73,8 +73,8 @@ class SortsTiesBackwards(Backend):
             return super()._page(entity, replace(query, order=(*others, replace(last, descending=True))))
 
     @override
-    def _over(self, access: Access) -> Repositories:
-        return replace(super()._over(access), runs=self.Faulty(GuardedAccess(access)))
+    def _over(self, access: GuardedAccess) -> Repositories:
+        return replace(super()._over(access), runs=self.Faulty(access))
 
 
 class PurgesTooLittle(Backend):
@@ -87,8 +87,8 @@ class PurgesTooLittle(Backend):
             return super()._purge(entity, scope, instant - timedelta(milliseconds=1), batch_size)
 
     @override
-    def _over(self, access: Access) -> Repositories:
-        return replace(super()._over(access), runs=self.Faulty(GuardedAccess(access)))
+    def _over(self, access: GuardedAccess) -> Repositories:
+        return replace(super()._over(access), runs=self.Faulty(access))
 
 
 class ShowsDeletedSchedules(Backend):
@@ -101,8 +101,8 @@ class ShowsDeletedSchedules(Backend):
             return super().get(tenant_id, schedule_id, include_deleted=True)
 
     @override
-    def _over(self, access: Access) -> Repositories:
-        return replace(super()._over(access), schedules=self.Faulty(GuardedAccess(access)))
+    def _over(self, access: GuardedAccess) -> Repositories:
+        return replace(super()._over(access), schedules=self.Faulty(access))
 
 
 class WordsItDifferently(Backend):
@@ -118,8 +118,8 @@ class WordsItDifferently(Backend):
                 raise
 
     @override
-    def _over(self, access: Access) -> Repositories:
-        return replace(super()._over(access), audit=self.Faulty(GuardedAccess(access)))
+    def _over(self, access: GuardedAccess) -> Repositories:
+        return replace(super()._over(access), audit=self.Faulty(access))
 
 
 class IgnoresTheExpectation(Backend):
@@ -132,8 +132,8 @@ class IgnoresTheExpectation(Backend):
             return super().upsert(summary)
 
     @override
-    def _over(self, access: Access) -> Repositories:
-        return replace(super()._over(access), run_summaries=self.Faulty(GuardedAccess(access)))
+    def _over(self, access: GuardedAccess) -> Repositories:
+        return replace(super()._over(access), run_summaries=self.Faulty(access))
 
 
 class CommitsEveryCall(Backend):

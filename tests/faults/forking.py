@@ -33,12 +33,13 @@ from twinstore.errors import TwinstoreError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.tenancy import Tenant
-from twinstore.testing.scheduler.builders import make_run, moved
+from twinstore.testing.scheduler.builders import make_run, make_run_summary, moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from twinstore.bulk import RangeWriter
+    from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
@@ -250,17 +251,31 @@ def backends(settings: Settings) -> set[int]:
 
 
 def leaving_a_unit(storage: SchedulerStorage, _: Settings) -> Report:
-    """Leave the unit of the parent at its normal end in a child, which must not commit it."""
+    """Leave the unit of the parent at its normal end in a child, which must not commit it.
+
+    Another thread of the parent is in a call of the unit at the fork.
+    """
     reading, writing = os.pipe()
     pid, left = 0, ""
+    called, forked = Event(), Event()
+
+    def held(_: RunSummary | None) -> RunSummary:
+        called.set()
+        forked.wait()
+        return make_run_summary(MINE, "schedule")
 
     def both() -> None:
         nonlocal pid
         with storage.transaction(MINE) as unit:
             unit.runs.create(make_run(MINE, "kept"))
+            calling = Thread(target=unit.run_summaries.modify, args=(MINE, "schedule", held), daemon=True)
+            calling.start()
+            called.wait()
             pid = os.fork()
             if pid:
                 os.waitpid(pid, 0)
+                forked.set()
+                calling.join()
                 unit.runs.create(make_run(MINE, "kept too"))
 
     left = outcome(both)

@@ -7,13 +7,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from threading import Barrier, Event, Semaphore
+from threading import Event, Semaphore
 from typing import Final, cast
 
 import pytest
 
-from twinstore import aio, open_storage
-from twinstore.attempts import Attempt, SharedAttempt
+from twinstore import aio, attempts, open_storage
+from twinstore.attempts import SharedAttempt
 from twinstore.backend import ReadyWithin
 from twinstore.errors import (
     ConfigurationError,
@@ -31,95 +31,77 @@ asked_by: ContextVar[str] = ContextVar("asked_by", default="nobody")
 
 
 @pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> Semaphore:
-    """Return what is released by each caller who waits for the end of an attempt."""
-    begun, error_until = Semaphore(0), Attempt[object].error_until
+def begun(monkeypatch: pytest.MonkeyPatch) -> Semaphore:
+    """Return what is released by each caller who has begun to wait, or to make an attempt."""
+    found = Semaphore(0)
 
-    def noted(attempt: Attempt[object], end: float | None) -> BaseException | None:
-        begun.release()
-        return error_until(attempt, end)
+    def monotonic() -> float:
+        now = time.monotonic()
+        found.release()
+        return now
 
-    monkeypatch.setattr(Attempt, "error_until", noted)
-    return begun
+    monkeypatch.setattr(attempts, "monotonic", monotonic)
+    return found
 
 
-def await_all(waiting: Semaphore, number: int) -> None:
-    """Wait until so many callers wait for an attempt, which they take from then on for theirs."""
+def await_all(begun: Semaphore, number: int) -> None:
+    """Wait until so many callers have begun."""
     for _ in range(number):
-        assert waiting.acquire(timeout=PATIENCE_SECONDS)
+        assert begun.acquire(timeout=PATIENCE_SECONDS)
 
 
-def failing_together(
-    attempt: SharedAttempt[str], seconds: float | None, waiting: Semaphore
-) -> list[BaseException | None]:
-    """Have several callers come while one attempt is under way, which then fails; return their errors."""
-    go_on, made = Event(), []
+def test_who_waits_for_an_attempt_that_fails_gets_an_error_of_its_own(begun: Semaphore) -> None:
+    attempt: SharedAttempt[str] = SharedAttempt()
+    go_on, made = Event(), list[int]()
 
     def action() -> str:
         made.append(threading.get_ident())
         go_on.wait(PATIENCE_SECONDS)
         raise UnavailableError("silent", outcome=Outcome.NOT_APPLIED)
 
-    together = Barrier(CALLERS + 1)
-
-    def call() -> str:
-        together.wait(PATIENCE_SECONDS)
-        return attempt.run(action, seconds)
-
     with ThreadPoolExecutor(CALLERS) as pool:
-        calls = [pool.submit(call) for _ in range(CALLERS)]
-        together.wait(PATIENCE_SECONDS)
-        # Without a limit the first one makes it in its own thread.
-        await_all(waiting, CALLERS if seconds else CALLERS - 1)
+        calls = [pool.submit(attempt.run, action) for _ in range(CALLERS)]
+        await_all(begun, CALLERS)
         go_on.set()
         errors = [one.exception(PATIENCE_SECONDS) for one in calls]
     assert len(made) == 1
-    return errors
-
-
-@pytest.mark.parametrize("seconds", [None, PATIENCE_SECONDS])
-def test_those_who_come_meanwhile_get_the_outcome_as_an_error_of_their_own(
-    seconds: float | None, waiting: Semaphore
-) -> None:
-    attempt: SharedAttempt[str] = SharedAttempt()
-    errors = failing_together(attempt, seconds, waiting)
-    assert {type(error) for error in errors} == {UnavailableError}
-    assert {str(error) for error in errors} == {"silent"}
+    assert {(type(error), str(error)) for error in errors} == {(UnavailableError, "silent")}
     assert len({id(error) for error in errors}) == CALLERS
     assert attempt.run(lambda: "good") == "good"
 
 
-def test_whoever_waits_no_longer_leaves_the_attempt_to_others(waiting: Semaphore) -> None:
+def test_whoever_waits_no_longer_leaves_the_attempt_to_others() -> None:
     attempt: SharedAttempt[str] = SharedAttempt()
-    go_on = Event()
+    go_on, made = Event(), list[str]()
 
     def action() -> str:
         go_on.wait(PATIENCE_SECONDS)
-        return "good"
+        made.append("first")
+        return "first"
 
-    with pytest.raises(TimeoutError):
-        attempt.run(action, 0.01)
-    with ThreadPoolExecutor(1) as pool:
-        later = pool.submit(attempt.run, lambda: "another", PATIENCE_SECONDS)
-        await_all(waiting, 2)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            attempt.run(action, 0.01)
+    with ThreadPoolExecutor(2) as pool:
+        later = [pool.submit(attempt.run, lambda: made[0], seconds) for seconds in (None, PATIENCE_SECONDS)]
         go_on.set()
-        assert later.result(PATIENCE_SECONDS) == "good"
+        assert [one.result(PATIENCE_SECONDS) for one in later] == ["first", "first"]
+    assert made == ["first"]
 
 
-def test_a_mistake_of_the_program_is_nobody_elses(waiting: Semaphore) -> None:
+def test_a_mistake_of_the_program_is_nobody_elses(begun: Semaphore) -> None:
     attempt: SharedAttempt[str] = SharedAttempt()
-    begun, go_on = Event(), Event()
+    go_on = Event()
 
     def mistaken() -> str:
-        begun.set()
         go_on.wait(PATIENCE_SECONDS)
         raise LookupError("a mistake")
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(attempt.run, mistaken)
-        assert begun.wait(PATIENCE_SECONDS)
+        await_all(begun, 1)
         second = pool.submit(attempt.run, lambda: "good")
-        await_all(waiting, 1)
+        await_all(begun, 1)
         go_on.set()
         assert isinstance(first.exception(PATIENCE_SECONDS), LookupError)
         assert second.result(PATIENCE_SECONDS) == "good"
@@ -191,24 +173,6 @@ def test_a_closed_storage_is_refused_quickly_too() -> None:
         pass
     with pytest.raises(ConfigurationError, match="closed"):
         opened.scheduler.check_ready(timeout_ms=1000)
-
-
-def test_an_attempt_whose_maker_was_interrupted_keeps_nobody_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As if the handler of a signal raised before the first step of the attempt, or after its last."""
-    attempt: SharedAttempt[str] = SharedAttempt()
-
-    def interrupted(*_: object) -> str:
-        raise KeyboardInterrupt
-
-    for step in ("_make", "_end"):
-        with monkeypatch.context() as patched:
-            patched.setattr(SharedAttempt, step, interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                attempt.run(lambda: "nobody's")
-        with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(attempt.run, lambda: "good", PATIENCE_SECONDS).result() == "good"
 
 
 def test_an_attempt_for_which_no_thread_starts_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,10 +123,11 @@ def test_an_isolated_unit_reads_values_and_unique_values_of_its_first_call() -> 
 
 
 def test_units_on_different_rows_do_not_wait_for_each_other() -> None:
-    storage = storage_on(MemoryDatabase(patience=0.01))
+    store = MemoryDatabase(patience=0.01)
+    storage, other = storage_on(store), storage_on(store)
     with storage.transaction(TENANT) as unit:
         unit.runs.create(make_run(TENANT, "inside"))
-        storage.runs.create(make_run(TENANT, "outside"))
+        other.runs.create(make_run(TENANT, "outside"))
     assert {run.id for run in storage.runs.list(TENANT)} == {"inside", "outside"}
 
 

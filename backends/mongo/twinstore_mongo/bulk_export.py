@@ -19,7 +19,6 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.forks import ending
 from twinstore.keys import KeyType
 from twinstore.mapnames import lossy_map, names_lost
-from twinstore.turns import one_large
 from twinstore_mongo.bulk_original import BsonOriginal
 from twinstore_mongo.bulk_owners import owner_of_value
 from twinstore_mongo.codec import FOREIGN_TYPES
@@ -210,12 +209,7 @@ class Exporter:
 
     def decoded(self, parts: Iterator[bytes]) -> Iterator[list[Record]]:
         """Return the records of parts of raw batches; a generator would remember some too long."""
-        return map(self.decoded_part, parts)
-
-    def decoded_part(self, part: bytes) -> list[Record]:
-        """Return the records of a part of a raw batch."""
-        with one_large(len(part)):
-            return self.records(part)
+        return map(self.records, parts)
 
     def records(self, batch: bytes) -> list[Record]:
         """Return the records of a raw batch; one broken document does not spoil the others."""

@@ -21,7 +21,6 @@ from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.forks import ending
 from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
-from twinstore.turns import one_large
 from twinstore_mongo.derive import stored_names
 from twinstore_mongo.exact import exact_document, given_back
 from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_parts
@@ -142,10 +141,6 @@ class CollectionScan:
 
     def rows(self, raw: bytes) -> list[ScanRow]:
         """Return the rows of a raw batch."""
-        with one_large(len(raw)):
-            return self._rows(raw)
-
-    def _rows(self, raw: bytes) -> list[ScanRow]:
         try:
             documents = bson.decode_all(raw, STORED)
         except bson.InvalidBSON:

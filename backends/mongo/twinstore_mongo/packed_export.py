@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk import Record
 from twinstore.fast.packed import PackedBatch, Stored
-from twinstore.turns import one_large
 from twinstore_mongo.bulk_export import ReadSize
 from twinstore_mongo.raw import PART_BYTES, parts_of
 
@@ -55,12 +54,12 @@ class PackedExporter:
     def _small(self, part: bytes) -> Sequence[Record]:
         """Return the rows of a part of which every document may become an object, or of a large document."""
         read = self.documents.read(part)
-        return self.exporter.decoded_part(part) if read is None else self._batch(read, part)
+        return self.exporter.records(part) if read is None else self._batch(read, part)
 
     def _batch(self, read: ReadDocuments, part: bytes) -> Sequence[Record]:
         declined = len(read.declined)
         if declined > MOST_DECLINED * (declined + len(read.places) // PLACE_BYTES):
-            return self.exporter.decoded_part(part)
+            return self.exporter.records(part)
         exact = [
             (number + before, self._record(part[at : at + size]))
             for number, (at, size, before) in enumerate(read.declined)
@@ -69,5 +68,4 @@ class PackedExporter:
 
     def _record(self, raw: bytes) -> Record:
         """Return the record of a document, the exact way."""
-        with one_large(len(raw)):
-            return self.exporter.cautious(raw)
+        return self.exporter.cautious(raw)

@@ -190,13 +190,17 @@ class ServerConnections(ConnectionSource, Renewable):
 
     def _open(self, seconds: float | None = None) -> HostPool:
         # Nearly every call ends here, without a lock.
-        pool = self._pool
-        if pool is not None and not self._guard.schemas and self._version:
+        pool = self._ready_pool()
+        if pool is not None:
             return pool
         try:
-            return self._opening.run(self._checked_pool, seconds)
+            return self._opening.run(lambda: self._ready_pool() or self._checked_pool(), seconds)
         except TimeoutError:
             raise silence_of(self.target.place, seconds or 0.0) from None
+
+    def _ready_pool(self) -> HostPool | None:
+        """Return the pool, unless server or role must be checked before its next use."""
+        return self._pool if self._version and not self._guard.schemas else None
 
     def _checked_pool(self) -> HostPool:
         """Return the pool after a look at server and role; the first time it is opened after that."""

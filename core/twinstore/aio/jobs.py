@@ -9,7 +9,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from twinstore.cancelling import RUNNING, RunningCall
-from twinstore.units import context_of_caller
+from twinstore.units import caller, context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ class Job(Generic[T]):
         """Take the call; ``wanted``: it is made in any case, whoever waits for it."""
         self._loop = asyncio.get_running_loop()
         self._call = call
-        self._context = context_of_caller()
+        self._context = context_of(caller())
         self.future: asyncio.Future[T] = self._loop.create_future()
         self.running = RunningCall()
         self.lease: Lease | None = None

@@ -112,8 +112,8 @@ class AsyncModuleStorage(Generic[S, A]):
     async def bind(self, handle: object, tenant_id: str | None = None) -> A:
         """Join a caller's own psycopg connection or pymongo client session, inside its transaction.
 
-        See :meth:`twinstore.module_storage.ModuleStorage.bind`. The handle is a synchronous one; its calls
-        are made one after the other. A call that is cancelled may end the transaction of the caller; its task
+        See :meth:`twinstore.module_storage.ModuleStorage.bind`. The handle is a synchronous one; await its
+        calls one after the other. A call that is cancelled may end the transaction of the caller; its task
         goes on when the handle is free again.
         """
         bound = await self._threads.run(self._storage.bind, handle, tenant_id)

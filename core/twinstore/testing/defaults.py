@@ -69,8 +69,8 @@ class DefaultsOnly(AccessDefaults):
 
 def by_defaults(access: Access) -> Access:
     """Return the guarded access of a driver without what it overrides."""
-    inner = access.inner if isinstance(access, GuardedAccess) else access
-    return GuardedAccess(DefaultsOnly(inner))
+    assert isinstance(access, GuardedAccess)
+    return replace(access, inner=DefaultsOnly(access.inner))
 
 
 MODULE_BY_DEFAULTS: Final[ModuleSpec[Access]] = replace(MODULE, repositories=by_defaults)

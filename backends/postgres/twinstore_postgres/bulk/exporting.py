@@ -12,7 +12,6 @@ from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
 from twinstore.mapnames import lossy_map, names_lost
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
-from twinstore.turns import one_large
 from twinstore_postgres.bulk.finding import without_key
 from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.bulk.original import RowOriginal
@@ -86,10 +85,9 @@ def stored_records(
         copy.cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
         copy.set_types([column.sql_type for column in table.columns])
         for message in copy:  # one for each row, the library says, and one at the end that is none
-            with one_large(len(message)):
-                row = copy.formatter.parse_row(message)
-                record = None if row is None else record_of(table, row, message)
-                del row
+            row = copy.formatter.parse_row(message)
+            record = None if row is None else record_of(table, row, message)
+            del row
             if record is not None:
                 yield record, len(message)
                 del record

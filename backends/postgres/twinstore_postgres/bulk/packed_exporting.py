@@ -9,7 +9,6 @@ from psycopg import sql
 
 from twinstore.fast.packed import PackedBatch, Stored
 from twinstore.fast.reversing import read_copy
-from twinstore.turns import one_large
 from twinstore_postgres.bulk.exporting import EXPORT, range_condition, record_of
 from twinstore_postgres.bulk.original import HEADER, HEADER_BYTES
 from twinstore_postgres.derive import table_of
@@ -114,8 +113,7 @@ class PackedReader:
 
     def _record(self, message: bytes | memoryview) -> Record:
         """Return the record of a row, the exact way."""
-        with one_large(len(message)):
-            row = self._formatter.parse_row(message)
-            if row is None:
-                raise LookupError("the end of a stream is no row")  # met by programmers only
-            return record_of(self._table, row, message)
+        row = self._formatter.parse_row(message)
+        if row is None:
+            raise LookupError("the end of a stream is no row")  # met by programmers only
+        return record_of(self._table, row, message)

@@ -20,7 +20,6 @@ from twinstore.catalog import TenancyKind
 from twinstore.jsontext import dumps_sorted
 from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, Tenant
-from twinstore.turns import one_large
 from twinstore_postgres.bulk.converting import instant_of
 from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.derive import table_of
@@ -209,11 +208,10 @@ class TableScan:
         with snapshot.copy(copy_out) as copy:
             # Not rows(), which remembers a row while the next is read.
             while message := copy.read():
-                length, values = len(message), copy.formatter.parse_row(message)
+                values = copy.formatter.parse_row(message)
                 del message
                 if values is not None:
-                    with one_large(length):
-                        row = self.row(values)
+                    row = self.row(values)
                     del values
                     yield row
                     del row

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from typing_extensions import override
 
-from twinstore.access import Ref, Row
-from twinstore.apart import RowWriting
+from twinstore.access import Ref, Row, WritingOperation
 from twinstore.catalog import KeyType
 from twinstore.errors import DuplicateError
 from twinstore.failures import NumberTakenError, duplicate_id, lost_race, not_found
@@ -48,7 +47,7 @@ T = TypeVar("T")
 
 # The operation of a driver that moves a job on in one round trip, where it stands as expected. It takes
 # tenant, job and expectation, and answers true, or false where the general way has to tell why not.
-REPLACE: Final = RowWriting("replace_graph_job", GRAPH_JOBS)
+REPLACE: Final = WritingOperation("replace_graph_job")
 # Of an id, before its digits.
 PREFIX: Final = len("gbj_")
 

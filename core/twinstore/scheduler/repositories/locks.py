@@ -30,6 +30,7 @@ from twinstore.scheduler.rules.locks import LockClaim, lease_argument, timeout_a
 from twinstore.scope import UNBOUND, id_argument
 from twinstore.sizes import check_size
 from twinstore.tenancy import ALL_TENANTS
+from twinstore.units import context_of
 
 __all__ = ["CONTEND", "Locks"]
 
@@ -200,7 +201,8 @@ class GeneralContender(Contender):
             after = rule(None if rows[0] is None else cast("LockInfo", rows[0].model), now())
             return (None if after is None else Row(after),)
 
-        self._access.change((Ref(LOCKS, ALL_TENANTS, key),), changed)
+        # For nobody who has a unit open, in which locks take no part.
+        context_of(self).run(self._access.change, (Ref(LOCKS, ALL_TENANTS, key),), changed)
         return after
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.access import Add, Row, UniqueKey
-from twinstore.apart import RowWriting
+from twinstore.access import Add, Row, UniqueKey, WritingOperation
 from twinstore.errors import DocumentDecodeError, LeaseLostError, ValidationError
 from twinstore.paging import Page, decode_token, undecodable_row
 from twinstore.query import Equals
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["CLAIM", "COMPLETE", "PolicyJobs"]
 
 # The operations of a driver that lease jobs, and that replace those of one lease holder.
-CLAIM: Final = RowWriting("claim_policy_jobs", POLICY_JOBS)
-COMPLETE: Final = RowWriting("complete_policy_jobs", POLICY_JOBS)
+CLAIM: Final = WritingOperation("claim_policy_jobs")
+COMPLETE: Final = WritingOperation("complete_policy_jobs")
 MILLISECOND: Final = timedelta(milliseconds=1)
 ONE_PER_RUN: Final = POLICY_JOBS.unique("tenant_run")
 

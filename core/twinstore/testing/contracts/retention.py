@@ -77,7 +77,7 @@ class RetentionContract(Contract):
 
         def watched(access: Access) -> object:
             assert isinstance(access, GuardedAccess)
-            watches.append(Batches(access.inner, access.lifetime, rows, [], workspace, example))
+            watches.append(Batches(access.inner, left=rows, workspace=workspace, example=example))
             return self.module.module.repositories(watches[-1])
 
         for purge in example.purges:

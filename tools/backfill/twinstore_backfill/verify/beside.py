@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.turns import LARGE_BYTES
 from twinstore_backfill.verify.digesting import readers_at_once
 from twinstore_backfill.verify.tasks import ListResult, ListTask
+from twinstore_backfill.verify.turns import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

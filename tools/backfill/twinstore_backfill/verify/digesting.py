@@ -23,13 +23,13 @@ from typing_extensions import override
 from twinstore.bulk import Digestible, Key, KeyRange, NoDigests, RangeDigests
 from twinstore.catalog import Entity
 from twinstore.scanned import SECRET_BYTES
-from twinstore.turns import LARGE_BYTES
 from twinstore_backfill.allocating import give_all_back, small_batches_kept
 from twinstore_backfill.ignoring import of_entity, top_names
 from twinstore_backfill.verify.ahead import MOST_AHEAD, Ahead
 from twinstore_backfill.verify.expected import Expecting
 from twinstore_backfill.verify.partition import readers_of
 from twinstore_backfill.verify.proving import Proof
+from twinstore_backfill.verify.turns import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
-from twinstore.turns import LARGE_BYTES
 from twinstore_backfill.connections import telling_needs, verify_needs
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
@@ -81,6 +80,7 @@ from twinstore_backfill.verify.tasks import (
     key_tasks,
     list_tasks,
 )
+from twinstore_backfill.verify.turns import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from twinstore.errors import TwinstoreError
-from twinstore.turns import file_of_turns, turns_shared_by
 from twinstore_backfill.children import begin_child, signals_of_parent
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.ignoring import IgnoredPath
@@ -26,6 +25,7 @@ from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.removals import OwnAges
 from twinstore_backfill.verify.tasks import VerifyContext
+from twinstore_backfill.verify.turns import file_of_turns, turns_shared_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

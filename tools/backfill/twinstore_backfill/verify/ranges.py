@@ -12,7 +12,6 @@ from twinstore.keys import Key
 from twinstore.releasing import copied
 from twinstore.scanned import content_without
 from twinstore.stored import has_marks
-from twinstore.turns import one_large
 from twinstore_backfill.copy.reading import REPEATED, no_key
 from twinstore_backfill.copy.retention import is_due
 from twinstore_backfill.ignoring import top_names
@@ -33,6 +32,7 @@ from twinstore_backfill.verify.findings import (
 from twinstore_backfill.verify.kept import nothing_kept
 from twinstore_backfill.verify.merge import keyed, merge
 from twinstore_backfill.verify.results import RangeResult
+from twinstore_backfill.verify.turns import one_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,9 +1,7 @@
-"""Turns of threads, and of processes that share a file, at what takes much memory for a moment.
+"""Turns of the threads and processes of a verification at what takes much memory for a moment.
 
-As Python objects a document of many small values takes several times its bytes, and while it is decoded or
-judged two or three such forms exist side by side. Two documents of the largest size a store admits need not
-meet there. Nobody writes while holding a turn: a server might let the write wait for that of another thread,
-which waits for the turn.
+As Python objects a document of many small values takes several times its bytes, and while it is judged two or
+three such forms exist at the same time. Two documents of the largest size a store admits need not meet there.
 """
 
 from __future__ import annotations
@@ -11,9 +9,8 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from threading import Lock
 from typing import TYPE_CHECKING, Final
-
-from twinstore.forks import ForkSafeLock
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -29,7 +26,7 @@ __all__ = ["LARGE_BYTES", "file_of_turns", "one_large", "turns_shared_by"]
 # Below it a turn would cost more time than it saves memory.
 LARGE_BYTES: Final = 2_000_000
 
-_threads: Final = ForkSafeLock()
+_threads: Final = Lock()
 _files: Final[list[Path]] = []
 AT_ONCE: Final = nullcontext()
 
@@ -55,7 +52,7 @@ def turns_shared_by(file: Path | None) -> Generator[None]:
 
 
 def one_large(size: int) -> AbstractContextManager[None]:
-    """Wait until no other document of :data:`LARGE_BYTES` or more is worked on; smaller ones do not wait.
+    """Wait until no other document of :data:`LARGE_BYTES` or more is judged; smaller ones do not wait.
 
     Turns do not nest.
     """
