@@ -1,11 +1,10 @@
-"""Changing what a store holds past its driver: for the self-test of the verification, on scratch databases.
+"""Changing stored rows without the driver: for the self-test of the verification, on scratch databases.
 
-A planter reads rows as the server has them and writes what no repository would. It validates nothing, runs as
-the owner of the schema, and leaves triggers and constraints as the server has them: what those refuse is a
-:class:`PlantRefusedError` that names the constraint.
+A planter reads rows as the server has them and writes what no repository would. It validates nothing,
+connects as the owner of the schema, and leaves triggers and constraints in place.
 
-Values are plain: ``None``, flags, numbers, text, instants, lists and dictionaries; a driver may use classes
-of its own below these, and writes back unchanged what it gave.
+Values are plain: ``None``, flags, numbers, text, instants, lists and dictionaries. A driver may use
+subclasses of these, and writes back unchanged what it read.
 """
 
 from __future__ import annotations
@@ -16,18 +15,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-from typing_extensions import override
-
 from twinstore.errors import TwinstoreError
 
 if TYPE_CHECKING:
     from twinstore.backend import BackendSettings
     from twinstore.catalog import Entity
-    from twinstore.keys import Key
 
 __all__ = [
     "STORED_NULL",
-    "Doubled",
     "OpenPlanter",
     "PlantRefusedError",
     "Planter",
@@ -35,6 +30,7 @@ __all__ = [
     "Role",
     "SchemaPart",
     "StoredPlace",
+    "Twice",
 ]
 
 
@@ -54,48 +50,58 @@ class Role(Enum):
 
 
 class StoredNull(Enum):
-    """A null that is a value of its own, beside an absent one."""
+    """The type of :data:`STORED_NULL`."""
 
     NULL = "null"
 
-    @override
-    def __repr__(self) -> str:
-        """Return the name under which it is exported."""
-        return "STORED_NULL"
-
 
 STORED_NULL: Final = StoredNull.NULL
-"""The JSON null of a column; there ``None`` stands for a column without a value."""
+"""The JSON null in a JSON column, where ``None`` is the null of SQL."""
+BESIDE: Final = frozenset({Role.DERIVED, Role.REPEATED, Role.IDENTITY, Role.GENERATED, Role.COUNTER})
 
 
-class Doubled(dict[str, object]):
-    """An object in which one name stands twice, with the same value."""
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """A member of an object whose name is stored twice, both times with this value."""
 
-    def __init__(self, content: Mapping[str, object], name: str) -> None:
-        """Take the content and the name that stands twice."""
-        super().__init__(content)
-        self.name = name
+    value: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StoredPlace:
     """One column of a table, or one name at the top of documents.
 
     Attributes:
         name: as the server has it.
-        field: the wire name, marker or derived field it holds; the name itself where nothing is described.
-        part: where a comparison shows it: ``doc``, ``storage`` or ``beside``.
+        field: the wire name, marker or derived field it holds; the name itself if the entity describes none.
         role: what it is for.
-        type: its type, empty where any document may have another one.
-        nests: whether it holds JSON or BSON, inside of which anything may stand.
+        part: the part of a comparison that shows it: ``doc``, ``storage`` or ``beside``.
+        nests: whether it holds JSON or BSON.
     """
 
     name: str
     field: str
-    part: str
     role: Role
-    type: str = ""
-    nests: bool = False
+    part: str
+    nests: bool
+
+    @classmethod
+    def of(
+        cls, entity: Entity, name: str, field: str, *, special: Role | None = None, nests: bool
+    ) -> StoredPlace:
+        """Return a place with the role and part that follow from the description of the entity.
+
+        ``special`` is the role of a place that the description does not have, or that repeats a field.
+        """
+        derived = field in {item.name for item in entity.derived}
+        role = special or (
+            Role.MARKER if field in entity.markers else Role.DERIVED if derived else Role.FIELD
+        )
+        part = "storage" if field in entity.markers else "beside" if derived or role in BESIDE else "doc"
+        if special in {None, Role.REPEATED}:
+            # A key may be a marker, a derived field or repeated, and is shown there.
+            role = Role.KEY if field in entity.key else Role.TENANT if field == entity.tenant_field else role
+        return cls(name, field, role, part, nests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,59 +109,59 @@ class RawRow:
     """One row as the server has it.
 
     Attributes:
-        place: by what the planter finds it again.
-        key: its key as a comparison names it, ``None`` where there is none.
+        place: how the planter finds it again.
         values: by name; a document lacks what it does not hold, a table has ``None`` there.
     """
 
     place: object
-    key: Key | None
     values: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaPart:
-    """Something of the schema that can be dropped.
+    """A part of the schema that can be dropped.
 
     Attributes:
         name: as the server has it.
         kind: what it is, such as ``index`` or ``policy``.
+        drop, make: drop it, and create it again.
     """
 
     name: str
     kind: str
+    drop: Callable[[], object]
+    make: Callable[[], object]
 
 
 class PlantRefusedError(TwinstoreError):
-    """The server holds no such row.
+    """The server does not store such a row.
 
     Attributes:
         constraint: what refuses it: the name of a constraint or index, or a type.
-        unique: whether another row is in the way, so that another value may be admitted.
+        unique: whether another row is in the way, so that the server may accept another value.
     """
 
     code: ClassVar[str] = "plant_refused"
 
     def __init__(self, constraint: str, *, unique: bool = False) -> None:
-        """Take what refuses it."""
         super().__init__(f"The server refuses it: {constraint}.")
         self.constraint = constraint
         self.unique = unique
 
 
 class Planter(Protocol):
-    """Reads and writes rows of one module past the driver. Not safe for several threads."""
+    """Reads and writes rows of one module without the driver. Not safe for several threads.
 
-    @property
-    def tabular(self) -> bool:
-        """Whether rows have columns: each of them has all, and a name cannot be added to a row."""
-        ...
+    Attributes:
+        tabular: whether rows have columns: each row has all of them, and no name can be added to a row.
+    """
 
-    def places(self, entity: Entity) -> tuple[StoredPlace, ...]:
-        """Return the places of the rows of an entity, as the server tells them.
+    tabular: bool
 
-        Columns come from its catalog. Names of documents come from the documents, and those of the
-        description that no document has follow.
+    def places(self, entity: Entity) -> Sequence[StoredPlace]:
+        """Return the places of the rows of an entity: columns from the catalog of the server, or names.
+
+        Names are those in the documents, and behind them those of the description that no document has.
         """
         ...
 
@@ -166,55 +172,27 @@ class Planter(Protocol):
     def change(
         self, entity: Entity, row: RawRow | None, values: Mapping[str, object] | None
     ) -> RawRow | None:
-        """Put a row in place of another one and return it as the server now has it.
+        """Replace a row, commit, and return the row as the server now has it.
 
-        Without ``row`` it is added, without ``values`` removed. One statement, which is committed.
+        Without ``row`` it is added, without ``values`` removed.
 
         Raises:
-            PlantRefusedError: the server holds no such row; it is as before.
+            PlantRefusedError: the server does not store such a row, or nothing would change.
         """
         ...
 
-    def change_all(
-        self,
-        entity: Entity,
-        changes: Sequence[tuple[RawRow | None, Mapping[str, object] | None]],
-    ) -> Sequence[RawRow | PlantRefusedError | None]:
-        """Make several changes of different rows of an entity and return what each came to, in their order.
-
-        Each is what ``change`` makes of it; a refusal is returned and keeps no other one from being made. A
-        driver may send several with one statement. Empty: nothing.
-        """
-        return [self._changed(entity, row, values) for row, values in changes]
-
-    def _changed(
-        self, entity: Entity, row: RawRow | None, values: Mapping[str, object] | None
-    ) -> RawRow | PlantRefusedError | None:
-        try:
-            return self.change(entity, row, values)
-        except PlantRefusedError as error:
-            return error
-
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
-        """Return the same value in the other types that the store can hold at a place, each with a name."""
+        """Yield the same value in the other types that the place can store, each with a name."""
         ...
 
     def parts(self, entity: Entity) -> Iterator[SchemaPart]:
-        """Return what the server has for an entity beside its rows and columns: keys, indexes, policies."""
-        ...
-
-    def drop(self, entity: Entity, part: SchemaPart) -> Callable[[], None]:
-        """Drop a part of the schema of an entity and return what makes it again.
-
-        Raises:
-            PlantRefusedError: the server cannot do without.
-        """
+        """Yield the keys, indexes and policies that the server has for an entity."""
         ...
 
     def clear(self, entity: Entity) -> None:
-        """Remove all rows of an entity, and those of other entities that cannot stand without them."""
+        """Remove all rows of an entity."""
         ...
 
 
-OpenPlanter = Callable[["BackendSettings", "Sequence[Entity]"], AbstractContextManager[Planter]]
-"""Opens a planter for some entities of a module with the settings of a driver; connects at once."""
+OpenPlanter = Callable[["BackendSettings"], AbstractContextManager[Planter]]
+"""Opens a planter with the settings of a driver; connects at once."""

@@ -110,7 +110,7 @@ def test_planting_is_refused_without_the_server_itself(
     settings = PostgresSettings(
         connection_string=SecretStr(pooler.url(module_postgres_database.app_url)), transaction_pooler=True
     )
-    with pytest.raises(ConfigurationError, match=DIRECT), planter_of(settings, [RUNS]):
+    with pytest.raises(ConfigurationError, match=DIRECT), planter_of(settings):
         pass
 
 

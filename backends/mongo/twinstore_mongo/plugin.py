@@ -9,11 +9,9 @@ from twinstore.plugins import hookimpl
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from twinstore.backend import BackendSettings, ModuleBackend, OpenRequest
-    from twinstore.catalog import Entity
     from twinstore.migrations import MigrationDraft
     from twinstore.modules import ModuleSpec
     from twinstore.planting import Planter
@@ -33,11 +31,11 @@ def draft_migration(module: ModuleSpec[object]) -> MigrationDraft:
     return draft_of(module)
 
 
-def open_planter(settings: BackendSettings, entities: Sequence[Entity]) -> AbstractContextManager[Planter]:
-    """Open what changes rows past the driver."""
+def open_planter(settings: BackendSettings) -> AbstractContextManager[Planter]:
+    """Open what changes rows without the driver."""
     from twinstore_mongo.planting import planter_of
 
-    return planter_of(settings, entities)
+    return planter_of(settings)
 
 
 @hookimpl

@@ -1,21 +1,22 @@
-"""Changing rows past the driver, for the self-test of the verification; see :mod:`twinstore.planting`."""
+"""Changing rows without the driver, for the self-test of the verification; see :mod:`twinstore.planting`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 import psycopg
 from psycopg import sql
+from psycopg.types.json import Jsonb, set_json_loads
 from typing_extensions import override
 
-from twinstore.catalog import KeyType, Layout
+from twinstore.catalog import Layout
 from twinstore.planting import (
     STORED_NULL,
-    Doubled,
     Planter,
     PlantRefusedError,
     RawRow,
@@ -24,167 +25,141 @@ from twinstore.planting import (
     StoredPlace,
 )
 from twinstore.scope import SYSTEM_TENANT
-from twinstore_postgres.columns import (
-    VERSION,
-    Origin,
-    column_name,
-    columns_of,
-    digits_of,
-    key_in_payload,
-)
-from twinstore_postgres.derive import member_of
-from twinstore_postgres.planting_schema import drop_part, schema_parts
+from twinstore_postgres.columns import PAYLOAD, VERSION, column_name, columns_of
 from twinstore_postgres.targets import MIGRATIONS, direct_target
 
 if TYPE_CHECKING:
     from twinstore.backend import BackendSettings
     from twinstore.catalog import Entity
-    from twinstore.keys import Key
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["planter_of"]
 
 TREES: Final = frozenset({"json", "jsonb"})
-# What the client gives as plain values; all others are read and written as text.
-PLAIN: Final = frozenset(
-    {"text", "varchar", "bool", "int2", "int4", "int8", "float8", "timestamptz", "_text", "_int4", "_int8"}
-)
-COLUMNS: Final = """
-SELECT column_name, udt_name FROM information_schema.columns
- WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
+# Name, kind, and what drops a part and makes it again; a key goes with the foreign keys that need it.
+PARTS: Final = """
+WITH t AS (SELECT c.*, nspname, 'ALTER TABLE ' || c.oid::regclass AS alter, ' ON ' || c.oid::regclass AS place
+             FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = %s::regclass),
+k AS (SELECT *, 'ALTER TABLE ' || conrelid::regclass || ' ADD CONSTRAINT ' || quote_ident(conname) || ' '
+               || pg_get_constraintdef(oid) AS make FROM pg_constraint WHERE contype IN ('p', 'u', 'f'))
+SELECT conname AS name,
+       CASE contype WHEN 'p' THEN 'primary key' WHEN 'u' THEN 'unique key' ELSE 'foreign key' END AS kind,
+       alter || ' DROP CONSTRAINT ' || quote_ident(conname) || ' CASCADE',
+       concat_ws(';', make, (SELECT string_agg(f.make, ';') FROM k f
+                              WHERE f.contype = 'f' AND k.contype <> 'f' AND f.conindid = k.conindid))
+  FROM k JOIN t ON conrelid = t.oid
+UNION ALL
+SELECT c.relname, CASE WHEN indisunique THEN 'unique index' ELSE 'index' END,
+       'DROP INDEX ' || indexrelid::regclass, pg_get_indexdef(indexrelid)
+  FROM pg_index JOIN t ON t.oid = indrelid JOIN pg_class c ON c.oid = indexrelid
+ WHERE NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = indexrelid AND contype IN ('p', 'u'))
+UNION ALL
+SELECT policyname, 'policy', 'DROP POLICY ' || quote_ident(policyname) || place,
+       'CREATE POLICY ' || quote_ident(policyname) || place || ' AS ' || permissive || ' FOR ' || cmd
+         || ' TO ' || (SELECT string_agg(CASE role WHEN 'public' THEN role::text ELSE quote_ident(role) END,
+                                         ', ') FROM unnest(roles) role)
+         || coalesce(' USING (' || qual || ')', '') || coalesce(' WITH CHECK (' || with_check || ')', '')
+  FROM pg_policies JOIN t ON schemaname = nspname AND tablename = relname
+UNION ALL
+SELECT relname, 'row-level security', alter || ' DISABLE ROW LEVEL SECURITY',
+       alter || ' ENABLE ROW LEVEL SECURITY' FROM t WHERE relrowsecurity
+UNION ALL
+SELECT relname, 'forced row-level security', alter || ' NO FORCE ROW LEVEL SECURITY',
+       alter || ' FORCE ROW LEVEL SECURITY' FROM t WHERE relforcerowsecurity
+ORDER BY kind, name
 """
-ROLES: Final = {
-    Origin.MARKER: (Role.MARKER, "storage"),
-    Origin.DERIVED: (Role.DERIVED, "beside"),
-    Origin.PAYLOAD: (Role.PAYLOAD, "doc"),
-    Origin.FIELD: (Role.FIELD, "doc"),
-}
 Values = Mapping[str, object]
 
 
 @contextmanager
-def planter_of(settings: BackendSettings, entities: Sequence[Entity]) -> Iterator[Planter]:
-    """Open a planter as the owner of the schema, which row-level security shows every row."""
+def planter_of(settings: BackendSettings) -> Iterator[Planter]:
+    """Open a planter as the owner of the schema, who sees every row despite row-level security."""
     own = cast("PostgresSettings", settings)
     target = direct_target(MIGRATIONS, own, own.owner_connection_string)
     with closing(target.connect()) as connection:
         connection.execute("SELECT set_config('app.tenant_id', %s, false)", [SYSTEM_TENANT])
-        # What is planted is read back at once and thrown away afterwards, so nothing is waited for.
+        # The corrupted rows are read back at once and thrown away, so no commit waits for the disk.
         connection.execute("SET synchronous_commit = off")
-        yield PostgresPlanter(connection, entities)
+        set_json_loads(tree_of, connection)
+        yield PostgresPlanter(connection)
 
 
 class PostgresPlanter(Planter):
-    """Implements :class:`~twinstore.planting.Planter`; a row is found again by its place in the table."""
+    """Finds a row again by its ``ctid``."""
 
-    def __init__(self, connection: psycopg.Connection[Any], entities: Sequence[Entity]) -> None:
-        """Take the connection of the owner and whose tables there are."""
+    tabular = True
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
-        # By the entity and not by its name, which another module may have too.
-        self._types = {entity: self._columns(entity) for entity in entities}
-
-    def _columns(self, entity: Entity) -> dict[str, str]:
-        return dict(self._connection.execute(COLUMNS, [entity.module, entity.name]).fetchall())
-
-    @property
-    @override
-    def tabular(self) -> bool:
-        return True
 
     @override
     def places(self, entity: Entity) -> tuple[StoredPlace, ...]:
-        return tuple(place_of(entity, name, kind) for name, kind in self._types[entity].items())
+        roles = {VERSION: Role.COUNTER}
+        if entity.layout is Layout.PAYLOAD:
+            roles |= {PAYLOAD: Role.PAYLOAD}
+            roles |= {column_name(entity, name): Role.REPEATED for name in entity.beside}
+        fields = {column.name: column.field for column in columns_of(entity)}
+        return tuple(
+            StoredPlace.of(entity, name, fields.get(name, name), special=roles.get(name), nests=kind in TREES)
+            for name, kind in self._types(entity).items()
+        )
+
+    def _types(self, entity: Entity) -> dict[str, str]:
+        none = self._connection.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(table(entity)))
+        return {column.name: column.type_display.partition("(")[0] for column in none.description or ()}
 
     @override
     def rows(self, entity: Entity) -> list[RawRow]:
-        statement = sql.SQL("SELECT {} FROM {}").format(self._selected(entity), table(entity))
-        return [self._row(entity, values) for values in self._connection.execute(statement).fetchall()]
+        return found(self._connection.execute(sql.SQL("SELECT ctid::text, * FROM {}").format(table(entity))))
 
     @override
     def change(self, entity: Entity, row: RawRow | None, values: Values | None) -> RawRow | None:
-        # Taken back where nothing changed, because even so the row would stand elsewhere.
-        with refusals({}), self._connection.transaction():
-            return self._change(entity, row, values)
-
-    @override
-    def change_all(
-        self, entity: Entity, changes: Sequence[tuple[RawRow | None, Values | None]]
-    ) -> Sequence[RawRow | PlantRefusedError | None]:
-        """Change rows in one transaction; one by one where the server refuses one of them."""
-        try:
-            with refusals({}), self._connection.transaction():
-                return [self._change(entity, row, values) for row, values in changes]
-        except PlantRefusedError:
-            return super().change_all(entity, changes)
-
-    def _change(self, entity: Entity, row: RawRow | None, values: Values | None) -> RawRow | None:
+        names = table(entity)
+        where = sql.SQL(" WHERE ctid = {}::tid").format("" if row is None else str(row.place))
         if values is None:
             if row is not None:
-                where = sql.SQL("DELETE FROM {} WHERE ctid = {}::tid").format(table(entity), str(row.place))
-                self._connection.execute(where)
+                self._connection.execute(sql.SQL("DELETE FROM {}").format(names) + where)
             return None
-        changed = values if row is None else {name: values[name] for name in differing(row.values, values)}
-        if not changed:
-            raise PlantRefusedError("the table keeps it as it was")
-        types = {name: self._types[entity][name] for name in changed}
-        statement = self._insert(entity, types) if row is None else self._update(entity, row, types)
-        parameters = [parameter(value, types[name]) for name, value in changed.items()]
-        with refusals(types):
-            found = self._connection.execute(statement, parameters).fetchone()
-        stored = None if found is None else self._row(entity, found)
-        if row is not None and stored is not None and not differing(row.values, stored.values):
-            raise PlantRefusedError(f"the type {', '.join(sorted(set(types.values())))} keeps it as it was")
+        if row is not None:
+            values = {name: value for name, value in values.items() if not same(row.values[name], value)}
+            if not values:
+                raise PlantRefusedError("the table keeps it as it was")
+        types = {name: kind for name, kind in self._types(entity).items() if name in values}
+        columns = sql.SQL(", ").join(map(sql.Identifier, types))
+        marks = sql.SQL(", ").join(sql.Placeholder() * len(types))
+        if row is None:
+            statement = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(names, columns, marks)
+        else:
+            statement = sql.SQL("UPDATE {} SET ({}) = ROW ({}){}").format(names, columns, marks, where)
+        parameters = [parameter(values[name], kind) for name, kind in types.items()]
+        told = f"the type {', '.join(sorted(set(types.values())))}"
+        # Rolled back if nothing changed, because even then the row would have another place.
+        with refusals(told), self._connection.transaction():
+            cursor = self._connection.execute(statement + sql.SQL(" RETURNING ctid::text, *"), parameters)
+            (stored,) = found(cursor)
+            if row is not None and same(dict(row.values), dict(stored.values)):
+                raise PlantRefusedError(f"{told} keeps it as it was")
         return stored
-
-    def _insert(self, entity: Entity, types: Mapping[str, str]) -> sql.Composed:
-        return sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING {}").format(
-            table(entity),
-            sql.SQL(", ").join(map(sql.Identifier, types)),
-            sql.SQL(", ").join(map(placeholder, types.values())),
-            self._selected(entity),
-        )
-
-    def _update(self, entity: Entity, row: RawRow, types: Mapping[str, str]) -> sql.Composed:
-        sets = [
-            sql.SQL("{} = {}").format(sql.Identifier(name), placeholder(kind)) for name, kind in types.items()
-        ]
-        return sql.SQL("UPDATE {} SET {} WHERE ctid = {}::tid RETURNING {}").format(
-            table(entity), sql.SQL(", ").join(sets), str(row.place), self._selected(entity)
-        )
 
     @override
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
-        """Return the other spellings of a number inside of JSON; a column has one type."""
-        if not place.nests:
-            return
-        if isinstance(value, bool):
+        """Yield the other spellings of a number inside of JSON; a column has one type."""
+        if place.nests and isinstance(value, bool):
             yield "number", int(value)
-        elif isinstance(value, int) and int(float(value)) == value:
+        elif place.nests and isinstance(value, int) and int(float(value)) == value:
             yield "number with a fraction", float(value)
 
     @override
     def parts(self, entity: Entity) -> Iterator[SchemaPart]:
-        return schema_parts(self._connection, entity)
-
-    @override
-    def drop(self, entity: Entity, part: SchemaPart) -> Callable[[], None]:
-        return drop_part(self._connection, entity, part)
+        execute = self._connection.execute
+        for name, kind, drop, make in execute(PARTS, [f'"{entity.module}"."{entity.name}"']).fetchall():
+            yield SchemaPart(
+                name, kind, partial(execute, drop, prepare=False), partial(execute, make, prepare=False)
+            )
 
     @override
     def clear(self, entity: Entity) -> None:
         self._connection.execute(sql.SQL("DELETE FROM {}").format(table(entity)))
-
-    def _selected(self, entity: Entity) -> sql.Composable:
-        names = [selected(name, kind) for name, kind in self._types[entity].items()]
-        return sql.SQL(", ").join([sql.SQL("ctid::text"), *names])
-
-    def _row(self, entity: Entity, found: Sequence[Any]) -> RawRow:
-        place, *texts = found
-        types = self._types[entity]
-        values = {
-            name: value_of(value, kind) for (name, kind), value in zip(types.items(), texts, strict=True)
-        }
-        return RawRow(place, key_of(entity, values), values)
 
 
 def table(entity: Entity) -> sql.Identifier:
@@ -192,101 +167,37 @@ def table(entity: Entity) -> sql.Identifier:
     return sql.Identifier(entity.module, entity.name)
 
 
-def place_of(entity: Entity, name: str, kind: str) -> StoredPlace:
-    """Return what a column holds."""
-    column = next((column for column in columns_of(entity) if column.name == name), None)
-    field = name if column is None else column.field
-    role, part = (Role.COUNTER, "beside") if name == VERSION else (Role.FIELD, "doc")
-    if column is not None:
-        role, part = ROLES[column.origin]
-    if entity.layout is Layout.PAYLOAD and field in entity.beside:
-        role, part = Role.REPEATED, "beside"
-    if field in entity.key:
-        role = Role.KEY
-    elif field == entity.tenant_field:
-        role = Role.TENANT
-    return StoredPlace(name=name, field=field, part=part, role=role, type=kind, nests=kind in TREES)
+def found(cursor: psycopg.Cursor[Any]) -> list[RawRow]:
+    """Return the rows of a statement that returns ``ctid`` and all columns; a UUID is its text."""
+    names = [column.name for column in cursor.description or ()][1:]
+    rows = ((place, dict(zip(names, values, strict=True))) for place, *values in cursor)
+    return [
+        RawRow(place, {name: str(value) if isinstance(value, UUID) else value for name, value in row.items()})
+        for place, row in rows
+    ]
 
 
-def key_of(entity: Entity, values: Values) -> Key | None:
-    """Return the key of a row, ``None`` where a part of it is missing."""
-    member = key_in_payload(entity)
-    if member is not None:
-        key: tuple[object, ...] = (member_of(member.field, values[member.name]),)
-    else:
-        types = (part.type for part in entity.key_parts)
-        found = (values[column_name(entity, field)] for field in entity.key)
-        key = tuple(map(key_value, found, types))
-    return cast("Key", key) if entity.admits_key(key) else None
-
-
-def key_value(value: object, kind: KeyType) -> object:
-    """Return a part of a key as the description has it."""
-    if kind is KeyType.HEX:
-        return digits_of(value)
-    return str(value) if isinstance(value, UUID) else value
-
-
-def selected(name: str, kind: str) -> sql.Composable:
-    """Return what is selected of a column."""
-    column = sql.Identifier(name)
-    return column if kind in PLAIN else sql.SQL("{}::text").format(column)
-
-
-def placeholder(kind: str) -> sql.Composable:
-    """Return a parameter of the type of a column."""
-    return sql.SQL("%s::{}").format(sql.Identifier(kind))
-
-
-def value_of(value: Any, kind: str) -> object:  # noqa: ANN401  # what the client returns
-    """Return a value of a column as the planter shows it."""
-    if kind not in TREES or value is None:
-        return cast("object", value)
-    tree: object = json.loads(value)
+def tree_of(text: str | bytes) -> object:
+    """Return the content of a JSON column."""
+    tree: object = json.loads(text)
     return STORED_NULL if tree is None else tree
 
 
 def parameter(value: object, kind: str) -> object:
     """Return a value as the parameter of a column."""
-    return value if kind not in TREES or value is None else text_of(value)
+    if kind not in TREES or value is None:
+        return value
+    return Jsonb(None if value is STORED_NULL else value)
 
 
-def text_of(value: object) -> str:
-    """Return the JSON of a value in which names may stand twice."""
-    if isinstance(value, dict):
-        content = cast("dict[str, object]", value)
-        members = [*content.items()]
-        if isinstance(value, Doubled):
-            members.append((value.name, value[value.name]))
-        return f"{{{','.join(f'{json.dumps(name)}:{text_of(item)}' for name, item in members)}}}"
-    if isinstance(value, list):
-        return f"[{','.join(map(text_of, cast('list[object]', value)))}]"
-    return json.dumps(None if value is STORED_NULL else value)
-
-
-def differing(one: Values, other: Values) -> list[str]:
-    """Return the names whose values differ, ``1`` and ``1.0`` among them."""
-    return [name for name in other if not is_equal(one.get(name), other[name])]
-
-
-def is_equal(one: object, other: object) -> bool:
-    """Whether two values are the same, down to the type of a number and the order of names."""
-    if one is other:
-        return True
-    if type(one) is not type(other) or one != other:
-        return False
-    if isinstance(one, dict):
-        pair = cast("dict[str, object]", one), cast("dict[str, object]", other)
-        named_alike = [*pair[0]] == [*pair[1]] and not isinstance(one, Doubled)
-        return named_alike and all(map(is_equal, pair[0].values(), pair[1].values()))
-    if isinstance(one, list):
-        return all(map(is_equal, cast("list[object]", one), cast("list[object]", other)))
-    return True
+def same(one: object, other: object) -> bool:
+    """Whether two values are the same, down to the spelling of a number and the order of names."""
+    return json.dumps(one, default=repr) == json.dumps(other, default=repr)
 
 
 @contextmanager
-def refusals(types: Mapping[str, str]) -> Iterator[None]:
-    """Turn a refusal of the server into one of ours, which names the constraint or the type."""
+def refusals(types: str) -> Iterator[None]:
+    """Turn an error of the server into a refusal that names the constraint or the type."""
     try:
         yield
     except psycopg.errors.NotNullViolation as error:
@@ -295,4 +206,4 @@ def refusals(types: Mapping[str, str]) -> Iterator[None]:
         unique = isinstance(error, psycopg.errors.UniqueViolation)
         raise PlantRefusedError(str(error.diag.constraint_name), unique=unique) from error
     except psycopg.DataError as error:
-        raise PlantRefusedError(f"the type {', '.join(sorted(set(types.values())))}") from error
+        raise PlantRefusedError(types) from error

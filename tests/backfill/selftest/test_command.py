@@ -14,9 +14,7 @@ from twinstore.config import load_settings
 from twinstore_backfill.cli import selftest
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.selftest.engine import run_selftest
-from twinstore_backfill.selftest.options import SelftestOptions
-from twinstore_backfill.selftest.scratch import open_scratch
+from twinstore_backfill.selftest.engine import SelftestOptions, open_scratch, run_selftest
 from twinstore_backfill.stopping import StopSwitch
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,14 +15,16 @@ from twinstore.catalog import Derived
 from twinstore.config import load_settings
 from twinstore.planting import Role
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, SCHEDULES
-from twinstore_backfill.selftest.herd import Herd
-from twinstore_backfill.selftest.judging import Line, judge
-from twinstore_backfill.selftest.kinds import Kind
-from twinstore_backfill.selftest.moving import copy_all, verified
-from twinstore_backfill.selftest.planning import Planned
-from twinstore_backfill.selftest.planting import Planted, plant
-from twinstore_backfill.selftest.preparing import surroundings
-from twinstore_backfill.selftest.scratch import ScratchSide, open_scratch
+from twinstore_backfill.selftest.corruptions import Kind
+from twinstore_backfill.selftest.engine import (
+    Planted,
+    ScratchSide,
+    copy_all,
+    judge,
+    open_scratch,
+    surroundings,
+    verified,
+)
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.verify.ranges import RowComparison
 from twinstore_mongo.bulk_view import MongoView
@@ -54,14 +57,18 @@ def sides(
 
 def planted(target: ScratchSide, entity: Entity, field: str, kind: Kind) -> Planted:
     """Plant one corruption into the first row that it fits into."""
-    rows = {item.name: target.planter.rows(item) for item in target.entities}
-    around = surroundings(target, rows, Herd({}))[entity.name]
-    by_key = {row.key: row for row in rows[entity.name] if row.key is not None}
-    for key in sorted(by_key):
-        done = plant(around, by_key, Planned((field, kind.value, ""), key, key))
-        if isinstance(done, Planted):
-            return done
+    around = surroundings(target, {})[entity.name]
+    for key, row in sorted(target.rows(entity).items()):
+        for item in around.corruptions(key, row.values):
+            if (item.spot.field, item.kind, item.form) == (field, kind, ""):
+                after = target.planter.change(entity, row, item.of(row.values))
+                return Planted(item, row, after, target.key_of(entity, after))
     raise AssertionError(f"{kind} fits nowhere into {field}")
+
+
+def line(item: Planted, *paths: str) -> dict[str, object]:
+    """Return a row of a file of differences."""
+    return {"entity": "audit", "key": list(item.key or ()), "kind": "different", "paths": list(paths)}
 
 
 def test_a_verification_that_ignores_case_is_caught(
@@ -70,7 +77,7 @@ def test_a_verification_that_ignores_case_is_caught(
     left, right = sides
     copy_all(left, right, STOP)
     item = planted(right, AUDIT, "doc.category", Kind.CASE)
-    assert judge([item], verified(left, right, STOP).lines).found == [item]
+    assert judge([item], verified(left, right, STOP)[1]) == ([(item, "")], [])
     compare = RowComparison._both  # noqa: SLF001  # the fault is planted where pairs are judged
 
     def lenient(self: RowComparison, source: ScanRow, target: ScanRow) -> None:
@@ -78,29 +85,32 @@ def test_a_verification_that_ignores_case_is_caught(
         compare(self, source, source if alike else target)
 
     monkeypatch.setattr(RowComparison, "_both", lenient)
-    judgement = judge([item], verified(left, right, STOP).lines)
-    assert [missed for missed, _ in judgement.missed] == [item]
-    assert (judgement.found, judgement.false_alarms) == ([], [])
+    assert judge([item], verified(left, right, STOP)[1]) == ([(item, "different is not named")], [])
 
 
-def test_what_nobody_planted_is_a_false_alarm(sides: tuple[ScratchSide, ScratchSide]) -> None:
+def test_only_the_corrupted_field_of_the_right_row_counts(sides: tuple[ScratchSide, ScratchSide]) -> None:
     left, right = sides
     copy_all(left, right, STOP)
     item = planted(right, AUDIT, "doc.category", Kind.BLANK)
-    judgement = judge([], verified(left, right, STOP).lines)
-    assert judgement.false_alarms == [Line("audit", item.key, "different", ("doc.category",))]
+    ((_, problem),), alarms = judge([item], [line(item, "doc.message")])
+    assert (problem, alarms) == ("the field is not named: doc.message", [])
+    ((_, problem),), alarms = judge([item], [line(item, "doc.category", "doc.message")])
+    assert (problem, alarms) == ("other fields are named: doc.message", [])
+    # Found, but planted by no one.
+    _, ((alarm),) = judge([], verified(left, right, STOP)[1])
+    assert alarm | line(item, "doc.category") == alarm
 
 
-def test_another_field_of_the_right_row_is_not_enough(sides: tuple[ScratchSide, ScratchSide]) -> None:
+def test_rows_that_lists_pass_over_are_logged_again_after_a_verification(
+    sides: tuple[ScratchSide, ScratchSide], caplog: pytest.LogCaptureFixture
+) -> None:
     left, right = sides
     copy_all(left, right, STOP)
-    item = planted(right, AUDIT, "doc.category", Kind.STEP)
-    elsewhere = [Line("audit", item.key, "different", ("doc.message",))]
-    ((missed, problem),) = judge([item], elsewhere).missed
-    assert (missed, problem) == (item, "the field is not named: doc.message")
-    too_much = [Line("audit", item.key, "different", ("doc.category", "doc.message"))]
-    ((_, problem),) = judge([item], too_much).missed
-    assert problem == "other fields are named: doc.message"
+    planted(left, AUDIT, "doc.category", Kind.NULL)
+    verified(right, left, STOP)
+    logger = logging.getLogger("twinstore.undecodable")
+    logger.warning("found")
+    assert [record.message for record in caplog.records if record.name == logger.name] == ["found"]
 
 
 def test_a_wrong_normaliser_in_the_copy_is_found(
@@ -128,12 +138,12 @@ def test_a_wrong_normaliser_in_the_copy_is_found(
         # Rows that native code reads do not pass through a normaliser.
         patched.setattr(MongoView, "packed", shouting)
         copy_all(left, right, STOP)
-    found = verified(left, right, STOP)
-    assert found.report.verdict == "FAIL"
-    assert {(line.entity, line.kind, line.paths) for line in found.lines} == {
-        ("schedules", "different", ("doc.name",))
+    report, lines = verified(left, right, STOP)
+    assert report.verdict == "FAIL"
+    assert {(line["entity"], line["kind"], *line["paths"]) for line in lines} == {
+        ("schedules", "different", "doc.name")
     }
-    assert len(found.lines) == len(right.planter.rows(SCHEDULES))
+    assert len(lines) == len(right.planter.rows(SCHEDULES))
 
 
 def test_a_wrong_digest_function_in_the_copy_is_found(sides: tuple[ScratchSide, ScratchSide]) -> None:
@@ -144,12 +154,12 @@ def test_a_wrong_digest_function_in_the_copy_is_found(sides: tuple[ScratchSide, 
     digest = next(item for item in IMPACT_SNAPSHOTS.derived if item.name == "contentDigest")
     with other_function(digest):
         copy_all(right, left, STOP)
-    found = verified(right, left, STOP)
-    assert found.report.verdict == "FAIL"
-    assert {(line.entity, line.kind, line.paths) for line in found.lines} == {
-        ("impact_snapshots", "different", ("beside.contentDigest",))
+    report, lines = verified(right, left, STOP)
+    assert report.verdict == "FAIL"
+    assert {(line["entity"], line["kind"], *line["paths"]) for line in lines} == {
+        ("impact_snapshots", "different", "beside.contentDigest")
     }
-    assert len(found.lines) == len(left.planter.rows(IMPACT_SNAPSHOTS))
+    assert len(lines) == len(left.planter.rows(IMPACT_SNAPSHOTS))
 
 
 @contextmanager
@@ -170,7 +180,7 @@ def test_the_least_change_of_a_place_is_told_by_its_role(sides: tuple[ScratchSid
     left, right = sides
     copy_all(left, right, STOP)
     item = planted(right, IMPACT_SNAPSHOTS, "beside.imageCount", Kind.STEP)
-    assert item.mutation.role is Role.DERIVED
+    assert item.item.spot.role is Role.DERIVED
     assert item.after is not None
     assert item.before is not None
     assert item.after.values["image_count"] == cast("int", item.before.values["image_count"]) + 1

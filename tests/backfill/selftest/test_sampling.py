@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tests.backfill.toolkit import COPIED, fill, memory_pair
-from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
+from twinstore.releasing import copy_writer
+from twinstore.scheduler.catalog import AUDIT, RUNS, TRIGGERS
 from twinstore.shapes import shapes_of
 from twinstore.testing.scheduler.builders import make_run, make_schedule
-from twinstore_backfill.selftest.herd import Herd
-from twinstore_backfill.selftest.sampling import key_of_parent, sampled
-from twinstore_backfill.selftest.specimens import variants
+from twinstore_backfill.selftest.rows import key_of_parent, made_rows, sampled, variants
 from twinstore_memory.rows import plant, stored_rows
 
 if TYPE_CHECKING:
@@ -74,29 +73,21 @@ def test_variants_of_a_row_have_every_field_and_as_few_as_may_be(pair: Pair) -> 
     assert (filled.key, bare.key) == (record.key, record.key)
 
 
-def test_what_is_made_has_a_key_of_its_own_and_is_taken_by_a_store(pair: Pair) -> None:
+def test_variants_have_keys_and_parents_of_their_own_that_a_store_accepts(pair: Pair) -> None:
     samples = sampled(pair.source.bulk, 50, 0)
-    herd = Herd(samples)
-    herd.vary()
+    made = made_rows(samples, lambda _: True)
     for entity in COPIED:
-        (key, *_) = samples[entity.name].records
-        made = herd.copy_of(entity, key)
-        assert made is not None
-        assert made not in samples[entity.name].records
-    herd.write(pair.target.bulk)
-    for entity in COPIED:
-        stored = sum(pair.target.bulk.counts(entity).values())
-        assert stored == len(herd.keys(entity)) == len(samples[entity.name].records) + herd.added[entity.name]
-        assert herd.made[entity.name] <= set(herd.keys(entity))
-
-
-def test_a_copy_of_a_child_has_a_parent_of_its_own(pair: Pair) -> None:
-    samples = sampled(pair.source.bulk, 50, 0)
-    herd = Herd(samples)
-    (key, *_) = samples["triggers"].records
-    before = herd.keys(SCHEDULES)
-    assert herd.copy_of(TRIGGERS, key) is not None
-    assert len(herd.keys(SCHEDULES)) == len(before) + 1
+        records = sorted(made[entity.name], key=lambda record: record.key or ())
+        keys = {record.key for record in records}
+        assert len(keys) == len(records) > 0
+        assert keys.isdisjoint(samples[entity.name].records)
+        with copy_writer(pair.target.bulk, entity) as writer:
+            writer.write(records)
+            assert writer.flush().rejected == ()
+            writer.commit()
+    parents = {key_of_parent(TRIGGERS, record) for record in made["triggers"]}
+    assert parents <= {record.key for record in made["schedules"]}
+    assert len(parents) == len(made["triggers"])
 
 
 def test_a_row_that_no_copy_takes_is_counted_and_left_out(tmp_path: Path) -> None:

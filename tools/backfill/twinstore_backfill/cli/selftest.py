@@ -33,11 +33,14 @@ from twinstore_backfill.cli.stores import side_module
 from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.files import json_text, naming, write_whole
 from twinstore_backfill.report.failing import Failure, failures_reported
-from twinstore_backfill.selftest.document import FORMAT, document_of
-from twinstore_backfill.selftest.engine import run_selftest
-from twinstore_backfill.selftest.markdown import headline, markdown
-from twinstore_backfill.selftest.options import SelftestOptions
-from twinstore_backfill.selftest.scratch import embedded_settings, open_scratch, planted_drivers
+from twinstore_backfill.selftest.engine import (
+    SelftestOptions,
+    embedded_settings,
+    open_scratch,
+    planted_drivers,
+    run_selftest,
+)
+from twinstore_backfill.selftest.report import FORMAT, document_of, headline, markdown
 from twinstore_backfill.stopping import stop_on_signals
 from twinstore_backfill.stores import Store, open_store
 

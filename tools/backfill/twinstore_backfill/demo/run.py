@@ -22,7 +22,7 @@ from twinstore_backfill.demo.loading import load_everything, load_samples
 from twinstore_backfill.demo.modules import OTHERS, with_files_below
 from twinstore_backfill.demo.service import missing_libraries, read_over_http, serving, work_over_http
 from twinstore_backfill.demo.telling import Story
-from twinstore_backfill.selftest.markdown import headline
+from twinstore_backfill.selftest.report import headline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

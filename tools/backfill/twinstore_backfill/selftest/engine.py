@@ -1,99 +1,398 @@
-"""A self-test from beginning to end.
+"""A self-test from beginning to end, in two empty databases.
 
-sample of the source -> scratch source -> variants and copies of rows -> copy -> verification: PASS
--> plant into the target -> verification: names each of them and nothing else -> take back
+sample of the source -> scratch source with variants of rows -> copy -> verification: PASS
+-> rounds of planting into the target -> verification: names each corruption and nothing else -> restore
 -> the same with the roles exchanged
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import orjson
+
+from twinstore.catalog import KeyType, LifeInCopy
+from twinstore.config import Settings, load_settings
+from twinstore.errors import ConfigurationError, ValidationError
+from twinstore.ledger import LEDGER_MODULE
+from twinstore.modules import module_spec
+from twinstore.planting import PlantRefusedError, Role
+from twinstore.plugins import load_backend
+from twinstore.releasing import copy_writer
+from twinstore.stored import MARK
+from twinstore.tenancy import names_tenant
+from twinstore_backfill.copy.engine import run_copy
+from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.ignoring import check_ignored
 from twinstore_backfill.outcome import InterruptedRunError, PreflightError
-from twinstore_backfill.selftest.alone import Single, alone, once_more, one_of_each
-from twinstore_backfill.selftest.herd import Herd
-from twinstore_backfill.selftest.judging import Judgement, judge
-from twinstore_backfill.selftest.moving import Verified, copy_all, settle, verified
-from twinstore_backfill.selftest.planting import AT_ONCE, Planted, Refused, plant_all, undo
-from twinstore_backfill.selftest.preparing import plans_for, surroundings
-from twinstore_backfill.selftest.sampling import sampled
-from twinstore_backfill.selftest.schema import DroppedPart, schema_dropped
-from twinstore_backfill.selftest.watch import Watch, told
+from twinstore_backfill.progress import SilentProgress
+from twinstore_backfill.report.writing import DIFFERENCES, reports_in
+from twinstore_backfill.selftest.corruptions import ADDING, Corruption, Kind, Surroundings
+from twinstore_backfill.selftest.rows import made_rows, sampled
 from twinstore_backfill.stopping import StopRequestedError
-from twinstore_backfill.stores import select_entities
+from twinstore_backfill.stores import open_store, preflight, prepare_target, select_entities
+from twinstore_backfill.verify.differences import member
+from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.options import VerifyOptions
+from twinstore_backfill.verify.schema import SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from twinstore.bulk import Record
+    from twinstore.catalog import Entity
     from twinstore.keys import Key
+    from twinstore.planting import Planter, RawRow, SchemaPart, StoredPlace
+    from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.progress import Progress
-    from twinstore_backfill.selftest.options import SelftestOptions
-    from twinstore_backfill.selftest.planning import Planned
-    from twinstore_backfill.selftest.preparing import SidePlan
-    from twinstore_backfill.selftest.sampling import Sample
-    from twinstore_backfill.selftest.scratch import ScratchSide
+    from twinstore_backfill.report.model import ParityReport
+    from twinstore_backfill.selftest.rows import Sample
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
 
-__all__ = ["Outcome", "SideOutcome", "Unplaced", "run_selftest"]
+__all__ = ["Outcome", "Planted", "SelftestOptions", "Side", "Trial", "open_scratch", "run_selftest"]
+
+Line = dict[str, Any]
+"""One row that a verification named, as its file of differences has it."""
+T = TypeVar("T")
+# What a comparison says of a path, behind it.
+REMARK: Final = re.compile(r" \([^()]*\)$")
+# What is said of the row as a whole, next to the paths: no one can read it, or no client would store it so.
+WHOLE: Final = frozenset({"doc", member("doc", f"{MARK}bson")})
+BEFORE: Final = "refused before comparing"
+AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Unplaced:
-    """A corruption for which no row could be made: field, kind and form."""
+class ScratchSide:
+    """One scratch database: as tools see it, and without its driver."""
 
-    entity: str
-    identity: tuple[str, str, str]
+    store: Store
+    planter: Planter
+    _places: dict[str, Sequence[StoredPlace]] = field(default_factory=dict[str, "Sequence[StoredPlace]"])
+
+    def places(self, entity: Entity) -> Sequence[StoredPlace]:
+        """Return the places of the rows of an entity, as they were when they were first needed."""
+        if entity.name not in self._places:
+            self._places[entity.name] = self.planter.places(entity)
+        return self._places[entity.name]
+
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """The entities that a copy brings over."""
+        return tuple(
+            entity for entity in self.store.bulk.entities() if entity.life is not LifeInCopy.LEFT_OUT
+        )
+
+    def rows(self, entity: Entity) -> dict[Key, RawRow]:
+        """Return the stored rows of an entity by key, except those that a store keeps to itself."""
+        found = ((self.key_of(entity, row), row) for row in self.planter.rows(entity))
+        return {key: row for key, row in found if key is not None and key not in entity.kept_apart}
+
+    def key_of(self, entity: Entity, row: RawRow | None) -> Key | None:
+        """Return the key of a stored row as a comparison names it, ``None`` where there is none."""
+        if row is None:
+            return None
+        named: dict[str, object] = {}
+        for place in self.places(entity):
+            value = row.values.get(place.name)
+            inside = value if place.role is Role.PAYLOAD and isinstance(value, dict) else {}
+            named = {**cast("dict[str, object]", inside), **named, place.field: value}
+        key = tuple(key_part(part.type, named.get(part.field)) for part in entity.key_parts)
+        return cast("Key", key) if entity.admits_key(key) else None
+
+    def clear(self) -> None:
+        """Remove all rows, children first, and what the ledger knows of copies."""
+        for entity in reversed((*LEDGER_MODULE.catalog.entities, *self.store.bulk.entities())):
+            self.planter.clear(entity)
+
+
+def key_part(kind: KeyType, value: object) -> object:
+    """Return a stored value as a part of a key; drivers have classes of their own for numbers."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return value.replace("-", "") if kind is KeyType.HEX and isinstance(value, str) else value
+
+
+def planted_drivers(module: str, names: Sequence[str]) -> None:
+    """Refuse drivers that the self-test cannot use.
+
+    Raises:
+        ValidationError: both sides have the same driver, or one cannot be written to without itself.
+    """
+    specs = {spec.name: spec for spec in (load_backend(name, module=module) for name in names)}
+    if len(specs) == 1:
+        raise ValidationError(
+            "The self-test needs two drivers, because each is the corrupted target once; both are "
+            f"{', '.join(specs)}."
+        )
+    for spec in specs.values():
+        if spec.planter is None:
+            raise ValidationError(
+                f"The driver {spec.name} brings nothing that writes past it (planter in its BackendSpec), so "
+                "no corruption can be planted there. Ask its author, or test between other drivers."
+            )
+
+
+@contextmanager
+def embedded_settings() -> Iterator[Settings]:
+    """Run servers in a temporary directory and yield the settings that name them.
+
+    Raises:
+        ConfigurationError: the embedded servers are not installed.
+    """
+    with TemporaryDirectory(prefix="twinstore-selftest-") as directory:
+        try:
+            from twinstore_embedded import servers, write_appsettings  # noqa: PLC0415  # an extra
+
+            running = servers(Path(directory), durable=False)
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"The self-test needs {error.name!r} for servers of its own: pip install 'twinstore[all]'; "
+                "or name empty databases with --scratch."
+            ) from error
+        with running as both:
+            # The environment may name servers of the user, which are no place for this.
+            yield load_settings(write_appsettings(directory, both.mongo, both.postgres), environ={})
+
+
+@contextmanager
+def open_scratch(module: str, backend: str, settings: Settings) -> Iterator[ScratchSide]:
+    """Open an empty database, make its schema, and remove at the end what was written.
+
+    Retention is off: rows of any age are copied, and no server removes one meanwhile.
+
+    Raises:
+        PreflightError: it holds rows of ours, or is not suitable.
+    """
+    spec = load_backend(backend, module=module)
+    retention = (entity.retention for entity in module_spec(module).catalog.entities)
+    kept = settings.with_options({module: {item.option: 0 for item in retention if item is not None}})
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store(module, spec.name, kept))
+        require_empty(store)
+        prepare_target(store)
+        if spec.planter is None:
+            raise LookupError(spec.name)  # refused before; met by programmers only
+        side = ScratchSide(store, stack.enter_context(spec.planter(kept.backend_settings(module, spec))))
+        stack.callback(side.clear)
+        yield side
+
+
+def require_empty(store: Store) -> None:
+    """Refuse a database that holds a row of ours.
+
+    Raises:
+        PreflightError: names the entity and how many there are.
+    """
+    present = {survey.entity for survey in store.bulk.survey() if survey.present}
+    for entity in store.bulk.entities():
+        rows = sum(store.bulk.counts(entity).values()) if entity.name in present else 0
+        if rows:
+            raise PreflightError(
+                f"The scratch database {store.bulk.place} holds {rows:,} rows of {entity.name}; the "
+                "self-test corrupts and removes what it finds. Name an empty database.",
+                driver=store.backend,
+            )
+
+
+def settle(
+    rows: Mapping[str, Sequence[Record]], source: ScratchSide, target: ScratchSide, stop: StopSwitch
+) -> None:
+    """Write rows to both sides; a row that one of them refuses is on neither afterwards."""
+    for entity in source.entities:
+        # As a copy writes them: then both sides hold the same, whichever is the target.
+        records = sorted(rows[entity.name], key=lambda record: cast("Key", record.key))
+        for start in range(0, len(records), AT_ONCE):
+            with copy_writer(source.store.bulk, entity) as writer:
+                writer.write(records[start : start + AT_ONCE])
+                writer.flush()
+                writer.commit()
+    copy_all(source, target, stop)
+    for entity in reversed(source.entities):
+        stored = target.rows(entity)
+        for key, row in source.rows(entity).items():
+            if key not in stored:
+                source.planter.change(entity, row, None)
+
+
+def copy_all(source: ScratchSide, target: ScratchSide, stop: StopSwitch) -> None:
+    """Copy everything."""
+    with TemporaryDirectory(prefix="twinstore-selftest-copy-") as directory:
+        options = CopyOptions(execute=True, out=Path(directory), jobs=1)
+        run_copy(source.store, target.store, options, SilentProgress(), stop)
+
+
+def verified(
+    source: ScratchSide, target: ScratchSide, stop: StopSwitch, entities: Sequence[str] = ()
+) -> tuple[ParityReport, list[Line]]:
+    """Compare both sides, or some entities of them, and return the report and every row that it names."""
+    options = VerifyOptions(entities=entities)
+    logger = logging.getLogger("twinstore.undecodable")
+    with TemporaryDirectory(prefix="twinstore-selftest-verify-") as directory:
+        # Lists log each row that no service can read; these were planted.
+        before, logger.disabled = logger.disabled, True
+        try:
+            with reports_in(Path(directory)) as write:
+                report = run_verify(source.store, target.store, options, SilentProgress(), stop, write)
+        finally:
+            logger.disabled = before
+        lines = (Path(directory) / DIFFERENCES).read_bytes().splitlines()
+        return report, [orjson.loads(line) for line in lines]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelftestOptions:
+    """Options of a self-test.
+
+    Attributes:
+        sample: rows of each entity to read from the source, spread over the tenants.
+        seed: chooses them; the same seed chooses the same rows.
+        thorough: plant every corruption again alone, not only one of each kind.
+        entities: corrupt only these; empty for all. The others are sampled, copied and compared as well.
+        ignored: unknown properties of the source that the sample does not include.
+    """
+
+    sample: int = 200
+    seed: int = 0
+    thorough: bool = False
+    entities: tuple[str, ...] = ()
+    ignored: tuple[IgnoredPath, ...] = ()
+
+    def corrupts(self, entity: str) -> bool:
+        """Whether an entity is one of those to corrupt."""
+        return not self.entities or entity in self.entities
+
+    def __post_init__(self) -> None:
+        """Refuse a sample of nothing."""
+        if self.sample < 1:
+            raise ValidationError(f"--sample should be at least 1, not {self.sample}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """One corruption that was in a store during a verification.
+
+    Attributes:
+        item: the corruption.
+        before, after: the row; ``None`` where there was or is none.
+        key: the key of the row afterwards.
+    """
+
+    item: Corruption
+    before: RawRow | None
+    after: RawRow | None
+    key: Key | None
+
+    @property
+    def expected(self) -> tuple[tuple[str, Key | None], ...]:
+        """The rows that the verification must name: what it calls each, and its key."""
+        spot, kind = self.item.spot, self.item.kind
+        if self.item.free:
+            return ()
+        if kind in ADDING:
+            return (("extra", self.key),)
+        if kind is Kind.ROW_MISSING:
+            return (("missing", spot.key),)
+        # A key in a payload goes with it, whatever was meant to change there.
+        if (spot.role is Role.KEY or spot.entity.key_in_payload is not None) and self.key != spot.key:
+            return (("missing", spot.key), ("extra", self.key))
+        return (("different", spot.key),)
+
+    def problem(self, kind: str, lines: Sequence[Line]) -> str:
+        """Return what is wrong with the lines that name the row, empty where nothing is."""
+        if not lines or kind != "different":
+            return "" if lines else f"{kind} is not named"
+        entity, paths = self.item.spot.entity, self.item.paths
+        if entity.own_id is not None and member("doc", entity.own_id) in paths:
+            # Under another name it leaves its place to an id that the server makes.
+            paths = (*paths, member("doc", "_id"))
+        # An id that followed from the content does so no more, and becomes a part of it.
+        also = () if entity.derived_key is None else tuple(member("doc", name) for name in entity.key)
+        named = {REMARK.sub("", path) for path in lines[0]["paths"]} - (WHOLE - set(paths))
+        if not any(lies_in(place, paths) for place in named):
+            return f"the field is not named: {', '.join(lines[0]['paths'])}"
+        wrong = sorted(place for place in named if not lies_in(place, (*paths, *also)))
+        return f"other fields are named: {', '.join(wrong)}" if wrong else ""
+
+
+def lies_in(place: str, paths: Sequence[str]) -> bool:
+    """Whether a path is one of others, or lies below one."""
+    return any(place == path or (place.startswith(path) and place[len(path)] in ".[") for path in paths)
 
 
 @dataclass(slots=True)
-class SideOutcome:
+class Trial:
+    """One verification of planted corruptions.
+
+    Attributes:
+        planted: each with what is wrong with how it was named, empty where nothing is.
+        false_alarms: what was named and not planted.
+        refused: what the server does not store.
+        report: the verification.
+        named: how many rows it named.
+    """
+
+    planted: list[tuple[Planted, str]]
+    false_alarms: list[Line]
+    refused: list[tuple[Corruption, PlantRefusedError]]
+    report: ParityReport
+    named: int
+
+    @property
+    def verdict_problem(self) -> str:
+        """What is wrong with the verdict, empty where nothing is."""
+        must_fail, verdict = any(planted.expected for planted, _ in self.planted), self.report.verdict
+        if verdict not in ({"FAIL"} if must_fail else {"PASS", "PARTIAL"}):
+            return f"the verdict is {verdict}, not {'FAIL' if must_fail else 'PARTIAL'}"
+        return "the report says that the switch may follow" * (must_fail and self.report.cutover_ready)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the verification of a single corruption, empty where nothing is."""
+        alarms = (f"{line['kind']} {line['key']} is a false alarm" for line in self.false_alarms)
+        return "; ".join(filter(None, (*(text for _, text in self.planted), *alarms, self.verdict_problem)))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
     """What was found in one store as the corrupted target.
 
     Attributes:
-        source, target: the drivers.
-        clean: the verification before anything was planted.
-        everything: the one with everything planted.
-        judgement: what that one found of it.
-        refused: what the server does not hold.
-        free: what the definition leaves open and nothing named.
-        unplaced: corruptions for which no row could be made.
-        apart: what found no place beside the others and was planted alone.
-        singles: what was planted once more alone.
-        schema: the parts of the schema that were dropped.
+        names: the drivers of source and target.
+        clean: the verification before anything was planted, and what it named.
+        rounds: corruptions planted together, no two of them in one row at the same time.
+        apart: those that another row kept from being planted, each alone.
+        alone: corruptions planted again alone.
+        schema: each part of the schema with how its absence was named, empty if it was not.
         seconds: by step.
     """
 
-    source: str
-    target: str
-    clean: Verified
-    everything: Verified
-    judgement: Judgement
-    refused: list[Refused]
-    free: list[Planted]
-    unplaced: list[Unplaced]
-    apart: list[Single]
-    singles: list[Single]
-    schema: list[DroppedPart]
+    names: tuple[str, str]
+    clean: tuple[ParityReport, list[Line]]
+    rounds: list[Trial]
+    apart: list[Trial]
+    alone: list[Trial]
+    schema: list[tuple[Entity, SchemaPart, str]]
     seconds: dict[str, float]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a self-test found.
-
-    Attributes:
-        samples: what was taken of each entity.
-        added: how many rows of each entity were made beside them.
-        sides: each store once as the corrupted target.
-    """
+    """What a self-test found: the sample and the number of made rows by entity, and each store as target."""
 
     samples: Mapping[str, Sample]
-    added: Mapping[str, int]
-    sides: list[SideOutcome]
+    made: Mapping[str, int]
+    sides: list[Side]
     seconds: float
 
 
@@ -105,18 +404,10 @@ def run_selftest(  # noqa: PLR0917  # the three stores, what is asked, and who i
     progress: Progress,
     stop: StopSwitch,
 ) -> Outcome:
-    """Run the self-test between two empty scratch databases.
-
-    Args:
-        source: gives the sample; it is only read.
-        left: the scratch database of the source's driver.
-        right: that of the target's.
-        options: what is asked.
-        progress: who is told.
-        stop: who may stop it.
+    """Run the self-test between two empty scratch databases; the source is only read.
 
     Raises:
-        PreflightError: the source has no row that a copy takes.
+        PreflightError: the source has no row that a copy includes.
         ValidationError: an entity is unknown, or an ignored property is none.
         TwinstoreError: a store failed.
         InterruptedRunError: a signal asked for the stop.
@@ -126,128 +417,233 @@ def run_selftest(  # noqa: PLR0917  # the three stores, what is asked, and who i
         select_entities(source.bulk, options.entities)
         check_ignored(options.ignored, source.bulk.entities())
         samples = sampled(source.bulk, options.sample, options.seed, options.ignored)
-        require_rows(source, samples)
-        herd = Herd(samples)
-        plans, copies = _prepared(herd, (left, right), options, stop)
-        test = Selftest(herd, copies, options, progress, stop)
-        sides = _both(test, *plans)
+        if not any(sample.records for sample in samples.values()):
+            raise PreflightError(
+                f"{source.bulk.place} has no row to test with; name a source that holds some.",
+                driver=source.backend,
+            )
+        made = made_rows(samples, options.corrupts)
+        rows = {name: [*sample.records.values(), *made[name]] for name, sample in samples.items()}
+        settle(rows, left, right, stop)
+        added = {
+            item.name: len(left.rows(item).keys() - samples[item.name].records.keys())
+            for item in left.entities
+        }
+        test = Selftest(samples, options, progress, stop)
+        forth = test.corrupted(left, right)
+        for entity in reversed(left.entities):
+            left.planter.clear(entity)
+        copy_all(right, left, stop)
+        sides = [forth, test.corrupted(right, left)]
     except (StopRequestedError, InterruptedRunError):
         # Also where a copy was interrupted: what it has saved goes with the scratch databases.
         stop.raise_if_interrupted("The scratch databases were emptied; run the same command again.")
         raise
-    return Outcome(samples, dict(herd.added), sides, monotonic() - started)
+    return Outcome(samples, added, sides, monotonic() - started)
 
 
-def require_rows(source: Store, samples: Mapping[str, Sample]) -> None:
-    """Refuse a source without a row to corrupt.
-
-    Raises:
-        PreflightError: names the source.
-    """
-    if not any(sample.records for sample in samples.values()):
-        raise PreflightError(
-            f"{source.bulk.place} has no row to test with; name a source that holds some.",
-            driver=source.backend,
-        )
-
-
-def _prepared(
-    herd: Herd, sides: tuple[ScratchSide, ScratchSide], options: SelftestOptions, stop: StopSwitch
-) -> tuple[tuple[SidePlan, SidePlan], dict[tuple[str, Key, int], Key]]:
-    """Bring the rows to both sides and plan for them."""
-    herd.vary(options.corrupts)
-    settle(herd, *sides, stop)
-    return plans_for(sides, herd, options.corrupts, stop)
-
-
-def _both(test: Selftest, left: SidePlan, right: SidePlan) -> list[SideOutcome]:
-    """Corrupt each side once, each as it was copied into."""
-    forth = test.of(right, left, 0)
-    for entity in reversed(left.side.entities):
-        left.side.planter.clear(entity)
-    copy_all(right.side, left.side, test.stop)
-    return [forth, test.of(left, right, 1)]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Selftest:
-    """What the tests of both stores have in common."""
+    """The tests of both stores.
 
-    herd: Herd
-    copies: Mapping[tuple[str, Key, int], Key]
+    Attributes:
+        seen: the kinds that were planted alone, each with whether it must be found.
+    """
+
+    samples: Mapping[str, Sample]
     options: SelftestOptions
     progress: Progress
     stop: StopSwitch
+    seen: set[tuple[Kind, bool]] = field(default_factory=set[tuple[Kind, bool]])
 
-    def of(self, plan: SidePlan, other: SidePlan, turn: int) -> SideOutcome:
-        """Corrupt one store, verify it against the other one, and take everything back."""
-        source = other.side
-        target, watch = plan.side, Watch()
-        clean = watch.timed("verification before planting", lambda: verified(source, target, self.stop))
-        planted, refused, unplaced = watch.timed("planting", lambda: self._plant(plan))
-        try:
-            everything = watch.timed("verification", lambda: verified(source, target, self.stop))
-        finally:
-            restored = watch.timed("taking back", lambda: undo(target.planter, planted))
-        apart, refused = watch.timed(
-            "planting apart", lambda: once_more(source, target, refused, self.herd, self.stop)
-        )
-        everyone = self.options.thorough
-        chosen = restored if everyone else list(one_of_each(restored, other.kinds, turn))
-        singles = told(self.progress, f"planting alone into {target.store.backend}", chosen)
-        return SideOutcome(
-            source=source.store.backend,
-            target=target.store.backend,
-            clean=clean,
-            everything=everything,
-            judgement=judge(planted, everything.lines),
-            refused=refused,
-            free=[item for item in planted if not item.expected],
-            unplaced=unplaced,
-            apart=apart,
-            singles=watch.timed("alone", lambda: alone(source, target, singles, self.stop)),
-            schema=watch.timed(
-                "schema", lambda: schema_dropped(source, target, self.options.corrupts, self.stop)
-            ),
-            seconds=watch.seconds,
-        )
+    def corrupted(self, source: ScratchSide, target: ScratchSide) -> Side:
+        """Corrupt one store, verify it against the other one, and restore it."""
+        seconds: dict[str, float] = {}
+        names = source.store.backend, target.store.backend
+        with timed(seconds, "verification before planting"):
+            clean = verified(source, target, self.stop)
+        with timed(seconds, "planting"):
+            rounds = list(self._rounds(source, target))
+        with timed(seconds, "planting apart"):
+            in_the_way = [item for trial in rounds for item, error in trial.refused if error.unique]
+            apart = [self._trial(source, target, [item]) for item in in_the_way]
+        with timed(seconds, "alone"):
+            planted = [planted for trial in rounds for planted, _ in trial.planted]
+            chosen = planted if self.options.thorough else list(self._one_of_each(planted))
+            told = self._advancing(f"planting alone into {names[1]}", chosen)
+            alone = [self._trial(source, target, [item.item]) for item in told]
+        with timed(seconds, "schema"):
+            schema = self._schema(source, target)
+        return Side(names, clean, rounds, apart, alone, schema, seconds)
 
-    def _plant(self, plan: SidePlan) -> tuple[list[Planted], list[Refused], list[Unplaced]]:
-        side = plan.side
-        stored = {entity.name: side.rows(entity) for entity in side.entities}
-        around = surroundings(side, stored, self.herd)
-        found: list[Planted | Refused | Unplaced] = []
-        rows = {
-            name: {row.key: row for row in found if row.key is not None} for name, found in stored.items()
-        }
-        todo = {entity.name: self._settled(plan, entity.name) for entity in side.entities}
-        title = f"planting into {side.store.backend}"
-        self.progress.start(title, sum(map(len, todo.values())))
-        for name, items in todo.items():
-            for start in range(0, len(items), AT_ONCE):
-                self.stop.check()
-                together = items[start : start + AT_ONCE]
-                done = plant_all(around[name], rows[name], together)
-                found += (
-                    result or Unplaced(name, item.identity)
-                    for item, result in zip(together, done, strict=True)
-                )
-                self.progress.advance(title, len(together))
+    def _one_of_each(self, planted: Iterable[Planted]) -> Iterator[Planted]:
+        """Yield the first corruption of each kind; half of the kinds belong to the first store.
+
+        A verdict does not depend on the store.
+        """
+        kinds = [*Kind][:: 1 if self.seen else 2]
+        for item in planted:
+            kind = item.item.kind, bool(item.expected)
+            if kind[0] in kinds and kind not in self.seen:
+                self.seen.add(kind)
+                yield item
+
+    def _advancing(self, title: str, items: Sequence[T]) -> Iterator[T]:
+        self.progress.start(title, len(items))
+        for item in items:
+            yield item
+            self.progress.advance(title, 1)
         self.progress.finish(title)
-        return sorted_out(found)
 
-    def _settled(self, plan: SidePlan, entity: str) -> list[Planned]:
-        """Return what is planted into an entity, with the rows that were made for it."""
-        own = {(like, number): key for (name, like, number), key in self.copies.items() if name == entity}
-        return plan.plans[entity].settled(own)
+    def _rounds(self, source: ScratchSide, target: ScratchSide) -> Iterator[Trial]:
+        """Plant every corruption once: in each round one into each row that has one left."""
+        done: set[tuple[str, ...]] = set()
+        around, waiting = surroundings(target, self.samples), list[Iterator[Corruption]]()
+        for entity in filter(lambda entity: self.options.corrupts(entity.name), target.entities):
+            # The user's own rows first, because they are the better test.
+            own, rows = self.samples[entity.name].records, target.rows(entity)
+            for key in sorted(rows, key=lambda key: (key not in own, key)):
+                waiting.append(around[entity.name].corruptions(key, rows[key].values))
+        title = f"planting into {target.store.backend}"
+        self.progress.start(title, len(waiting))
+        while waiting:
+            whole, chosen = not done, dict[int, Corruption]()
+            for number, corruptions in enumerate(waiting):
+                # What was planted into another row is not planted again.
+                item = next((item for item in corruptions if item.identity not in done), None)
+                if item is not None:
+                    done.add(item.identity)
+                    chosen[number] = item
+            self.progress.advance(title, len(waiting) - len(chosen))
+            waiting = [waiting[number] for number in chosen]
+            if chosen:
+                yield self._trial(source, target, [*chosen.values()], whole=whole)
+        self.progress.finish(title)
+
+    def _trial(
+        self, source: ScratchSide, target: ScratchSide, items: Sequence[Corruption], *, whole: bool = False
+    ) -> Trial:
+        """Plant corruptions of different rows, verify all or only their entities, and restore the rows."""
+        entities = {item.spot.entity.name: item.spot.entity for item in items}
+        rows = {name: target.rows(entity) for name, entity in entities.items()}
+        planted: list[Planted] = []
+        refused: list[tuple[Corruption, PlantRefusedError]] = []
+        try:
+            for item in items:
+                self.stop.check()
+                entity = item.spot.entity
+                row = rows[entity.name][item.spot.key]
+                before = None if item.kind in ADDING else row
+                try:
+                    after = target.planter.change(entity, before, item.of(row.values))
+                except PlantRefusedError as error:
+                    refused.append((item, error))
+                else:
+                    planted.append(Planted(item, before, after, target.key_of(entity, after)))
+            report, lines = verified(source, target, self.stop, () if whole else tuple(entities))
+        finally:
+            for done in reversed(planted):
+                values = None if done.before is None else done.before.values
+                target.planter.change(done.item.spot.entity, done.after, values)
+        return Trial(*judge(planted, lines), refused, report, len(lines))
+
+    def _schema(self, source: ScratchSide, target: ScratchSide) -> list[tuple[Entity, SchemaPart, str]]:
+        """Drop every part of the schema, see whether it is named, and make it again.
+
+        What makes a target unsafe to read ends a verification before it begins, so such a part is made again
+        at once. The others stay away until a verification of all together has named each.
+        """
+        found: list[tuple[Entity, SchemaPart, str]] = []
+        with ExitStack() as dropped:
+            for entity in filter(
+                lambda entity: self.options.corrupts(entity.name), target.store.bulk.entities()
+            ):
+                for part in list(target.planter.parts(entity)):
+                    self.stop.check()
+                    named = ""
+                    try:
+                        with ExitStack() as own:
+                            part.drop()
+                            own.callback(part.make)
+                            preflight(target.store.storage.check_ready)
+                            dropped.push(own.pop_all())
+                    except PreflightError as error:
+                        # No target was refused for what was dropped before, so the refusal is for this part.
+                        named = BEFORE if entity.name in error.message else ""
+                    found.append((entity, part, named))
+            report, _ = verified(source, target, self.stop)
+        texts = [
+            f"{check.id}: {text}"
+            for check in report.checks
+            if check.title == SCHEMA and check.result != "pass"
+            for text in check.findings
+            if not (report.cutover_ready or report.verdict == "PASS")
+        ]
+        return [
+            (entity, part, named or next((text for text in texts if names(text, entity.name, part.name)), ""))
+            for entity, part, named in found
+        ]
 
 
-def sorted_out(
-    found: Sequence[Planted | Refused | Unplaced],
-) -> tuple[list[Planted], list[Refused], list[Unplaced]]:
-    """Return what was planted, what was refused and what had no place."""
-    return (
-        [item for item in found if isinstance(item, Planted)],
-        [item for item in found if isinstance(item, Refused)],
-        [item for item in found if isinstance(item, Unplaced)],
-    )
+def names(text: str, *wanted: str) -> bool:
+    """Whether a finding has some names, each as a whole."""
+    return all(re.search(rf"\b{re.escape(name)}\b", text) for name in wanted)
+
+
+def surroundings(side: ScratchSide, samples: Mapping[str, Sample]) -> dict[str, Surroundings]:
+    """Return what the rows of each entity have in common."""
+    rows = {entity.name: side.rows(entity) for entity in side.entities}
+    tenants = sorted({name for sample in samples.values() for name in sample.tenants if names_tenant(name)})
+    referenced: defaultdict[str, set[Key]] = defaultdict(set)
+    spare: dict[str, list[Key]] = {}
+    taken: dict[str, dict[str, set[object]]] = {}
+    for entity in side.entities:
+        found, parent = rows[entity.name].values(), entity.parent
+        taken[entity.name] = {
+            place.name: {value for row in found if isinstance(value := row.values.get(place.name), str)}
+            for place in side.places(entity)
+        }
+        if parent is not None and (above := parent.entity.name) in rows:
+            name = next(place.name for place in side.places(entity) if place.field == parent.field)
+            kind = parent.entity.key_parts[0].type
+            parents = {key_part(kind, row.values.get(name)) for row in found}
+            parents_keys = {key for key in rows[above] if key[0] in parents}
+            # One for the row doubled under another key, one for that under another tenant.
+            spare[entity.name] = sorted(rows[above].keys() - parents_keys - referenced[above])[:2]
+            referenced[above] |= {*parents_keys, *spare[entity.name]}
+    return {
+        (name := entity.name): Surroundings(
+            entity,
+            side.planter,
+            side.places(entity),
+            taken[name],
+            referenced[name],
+            tenants,
+            spare.get(name, ()),
+        )
+        for entity in side.entities
+    }
+
+
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Note how long a step takes."""
+    started = monotonic()
+    yield
+    seconds[name] = round(monotonic() - started, 3)
+
+
+def judge(planted: Sequence[Planted], lines: Iterable[Line]) -> tuple[list[tuple[Planted, str]], list[Line]]:
+    """Return what is wrong with how each corruption was named, and what was named and not planted."""
+    named: defaultdict[tuple[str, str, Key | None], list[Line]] = defaultdict(list)
+    for line in lines:
+        key = None if line["key"] is None else tuple(line["key"])
+        named[line["entity"], line["kind"], key].append(line)
+    judged: list[tuple[Planted, str]] = []
+    for item in planted:
+        places = [(item.item.spot.entity.name, kind, key) for kind, key in item.expected]
+        problems = [item.problem(place[1], named[place]) for place in places]
+        judged.append((item, "; ".join(filter(None, problems))))
+        for place in places:
+            del named[place][:1]
+    return judged, [line for rest in named.values() for line in rest]
