@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import enum
+import inspect
+import re
+import sys
 import types
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from pydoc import locate
 from typing import Final
 
 # The packages of this repository.
@@ -27,29 +34,54 @@ OWN: Final = frozenset(
 )
 # Libraries of which even a documented method is replaced only for a reason.
 CLIENTS: Final = frozenset({"bson", "psycopg", "psycopg_pool", "pymongo"})
-# The documented modules of libraries that have others beside them. Of every other library a module is documented
-# if its name has no leading underscore.
+# The documented modules of libraries that have others too. Every other library documents all modules
+# without a leading underscore.
 MODULES: Final[dict[str, frozenset[str]]] = {
     "bson": frozenset(
-        {"binary", "code", "codec_options", "datetime_ms", "dbref", "decimal128", "errors", "int64", "json_util"}
+        {
+            "binary",
+            "code",
+            "codec_options",
+            "datetime_ms",
+            "dbref",
+            "decimal128",
+            "errors",
+            "int64",
+            "json_util",
+        }
         | {"max_key", "min_key", "objectid", "raw_bson", "regex", "son", "timestamp", "tz_util"}
     ),
+    "dotenv": frozenset(),
     "psycopg": frozenset(
-        {"abc", "adapt", "capabilities", "conninfo", "copy", "crdb", "errors", "pq", "rows", "sql", "types"}
-        | {"types.composite", "types.enum", "types.hstore", "types.json", "types.multirange", "types.range"}
+        {"abc", "adapt", "conninfo", "copy", "crdb", "errors", "pq", "rows", "sql", "types", "types.json"}
+        # Types of `pq.PGconn` and its like, which the page on `pq` describes; for type checkers only.
+        | {"pq.abc"}
     ),
     "psycopg_pool": frozenset(),
     "pydantic": frozenset(
-        {"alias_generators", "aliases", "annotated_handlers", "config", "dataclasses", "errors", "fields"}
-        | {"functional_serializers", "functional_validators", "json_schema", "networks", "root_model"}
-        | {"type_adapter", "types", "version"}
+        {"alias_generators", "config", "fields", "functional_serializers", "functional_validators"}
+        | {"json_schema", "networks", "types"}
     ),
     "pymongo": frozenset(
-        {"change_stream", "client_options", "client_session", "collation", "collection", "command_cursor", "cursor"}
-        | {"database", "driver_info", "encryption", "errors", "event_loggers", "monitoring", "operations"}
-        | {"read_concern", "read_preferences", "results", "server_api", "uri_parser", "write_concern"}
+        {"client_session", "collation", "collection", "command_cursor", "cursor", "database", "driver_info"}
+        | {
+            "errors",
+            "event_loggers",
+            "monitoring",
+            "operations",
+            "read_concern",
+            "read_preferences",
+            "results",
+        }
+        | {"server_api", "uri_parser", "write_concern"}
     ),
-    "prometheus_client": frozenset({"core", "exposition", "parser", "registry"}),
+    "prometheus_client": frozenset({"core", "exposition", "registry"}),
+    "rich": frozenset(
+        {"align", "columns", "console", "live", "markup", "measure", "padding", "panel", "progress"}
+        | {"progress_bar", "protocol", "rule", "segment", "style", "table", "text", "theme"}
+    ),
+    # `get_command` in the page on Click, `TyperGroup` in the tutorial on commands, `TyperCommand` in the reference of `Typer.command(cls=...)`.
+    "typer": frozenset({"core", "main", "testing"}),
 }
 # Classes of other libraries of which their documentation derives others ...
 EXTENDED: Final = frozenset(
@@ -62,7 +94,25 @@ EXTENDED: Final = frozenset(
     }
 )
 # ... and of which one may be derived.
-BASES: Final = EXTENDED | frozenset[str]()
+BASES: Final = EXTENDED | {
+    "fastapi.Request",
+    "fastapi.Response",
+    "fastapi.routing.APIRoute",
+    "hatchling.builders.hooks.plugin.interface.BuildHookInterface",
+    "prometheus_client.registry.Collector",
+    "psycopg.AsyncConnection",
+    "psycopg.Connection",
+    "psycopg.OperationalError",
+    "psycopg_pool.ConnectionPool",
+    "pydantic.BaseModel",
+    "pymongo.read_concern.ReadConcern",
+    "rich.progress.ProgressColumn",
+    "typer.core.TyperCommand",
+    "typer.core.TyperGroup",
+    "typing_extensions.Protocol",
+    "typing_extensions.TypedDict",
+    "yaml.SafeLoader",
+}
 PYTHON: Final = (
     *(BaseException, dict, enum.Enum, int, str, type),
     *(types.FunctionType, types.GeneratorType, types.MethodType, types.ModuleType),
@@ -80,3 +130,55 @@ DOCUMENTED: Final = frozenset(
 )
 # File and use, and why nothing documented does.
 ALLOWED: Final[dict[tuple[str, str], str]] = {}
+
+IN_SOURCE: Final = re.compile(r"(?:self\.|cls\.|def )(_\w+)")
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a full name belongs to another distribution, and not to the standard library."""
+    return name.partition(".")[0] not in sys.stdlib_module_names | OWN | {""}
+
+
+@cache
+def is_module(name: str) -> bool:
+    """Whether a full name is that of a module."""
+    try:
+        return find_spec(name) is not None
+    except (ImportError, AttributeError, ValueError):  # the part before the last dot is not a package
+        return False
+
+
+@cache
+def undocumented_module(name: str) -> str | None:
+    """Return the first module in a full name that the documentation of its library does not have."""
+    top, *parts = name.split(".")
+    for end, part in enumerate(parts, 1):
+        inner = ".".join(parts[:end])
+        is_documented = inner in MODULES[top] if top in MODULES else not part.startswith("_")
+        if not is_documented and is_module(f"{top}.{inner}"):
+            return f"{top}.{inner}"
+    return None
+
+
+@cache
+def private_names_of(base: str) -> frozenset[str]:
+    """Return the private names of a class of another library, by the sources of its modules."""
+    found = locate(base)
+    modules = {kind.__module__ for kind in inspect.getmro(found)} if isinstance(found, type) else set[str]()
+    sources = [inspect.getsource(sys.modules[name]) for name in modules if is_foreign(name)]
+    return frozenset(name for source in sources for name in IN_SOURCE.findall(source)) - DOCUMENTED
+
+
+@cache
+def private_names_of_clients() -> frozenset[str]:
+    """Return the private names that the sources of the clients define."""
+    specs = filter(None, map(find_spec, CLIENTS))
+    folders = [Path(place) for spec in specs for place in spec.submodule_search_locations or ()]
+    sources = (path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py"))
+    return frozenset(name for source in sources for name in IN_SOURCE.findall(source)) - DOCUMENTED
+
+
+def is_replaced(name: str, bases: frozenset[str]) -> bool:
+    """Whether a method of a class takes the place of a public one of a client."""
+    clients = [base for base in bases - EXTENDED if base.partition(".")[0] in CLIENTS]
+    return not name.startswith("_") and any(hasattr(locate(base), name) for base in clients)
