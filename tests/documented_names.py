@@ -80,7 +80,8 @@ MODULES: Final[dict[str, frozenset[str]]] = {
         {"align", "columns", "console", "live", "markup", "measure", "padding", "panel", "progress"}
         | {"progress_bar", "protocol", "rule", "segment", "style", "table", "text", "theme"}
     ),
-    # `get_command` in the page on Click, `TyperGroup` in the tutorial on commands, `TyperCommand` in the reference of `Typer.command(cls=...)`.
+    # `get_command` on the page on Click, `TyperGroup` in the tutorial on commands, `TyperCommand` in the
+    # reference of `Typer.command(cls=...)`.
     "typer": frozenset({"core", "main", "testing"}),
 }
 # Classes of other libraries of which their documentation derives others ...

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +19,7 @@ from tests.documented_names import (
     ALLOWED,
     BASES,
     DOCUMENTED,
+    OWN,
     is_foreign,
     is_module,
     is_replaced,
@@ -29,91 +29,107 @@ from tests.documented_names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).parent.parent
 FOLDERS: Final = ("core", "backends", "tools", "samples", "benchmarks", "docs")
 BY_TEXT: Final = frozenset({"attrgetter", "delattr", "getattr", "hasattr", "setattr", "__setattr__"})
 FRAMES: Final = frozenset({"_getframe", "f_globals", "f_locals"})
-Defining = (ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-@cache
-def imports_of(tree: ast.Module) -> dict[str, str]:
-    """Return the full names of what a file imports, by the names that it uses."""
-    found: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for item in node.names:
-                top = item.name.partition(".")[0]
-                found |= {item.asname: item.name} if item.asname else {top: top}
-        elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
-            found |= {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
-    return found
+class Source:
+    """A file: its syntax tree, its package, and the full names of what it imports."""
 
+    def __init__(self, path: str, tree: ast.Module) -> None:
+        self.tree, self.nodes = tree, list(ast.walk(tree))
+        self.package = next((part for part in Path(path).parts if part in OWN), "")
+        self.imports: dict[str, str] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                for item in node.names:
+                    top = item.name.partition(".")[0]
+                    self.imports |= {item.asname: item.name} if item.asname else {top: top}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+                self.imports |= {
+                    item.asname or item.name: f"{node.module}.{item.name}" for item in node.names
+                }
 
-def full_name(node: ast.expr, imports: Mapping[str, str]) -> str:
-    """Return the full name of what an expression names by way of an import, or nothing."""
-    if isinstance(node, ast.Subscript):  # of a generic class
-        return full_name(node.value, imports)
-    if isinstance(node, ast.Attribute):
-        owner = full_name(node.value, imports)
-        return owner and f"{owner}.{node.attr}"
-    return imports.get(node.id, "") if isinstance(node, ast.Name) else ""
+    def imported(self, node: ast.expr) -> str:
+        """Return the full name of what an expression names by way of an import, or nothing."""
+        if isinstance(node, ast.Subscript):  # of a generic class
+            return self.imported(node.value)
+        if isinstance(node, ast.Attribute):
+            owner = self.imported(node.value)
+            return owner and f"{owner}.{node.attr}"
+        return self.imports.get(node.id, "") if isinstance(node, ast.Name) else ""
+
+    def kind(self, node: ast.expr) -> str:
+        """Return the full name of the class that an expression names."""
+        return self.imported(node) or f"{self.package}.{ast.unparse(node).partition('[')[0]}"
 
 
 class Ours:
     """Which private names we define, and which of our classes derive from a class of another library."""
 
-    def __init__(self, trees: Mapping[str, ast.Module]) -> None:
-        self._bases: defaultdict[str, set[str]] = defaultdict(set)
-        for tree in trees.values():
-            for node in ast.walk(tree):
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._bases: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for source in sources:
+            for node in source.nodes:
                 if isinstance(node, ast.ClassDef):
-                    found = (full_name(base, imports_of(tree)) or ast.unparse(base) for base in node.bases)
-                    self._bases[node.name].update(found)
-        self.names = {name for tree in trees.values() for name in self._defined(tree, frozenset())}
+                    self._bases[source.package, node.name].update(map(source.kind, node.bases))
+                elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    if is_foreign(full := source.imported(node.value)):  # another name of a class
+                        self._bases[source.package, node.targets[0].id].add(full)
+        self.classes = frozenset(self._bases)
+        self.names = {name for source in sources for name in self._defined(source, source.tree, frozenset())}
 
     def foreign_bases(self, name: str, seen: frozenset[str] = frozenset()) -> frozenset[str]:
-        """Return the classes of other libraries from which a class of ours derives, by way of ours too."""
-        bases = self._bases[name] - seen
-        foreign = frozenset(base for base in bases if "." in base and is_foreign(base))
-        further = (self.foreign_bases(base.rpartition(".")[2], seen | bases) for base in bases - foreign)
-        return foreign.union(*further)
+        """Return the classes of other libraries from which a class derives, by way of ours too."""
+        bases = self._bases.get(key_of(name), set[str]()) - seen
+        foreign = frozenset(filter(is_foreign, bases))
+        return foreign.union(*(self.foreign_bases(base, seen | bases) for base in bases - foreign))
 
-    def _defined(self, node: ast.AST, theirs: frozenset[str]) -> Iterator[str]:
+    def _defined(self, source: Source, node: ast.AST, theirs: frozenset[str]) -> Iterator[str]:
         """Yield the names that are defined inside a node, without those of the bases of its class."""
         for child in ast.iter_child_nodes(node):
             inner = theirs
             if isinstance(child, ast.ClassDef):
-                if {"typing.Protocol", "typing_extensions.Protocol"} & self._bases[child.name]:
-                    continue  # which describes what others define
-                inner = frozenset().union(*map(private_names_of, self.foreign_bases(child.name)))
-            elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                name = f"{source.package}.{child.name}"
+                if any(base.endswith(".Protocol") for base in self._bases[key_of(name)]):
+                    continue  # it describes what others define
+                inner = frozenset().union(*map(private_names_of, self.foreign_bases(name)))
+            elif isinstance(child, FUNCTIONS):
                 yield from {child.name} - theirs
             elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
                 yield from {child.id} - theirs
             elif isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Store):
                 yield from {child.attr} - theirs if ast.unparse(child.value) in {"self", "cls"} else ()
-            yield from self._defined(child, inner)
+            yield from self._defined(source, child, inner)
+
+
+def key_of(name: str) -> tuple[str, str]:
+    """Return package and last part of a full name: packages export names of their modules."""
+    return name.partition(".")[0], name.rpartition(".")[2]
 
 
 class Reader(ast.NodeVisitor):
     """Finds the uses of private names in one file."""
 
-    def __init__(self, tree: ast.Module, ours: Ours) -> None:
+    def __init__(self, source: Source, ours: Ours) -> None:
         self.found: dict[tuple[int, str], None] = {}
-        self._ours = ours
-        self._imports = imports_of(tree)
+        self._source, self._ours = source, ours
         self._bases: frozenset[str] = frozenset()  # of the class around the node, in other libraries
-        self._kinds: dict[str, str] = {}  # the classes of variables and arguments
-        for node in ast.walk(tree):
+        self._kinds: dict[str, str] = {}  # the classes of variables, arguments and attributes
+        for node in source.nodes:
             if isinstance(node, ast.arg) and node.annotation is not None:
-                self._kinds[node.arg] = full_name(node.annotation, self._imports)
+                self._kinds[node.arg] = source.kind(node.annotation)
+            elif isinstance(node, ast.AnnAssign):
+                name = ast.unparse(node.target)
+                self._kinds |= dict.fromkeys((name, f"self.{name}"), source.kind(node.annotation))
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-                for target in node.targets:
-                    self._kinds[ast.unparse(target)] = full_name(node.value.func, self._imports)
-        self.visit(tree)
+                self._kinds |= dict.fromkeys(map(ast.unparse, node.targets), source.kind(node.value.func))
+        self.visit(source.tree)
 
     def _refuse(self, node: ast.expr | ast.stmt, use: str | None = None) -> None:
         self.found[node.lineno, use or ast.unparse(node)] = None
@@ -130,12 +146,17 @@ class Reader(ast.NodeVisitor):
 
     def _is_private_of(self, owner: ast.expr, name: str) -> bool:
         """Whether an attribute belongs to another library."""
+        if name in FRAMES or name in DOCUMENTED:
+            return name in FRAMES
         text = ast.unparse(owner)
-        kind = full_name(owner, self._imports) or self._kinds.get(text)
-        if kind and name not in FRAMES:
-            return is_foreign(kind) and name not in DOCUMENTED
-        is_other = text not in {"self", "cls", "super()"} and not kind
-        return self._is_private(name) or (is_other and name in private_names_of_clients())
+        kind = self._source.imported(owner) or self._kinds.get(text, "")
+        if is_foreign(kind):
+            return True
+        is_ours = text in {"self", "cls", "super()"} or key_of(kind) in self._ours.classes
+        theirs = [private_names_of(base) for base in self._ours.foreign_bases(kind) | self._bases]
+        if not is_ours and kind.partition(".")[0] not in sys.stdlib_module_names:
+            theirs.append(private_names_of_clients())
+        return name not in self._ours.names or any(name in names for names in theirs)
 
     def _is_private_text(self, node: ast.expr) -> bool:
         """Whether a text names something private, also inside a path with dots."""
@@ -156,12 +177,12 @@ class Reader(ast.NodeVisitor):
 
     @override
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        around, self._bases = self._bases, self._ours.foreign_bases(node.name)
-        for base in (full_name(base, self._imports) for base in node.bases):
+        around, self._bases = self._bases, self._ours.foreign_bases(f"{self._source.package}.{node.name}")
+        for base in map(self._source.kind, node.bases):
             if is_foreign(base) and base not in BASES:
                 self._refuse(node, f"class {node.name}({base})")
         for child in node.body:
-            if isinstance(child, Defining) and (
+            if isinstance(child, FUNCTIONS) and (
                 self._is_private(child.name) or is_replaced(child.name, self._bases)
             ):
                 self._refuse(child, f"{node.name}.{child.name}")
@@ -170,7 +191,7 @@ class Reader(ast.NodeVisitor):
 
     @override
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        self._check_module(node, full_name(node, self._imports))
+        self._check_module(node, self._source.imported(node))
         is_class_set = node.attr == "__class__" and not isinstance(node.ctx, ast.Load)
         is_worth_it = node.attr.startswith("_") or node.attr in FRAMES
         if is_class_set or (is_worth_it and self._is_private_of(node.value, node.attr)):
@@ -190,9 +211,8 @@ class Reader(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         name = ast.unparse(node.func).rpartition(".")[2]
         first = str(node.args[0].value) if node.args and isinstance(node.args[0], ast.Constant) else ""
-        if name in BY_TEXT and any(map(self._is_private_text, node.args)):
-            self._refuse(node)
-        elif name == "getLogger" and is_foreign(first) and is_module(first.partition(".")[0]):
+        is_logger = name == "getLogger" and is_foreign(first) and is_module(first.partition(".")[0])
+        if is_logger or (name in BY_TEXT and any(map(self._is_private_text, node.args))):
             self._refuse(node)
         elif name == "import_module":
             self._check_module(node, first)
@@ -204,9 +224,10 @@ class Reader(ast.NodeVisitor):
 
 def uses(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str, int, str]]:
     """Yield path, line and text of each use of a private name in files that are given by path."""
-    ours = Ours(trees)
-    for path, tree in trees.items():
-        yield from ((path, line, use) for line, use in Reader(tree, ours).found)
+    sources = {path: Source(path, tree) for path, tree in trees.items()}
+    ours = Ours([*sources.values()])
+    for path, source in sources.items():
+        yield from ((path, line, use) for line, use in Reader(source, ours).found)
 
 
 def main() -> int:
