@@ -30,6 +30,7 @@ OWN: Final = frozenset(
         "twinstore_mongo",
         "twinstore_postgres",
         "twinstore_sqlite",
+        "typing_extensions",  # the standard library of later versions
     }
 )
 # Libraries of which even a documented method is replaced only for a reason.
@@ -110,8 +111,6 @@ BASES: Final = EXTENDED | {
     "rich.progress.ProgressColumn",
     "typer.core.TyperCommand",
     "typer.core.TyperGroup",
-    "typing_extensions.Protocol",
-    "typing_extensions.TypedDict",
     "yaml.SafeLoader",
 }
 PYTHON: Final = (

@@ -65,7 +65,9 @@ class Source:
         return self.imports.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     def kind(self, node: ast.expr) -> str:
-        """Return the full name of the class that an expression names."""
+        """Return the full name of the class that an expression or annotation names."""
+        if isinstance(node, ast.BinOp):  # ... | None
+            return self.kind(node.left)
         return self.imported(node) or f"{self.package}.{ast.unparse(node).partition('[')[0]}"
 
 
@@ -78,9 +80,9 @@ class Ours:
             for node in source.nodes:
                 if isinstance(node, ast.ClassDef):
                     self._bases[source.package, node.name].update(map(source.kind, node.bases))
-                elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                    if is_foreign(full := source.imported(node.value)):  # another name of a class
-                        self._bases[source.package, node.targets[0].id].add(full)
+                elif isinstance(node, ast.Assign) and is_foreign(full := source.imported(node.value)):
+                    # Another name of a class.
+                    self._bases[source.package, ast.unparse(node.targets[0])].add(full)
         self.classes = frozenset(self._bases)
         self.names = {name for source in sources for name in self._defined(source, source.tree, frozenset())}
 
@@ -152,10 +154,12 @@ class Reader(ast.NodeVisitor):
         kind = self._source.imported(owner) or self._kinds.get(text, "")
         if is_foreign(kind):
             return True
-        is_ours = text in {"self", "cls", "super()"} or key_of(kind) in self._ours.classes
+        top, last = key_of(kind)
+        if top in sys.stdlib_module_names - {"typing"}:
+            return False
+        is_ours = text in {"self", "cls", "super()"} or last == "Self" or (top, last) in self._ours.classes
         theirs = [private_names_of(base) for base in self._ours.foreign_bases(kind) | self._bases]
-        if not is_ours and kind.partition(".")[0] not in sys.stdlib_module_names:
-            theirs.append(private_names_of_clients())
+        theirs += [] if is_ours else [private_names_of_clients()]
         return name not in self._ours.names or any(name in names for names in theirs)
 
     def _is_private_text(self, node: ast.expr) -> bool:
