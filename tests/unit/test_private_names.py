@@ -15,13 +15,17 @@ REFUSED = {
         "pymongo.MongoClient._select",
     ),
     "an attribute of an argument, whose name we use too": (
-        "from psycopg_pool import ConnectionPool\nclass A:\n    _closed = True\n"
-        "def f(pool: ConnectionPool[object]):\n    pool._closed",
+        (
+            "from psycopg_pool import ConnectionPool\nclass A:\n    _closed = True\n"
+            "def f(pool: ConnectionPool[object]):\n    pool._closed"
+        ),
         "pool._closed",
     ),
     "the same by way of another name of the class": (
-        "from psycopg_pool import ConnectionPool\nPool = ConnectionPool[object]\n"
-        "class A:\n    _closed = True\ndef f(pool: Pool):\n    pool._closed",
+        (
+            "from psycopg_pool import ConnectionPool\nPool = ConnectionPool[object]\n"
+            "class A:\n    _closed = True\ndef f(pool: Pool):\n    pool._closed"
+        ),
         "pool._closed",
     ),
     "an attribute of a new object, whose name we use too": (
@@ -33,18 +37,24 @@ REFUSED = {
         "client._topology",
     ),
     "an attribute of a base class": (
-        "from psycopg_pool import ConnectionPool\nclass Pool(ConnectionPool):\n"
-        "    def size(self):\n        return self._nconns",
+        (
+            "from psycopg_pool import ConnectionPool\nclass Pool(ConnectionPool):\n"
+            "    def size(self):\n        return self._nconns"
+        ),
         "self._nconns",
     ),
     "a value for an attribute of a base class": (
-        "from psycopg_pool import ConnectionPool\nclass Pool(ConnectionPool):\n"
-        "    def stop(self):\n        self._closed = True",
+        (
+            "from psycopg_pool import ConnectionPool\nclass Pool(ConnectionPool):\n"
+            "    def stop(self):\n        self._closed = True"
+        ),
         "self._closed",
     ),
     "a private method in place of one of a base class": (
-        "from psycopg_pool import ConnectionPool\nclass Base(ConnectionPool): ...\nclass Pool(Base):\n"
-        "    def _start_workers(self): ...",
+        (
+            "from psycopg_pool import ConnectionPool\nclass Base(ConnectionPool): ...\nclass Pool(Base):\n"
+            "    def _start_workers(self): ..."
+        ),
         "Pool._start_workers",
     ),
     "a public method in place of one of a client": (
