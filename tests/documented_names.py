@@ -125,7 +125,7 @@ DOCUMENTED: Final = frozenset(
     | {"__weakref__", "__slots__", "__wrapped__", "__post_init__", "__metadata__", "__aenter__", "__aexit__"}
     # Of pydantic and Rich.
     | {"__get_pydantic_core_schema__", "__get_pydantic_json_schema__", "__pydantic_init_subclass__"}
-    | {"__rich_console__"}
+    | {"__rich_console__", "__rich_repr__"}
     | {"_generate_next_value_", "_missing_", "_name_", "_value_"}
 )
 # File and use, and why nothing documented does.

@@ -6,12 +6,12 @@ with what copies makes of them what the scan would show.
 
 from __future__ import annotations
 
+from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 from psycopg import sql
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
-from psycopg.waiting import Wait
 
 from twinstore.bulk import Digestible, NoDigests
 from twinstore.errors import Outcome
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from psycopg import Copy
-    from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn
 
     from twinstore.bulk import Key, RangeDigests
@@ -151,7 +150,7 @@ def pieces_of(copy: Copy) -> Generator[bytes]:
     while True:
         length, line = take(1)
         if length < 0:
-            connection.wait(end_of(connection.pgconn))
+            finish(connection.pgconn)
             break
         if not length and not (line := memoryview(copy.read())):
             break
@@ -167,19 +166,20 @@ def pieces_of(copy: Copy) -> Generator[bytes]:
         yield b"".join(lines)
 
 
-def end_of(connection: PGconn) -> PQGen[None]:
-    """Wait for what the server says at the end of a stream.
+def finish(connection: PGconn) -> None:
+    """Read what the server says at the end of a stream.
 
     Raises:
         psycopg.Error: it says why it has ended early.
     """
-    while True:
-        while connection.is_busy():
-            while not (yield Wait.R):
-                continue
-            connection.consume_input()
-        result = connection.get_result()
-        if result is None:
-            return
-        if result.status != ExecStatus.COMMAND_OK:
-            raise error_from_result(result)
+    with DefaultSelector() as selector:
+        selector.register(connection.socket, EVENT_READ)
+        while True:
+            while connection.is_busy():
+                selector.select()
+                connection.consume_input()
+            result = connection.get_result()
+            if result is None:
+                return
+            if result.status != ExecStatus.COMMAND_OK:
+                raise error_from_result(result)
