@@ -128,9 +128,52 @@ DOCUMENTED: Final = frozenset(
     | {"__rich_console__", "__rich_repr__"}
     | {"_generate_next_value_", "_missing_", "_name_", "_value_"}
 )
-# File and use, and why nothing documented does.
-ALLOWED: Final[dict[tuple[str, str], str]] = {}
-
+POSTGRES: Final = "backends/postgres/twinstore_postgres"
+FROZEN: Final = "no setting of libpq ends a call to a server that is frozen"
+SIGNALS: Final = "a signal handler that raises inside the pool would lose a connection"
+# File and use, and why nothing documented does. An exception that nothing needs any more is an error.
+ALLOWED: Final[dict[tuple[str, str], str]] = {
+    (f"{POSTGRES}/deadlines.py", "TimedConnection.connect"): "the limit is known before the first round trip",
+    (f"{POSTGRES}/deadlines.py", "TimedConnection.wait"): FROZEN,
+    (f"{POSTGRES}/deadlines.py", "vars(connection)['wait']"): FROZEN,
+    (f"{POSTGRES}/exchange.py", "psycopg.generators"): "cursors take twice the processor time of a call",
+    (f"{POSTGRES}/loans.py", "psycopg_pool.pool"): SIGNALS,
+    (f"{POSTGRES}/loans.py", "trace.tb_frame.f_locals"): SIGNALS,
+    (
+        f"{POSTGRES}/pooling.py",
+        "logging.getLogger('psycopg.pool')",
+    ): "the pool warns of what this library reports",
+    (f"{POSTGRES}/pooling.py", "pool._closed"): "close() in a child would end connections of the parent",
+    (f"{POSTGRES}/steady_pool.py", "SteadyPool._start_workers"): SIGNALS,
+    (f"{POSTGRES}/steady_pool.py", "item._cond"): SIGNALS,
+    (f"{POSTGRES}/steady_pool.py", "psycopg_pool.pool"): SIGNALS,
+    (f"{POSTGRES}/steady_pool.py", "self._tasks"): SIGNALS,
+    (f"{POSTGRES}/steady_pool.py", "self._waiting"): SIGNALS,
+    (f"{POSTGRES}/steady_pool.py", "super()._start_workers"): SIGNALS,
+    (
+        "backends/mongo/twinstore_mongo/positions.py",
+        "PointInTime.document",
+    ): "pymongo has no option for reads as of a time, and sends what this documented property returns",
+    **{
+        ("core/twinstore/canonical.py", use): "for type checkers, as the metaclass has no public name"
+        for use in (
+            "class FrozenMetaclass(pydantic._internal._model_construction.ModelMetaclass)",
+            "pydantic._internal",
+        )
+    },
+    ("core/twinstore/config/variables.py", "dotenv.parser"): "messages name the line of a variable",
+    ("core/twinstore/config/variables.py", "dotenv.variables"): "messages name the line of a variable",
+    **{
+        ("core/twinstore/forks.py", use): "a child cannot release a lock that a thread of the parent holds"
+        for use in (
+            "Reentrant._at_fork_reinit",
+            "Reentrant._is_owned",
+            "cast('Reentrant', self)._at_fork_reinit",
+            "cast('Reentrant', self)._is_owned",
+        )
+    },
+    ("docs/parts/site.py", "getLogger('mkdocs.hooks.site')"): "MkDocs counts warnings of hooks by this name",
+}
 IN_SOURCE: Final = re.compile(r"(?:self\.|cls\.|def )(_\w+)")
 
 

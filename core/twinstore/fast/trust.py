@@ -86,9 +86,9 @@ def _bases(model: type[CanonicalModel]) -> list[type]:
 def _decorated(model: type[CanonicalModel]) -> Iterator[str]:
     kept: tuple[ModelRule, ...] = ()
     for base in reversed(_bases(model)):
+        body = body_of(base)
         if issubclass(base, BaseModel) and not issubclass(base, CanonicalModel):
             yield f"has the base {base.__name__}, which is not a CanonicalModel"
-        body = body_of(base)
         for name in body.acts:
             yield f"has the validator, serializer or computed field {name}"
         kept = kept if body.kept is None else body.kept
@@ -98,7 +98,7 @@ def _decorated(model: type[CanonicalModel]) -> Iterator[str]:
 
 def names_asked_without(model: type[CanonicalModel]) -> frozenset[str]:
     """Return the wire names without which a validator of the model changes what it is given."""
-    return frozenset().union(*(body_of(base).asked for base in _bases(model)))
+    return frozenset(name for base in _bases(model) for name in body_of(base).asked)
 
 
 def check_field(info: FieldInfo) -> None:
