@@ -401,7 +401,7 @@ class WithValidatorOfMixin(BareMixin, Plain):
     pass
 
 
-class OtherModel(BaseModel):
+class OtherModel(BaseModel, frozen=True):
     @field_validator("id", check_fields=False)
     @classmethod
     def look(cls, value: str) -> str:
