@@ -129,27 +129,14 @@ DOCUMENTED: Final = frozenset(
     | {"_generate_next_value_", "_missing_", "_name_", "_value_"}
 )
 POSTGRES: Final = "backends/postgres/twinstore_postgres"
-FROZEN: Final = "no setting of libpq ends a call to a server that is frozen"
-SIGNALS: Final = "a signal handler that raises inside the pool would lose a connection"
 # File and use, and why nothing documented does. An exception that nothing needs any more is an error.
 ALLOWED: Final[dict[tuple[str, str], str]] = {
     (f"{POSTGRES}/deadlines.py", "TimedConnection.connect"): "the limit is known before the first round trip",
-    (f"{POSTGRES}/deadlines.py", "TimedConnection.wait"): FROZEN,
-    (f"{POSTGRES}/deadlines.py", "vars(connection)['wait']"): FROZEN,
-    (f"{POSTGRES}/exchange.py", "psycopg.generators"): "cursors take twice the processor time of a call",
-    (f"{POSTGRES}/loans.py", "psycopg_pool.pool"): SIGNALS,
-    (f"{POSTGRES}/loans.py", "trace.tb_frame.f_locals"): SIGNALS,
     (
-        f"{POSTGRES}/pooling.py",
-        "logging.getLogger('psycopg.pool')",
-    ): "the pool warns of what this library reports",
-    (f"{POSTGRES}/pooling.py", "pool._closed"): "close() in a child would end connections of the parent",
-    (f"{POSTGRES}/steady_pool.py", "SteadyPool._start_workers"): SIGNALS,
-    (f"{POSTGRES}/steady_pool.py", "item._cond"): SIGNALS,
-    (f"{POSTGRES}/steady_pool.py", "psycopg_pool.pool"): SIGNALS,
-    (f"{POSTGRES}/steady_pool.py", "self._tasks"): SIGNALS,
-    (f"{POSTGRES}/steady_pool.py", "self._waiting"): SIGNALS,
-    (f"{POSTGRES}/steady_pool.py", "super()._start_workers"): SIGNALS,
+        f"{POSTGRES}/deadlines.py",
+        "TimedConnection.wait",
+    ): "no setting of libpq ends a call to a frozen server",
+    (f"{POSTGRES}/pipeline.py", "psycopg.generators"): "cursors take twice the processor time of a call",
     (
         "backends/mongo/twinstore_mongo/positions.py",
         "PointInTime.document",

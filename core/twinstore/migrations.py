@@ -237,11 +237,14 @@ class SessionDefaults:
         unsafe: a sentence for each that switches protection off, with the statement that repairs it.
         allowed: the name of each other one, and for what it is set.
         unknown: a sentence for each thing that could not be read, with what to do.
+        client: a sentence for each mechanism of the driver that this release of the client library does not
+            carry, with what is different without it.
     """
 
     unsafe: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    client: tuple[str, ...] = ()
 
 
 @runtime_checkable

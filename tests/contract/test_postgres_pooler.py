@@ -26,7 +26,7 @@ from twinstore.errors import Outcome, TimeoutExceededError, UnavailableError, Va
 from twinstore.scheduler.module import MODULE
 from twinstore.scope import Scope
 from twinstore.testing.scheduler.builders import make_run, make_schedule
-from twinstore_postgres import exchange
+from twinstore_postgres import pipeline
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.datasource import SchedulerDataSource
 from twinstore_postgres.errors import NOWHERE
@@ -187,13 +187,13 @@ def test_a_call_costs_as_many_round_trips_as_past_the_pooler(
     pooler: Pooler, database: PostgresDatabase, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips: list[object] = []
-    original = exchange.fetched
+    original = pipeline.fetched
 
     def counted(pgconn: PGconn) -> PQGen[list[PGresult]]:
         trips.append(pgconn)
         return original(pgconn)
 
-    monkeypatch.setattr(exchange, "fetched", counted)
+    monkeypatch.setattr(pipeline, "fetched", counted)
 
     def trips_of(call: Callable[[], object]) -> int:
         trips.clear()

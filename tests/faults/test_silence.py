@@ -38,6 +38,7 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore_mongo.clients import CLOSE_SECONDS
 from twinstore_postgres import backend as backend_module
 from twinstore_postgres import deadlines
+from twinstore_postgres.deadlines import PatientConnection
 from twinstore_postgres.settings import PostgresSettings
 from twinstore_postgres.targets import target_of
 
@@ -251,7 +252,7 @@ def test_a_statement_without_limit_outlasts_all_limits_while_the_server_works(
     """As those of bulk work and migrations, on connections of this kind."""
     settings = PostgresSettings(statement_timeout_ms=STATEMENT_MS)
     target = target_of(SecretStr(f"{postgres.app_url()}?connect_timeout=2"), settings, purpose="x")
-    with target.connect(patient=True) as connection:
+    with target.connect(PatientConnection) as connection:
         connection.execute("SET statement_timeout = 0")
         slept = timed(lambda: connection.execute("SELECT pg_sleep(3)"))
         assert slept.error is None
@@ -271,7 +272,7 @@ def test_an_answer_that_got_lost_is_not_waited_for(postgres: PostgresServer) -> 
         url = postgres.app_url().replace(f":{postgres.port}/", f":{line.port}/")
         target = target_of(SecretStr(url), settings, purpose="x")
         past = target_of(SecretStr(postgres.app_url()), settings, purpose="x")
-        with target.connect(patient=True) as connection:
+        with target.connect(PatientConnection) as connection:
             assert isinstance(connection, deadlines.PatientConnection)
             connection.at_work = past.is_at_work
             with line.stalled():

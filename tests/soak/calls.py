@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,6 @@ from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from contextlib import AbstractContextManager
     from random import Random
 
     from tests.soak.notes import Notes
@@ -89,14 +87,12 @@ class Lane:
         notes: where each call is noted.
         random: decides what is done.
         tenants: for whom.
-        disturbed: what may come between inside of a call.
     """
 
     storage: SchedulerStorage
     notes: Notes
     random: Random
     tenants: tuple[str, ...] = SERVED
-    disturbed: Callable[[], AbstractContextManager[object]] = nullcontext
     _mine: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=REMEMBERED))
 
     def work(self, goes_on: Callable[[], bool]) -> None:
@@ -146,8 +142,7 @@ class Lane:
         journal = self.notes.journal
         journal.add("ask", key=key, of=of)
         with self.notes.reading("exclude", tenant):
-            with self.disturbed():
-                handle = self.storage.locks.try_acquire(key, PATIENCE, lease=LEASE, holder_id="one for all")
+            handle = self.storage.locks.try_acquire(key, PATIENCE, lease=LEASE, holder_id="one for all")
             if handle is None:
                 journal.add("nothing", of=of)
                 return
@@ -160,24 +155,18 @@ class Lane:
     def read(self, tenant: str) -> None:
         """Read what others have written, and what one has written oneself."""
         with self.notes.reading("read", tenant):
-            with self.disturbed():
-                rows = list(self.storage.runs.list(tenant).items)
+            rows = list(self.storage.runs.list(tenant).items)
             self._check(tenant, rows)
             run = self._known(tenant)
             if run is not None:
-                with self.disturbed():
-                    self._check_own(tenant, run, self.storage.runs.get(tenant, run))
+                self._check_own(tenant, run, self.storage.runs.get(tenant, run))
 
     def in_session(self, tenant: str) -> None:
         """Read in a session, which keeps a connection."""
         run = self._known(tenant)
         if run is None:
             return
-        with (
-            self.notes.reading("session", tenant),
-            self.disturbed(),
-            self.storage.sessions.open(tenant) as session,
-        ):
+        with self.notes.reading("session", tenant), self.storage.sessions.open(tenant) as session:
             lines = session.execution_logs.list(tenant, run, limit=20)
             self._check(tenant, lines)
             self._check_own(tenant, run, session.runs.get(tenant, run))
@@ -195,7 +184,7 @@ class Lane:
     def _write(
         self, kind: str, tenant: str, parts: list[str], call: Callable[[], object], made: str | None = None
     ) -> None:
-        with self.notes.call(kind, tenant, parts) as noted, self.disturbed():
+        with self.notes.call(kind, tenant, parts) as noted:
             call()
         if noted.confirmed and made is not None:
             self._mine.append((tenant, made))

@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 
     from tests.soak.journal import Journal
 
-__all__ = ["Call", "GivenUpError", "Notes"]
-
-
-class GivenUpError(BaseException):
-    """What a signal handler raises in the middle of a call.
-
-    No ``Exception``: of those the codecs of MongoDB's client make errors of their own (docs/concurrency.md).
-    """
+__all__ = ["Call", "Notes"]
 
 
 @dataclass(slots=True)
@@ -61,7 +54,7 @@ class Notes:
         self.journal.add("write", kind=kind, tenant=tenant, parts=list(parts), of=call.of, lane=self.lane)
         try:
             yield call
-        except (Exception, GivenUpError) as error:  # noqa: BLE001  # no matter whose, it is judged
+        except Exception as error:  # noqa: BLE001  # no matter whose, it is judged
             self._failed(call, kind, error, began)
         else:
             call.confirmed = True
@@ -73,7 +66,7 @@ class Notes:
         began = time.monotonic_ns()
         try:
             yield
-        except (Exception, GivenUpError) as error:  # noqa: BLE001  # as above
+        except Exception as error:  # noqa: BLE001  # as above
             self._failed(None, kind, error, began)
         else:
             self.journal.add("seen", kind=kind, tenant=tenant, lane=self.lane)
@@ -85,11 +78,7 @@ class Notes:
     def _failed(self, call: Call | None, kind: str, error: BaseException, began: int) -> None:
         of = {} if call is None else {"of": call.of}
         told = f"{type(error).__name__}: {error}"
-        # Serialisers of pydantic tell of it in words of their own, whatever a handler raises.
-        masked = not isinstance(error, GivenUpError) and GivenUpError.__name__ in told
-        if masked:
-            self.journal.add("fault", kind="interrupted, told in other words", error=told)
-        if masked or isinstance(error, GivenUpError | TimeoutError):
+        if isinstance(error, TimeoutError):
             self.journal.add("given up", during=kind, outcome=Outcome.UNKNOWN.value, **of, lane=self.lane)
         elif isinstance(error, ConcurrencyError):
             # Somebody else was first, which no server has to be away for.

@@ -67,11 +67,10 @@ class Fault(StrEnum):
     FORK = "fork"
     CANCEL = "cancel"
     POOL = "pool"
-    SIGNAL = "signal"
 
 
 ALL_FAULTS: Final = frozenset(Fault)
-# Those that a service meets from time to time; cancelled tasks and signals are there all the time.
+# Those that a service meets from time to time; cancelled tasks are there all the time.
 DISTURBANCES: Final = frozenset({Fault.FORK, Fault.POOL})
 
 

@@ -20,7 +20,7 @@ from tests.soak.gates import Gate
 from tests.soak.journal import Journal, read_journal
 from tests.soak.judge import violations
 from tests.soak.observing import settled
-from tests.soak.plan import BASE, NANOSECONDS, SERVED, Fault, SoakClock, kills_of, outages_of
+from tests.soak.plan import BASE, NANOSECONDS, SERVED, SoakClock, kills_of, outages_of
 from tests.soak.service import Service
 from tests.soak.stored import stored_in
 from tests.soak.work import Worker
@@ -109,18 +109,12 @@ def soak(plan: Plan, server: Server) -> Result:
         operations={name: _count(lines, what) for name, what in OPERATIONS.items()},
         kills=_count(lines, "killed"),
         outages=_kinds(lines, "outage"),
-        faults=_kinds(lines, "fault") | _given_up(lines),
+        faults=_kinds(lines, "fault") | {"cancelled": _count(lines, "given up")},
         left_out=server.left_out,
         refused=_count(lines, "refused"),
         unknown=sum(line.get("outcome") == Outcome.UNKNOWN for line in lines),
         violations=tuple(violations(lines, stored)),
     )
-
-
-def _given_up(lines: Sequence[Line]) -> dict[str, int]:
-    """Return how many calls of tasks were cancelled, and how many a signal has interrupted."""
-    given = [line["during"].startswith("aio") for line in lines if line["what"] == "given up"]
-    return {"cancelled": sum(given), "interrupted": len(given) - sum(given)}
 
 
 def _kinds(lines: Sequence[Line], what: str) -> dict[str, int]:
@@ -196,25 +190,16 @@ class Supervisor:
     def _start(self, number: int) -> None:
         plan, name = self._plan, f"{self._plan.seed}/{number}/{self._started}"
         self._started += 1
-        # Whoever is interrupted is ended before long, as by task queues: the first service, which is killed.
-        # Not on MongoDB, whose client may then lend a session twice.
-        signalled = Fault.SIGNAL in plan.faults and "Postgres" in plan.settings["Persistence"]
-        interrupted = signalled and number == plan.processes
-        work = (
-            partial(self._work, name)
-            if number < plan.processes
-            else partial(self._serve, name, interrupted=interrupted)
-        )
-        self._running[number] = forked(work)
+        self._running[number] = forked(partial(self._work if number < plan.processes else self._serve, name))
 
     def _work(self, name: str) -> None:
         plan, clock = self._plan, SoakClock(self._plan.start)
         with closing(Journal(plan.journal)) as journal, twinstore.open_storage(plan.settings) as storage:
             Worker(storage.scheduler, journal, clock, name).work(plan)
 
-    def _serve(self, name: str, *, interrupted: bool) -> None:
+    def _serve(self, name: str) -> None:
         with closing(Journal(self._plan.journal)) as journal:
-            Service(self._plan, journal, name, self._gate, interrupted).run()
+            Service(self._plan, journal, name, self._gate).run()
 
     def _kill(self, number: int) -> None:
         """Kill a worker; one that has ended by itself has met an error."""

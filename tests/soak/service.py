@@ -22,7 +22,6 @@ from tests.soak.awaited import AwaitedLane
 from tests.soak.calls import Lane, counter_of
 from tests.soak.faults.forks import Forks
 from tests.soak.faults.pools import crowd
-from tests.soak.faults.signals import Alarms
 from tests.soak.notes import Notes
 from tests.soak.plan import NANOSECONDS, SERVED, Fault, disturbances_of
 from tests.soak.remains import Remains
@@ -58,21 +57,17 @@ class Service:
         journal: of all processes.
         name: its own, and the seed of its choices.
         gate: where it waits at the end.
-        interrupted: whether signals come in the middle of its calls.
     """
 
     plan: Plan
     journal: Journal
     name: str
     gate: Gate
-    interrupted: bool
     _tasks_end: Event = field(default_factory=Event)
     _go_on: Event = field(default_factory=Event)
 
     def run(self) -> None:
         """Serve until the time is over, and tell what is left then."""
-        # What a handler raises inside of a finaliser goes nowhere, and Python would print it.
-        sys.unraisablehook = lambda _: None
         self.gate.enter()
         before = Remains.now()
         # Whatever stands still for so long says where.
@@ -116,9 +111,7 @@ class Service:
         return Lane(storage, Notes(self.journal, lane), Random(lane))
 
     def _serve_disturbed(self, lane: Lane) -> None:
-        """Serve in the thread that gets the signals, and do to the process what the plan says."""
-        if self.interrupted:
-            lane.disturbed = Alarms(lane.random)
+        """Serve, and do to the process what the plan says."""
         forks = Forks(lane)
         for disturbance in disturbances_of(self.plan, self.name):
             lane.work(self._until(time.monotonic() + disturbance.pause))

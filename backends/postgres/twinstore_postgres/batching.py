@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg.rows import tuple_row
 
 from twinstore_postgres.cancelling import cancellable_on
-from twinstore_postgres.codec import Unprepared, register_loaders
+from twinstore_postgres.codec import Row, Unprepared, register_loaders
+from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.errors import note_place
-from twinstore_postgres.exchange import OwnConnection, Result, Step
 from twinstore_postgres.reading import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["Result", "Step", "batch", "by_cursors"]
+__all__ = ["PipelinedConnection", "Result", "Step", "batch", "by_cursors"]
+
+Step = tuple[bytes, Sequence[object]]
+
+
+@dataclass(slots=True)  # every statement makes one, and a frozen one would cost twice as much
+class Result:
+    """What one statement answered."""
+
+    rows: list[Row]
+    count: int
+
+    @property
+    def first(self) -> Row | None:
+        """The first row, or ``None``."""
+        return self.rows[0] if self.rows else None
+
+
+class PipelinedConnection(TimedConnection):
+    """A connection that sends several statements at once without cursors."""
+
+    @abstractmethod
+    def exchange(
+        self, steps: Sequence[Step], before: Sequence[Step] = (), after: Sequence[Step] = ()
+    ) -> list[Result]:
+        """Execute statements in one round trip, return what each of ``steps`` answered.
+
+        Outside an explicit transaction all of them are one.
+
+        Raises:
+            psycopg.Error: of the first that failed, or the connection is lost.
+        """
+
+    @abstractmethod
+    def works(self) -> bool:
+        """Whether what this stands on behaves as it takes it; any exception says that it does not."""
 
 
 def batch(
@@ -28,7 +64,7 @@ def batch(
 
     What stands before and after them only sets the transaction up and ends it; its answers are not read.
     """
-    if isinstance(connection, OwnConnection):
+    if isinstance(connection, PipelinedConnection):
         with cancellable_on(connection):
             return connection.exchange(steps, before, after)
     return by_cursors(connection, steps, before, after, foreign=False)
@@ -43,7 +79,7 @@ def by_cursors(  # as batch has them
     foreign: bool,
     prepare: bool | None = None,
 ) -> list[Result]:
-    """Do the same on a connection that others use too, as psycopg does it.
+    """Do the same as psycopg documents it: on connections that others use too, and without our pipeline.
 
     ``foreign``: it knows nothing of our types. ``prepare``: as psycopg takes it; ``False`` never.
 

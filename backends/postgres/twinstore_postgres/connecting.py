@@ -176,18 +176,20 @@ class Target:
         return f"{host}{port}/{self.database}"
 
     @without_locals
-    def connect(self, *, qualified: bool = False, patient: bool = False) -> Connection:
+    def connect(
+        self, kind: type[TimedConnection] = TimedConnection, *, qualified: bool = False
+    ) -> Connection:
         """Open a connection.
 
         Args:
+            kind: of the connection; a :class:`PatientConnection` for statements that may take longer than the
+                limit, while the server works on them.
             qualified: for statements that name the schema of everything.
-            patient: for statements that may take longer than the limit, while the server works on them.
 
         Raises:
             ConfigurationError: wrong password, role, database or option; says what to change.
             UnavailableError: nobody answers; nothing was done.
         """
-        kind = PatientConnection if patient else TimedConnection
         try:
             # Statements come again and again, so each is prepared at its first use, not at the fifth.
             connection = kind.connect(

@@ -17,7 +17,7 @@ from twinstore.modules import complete_modules
 from twinstore.plugins import load_backend
 from twinstore.scope import SYSTEM_TENANT, note_system_scope, tenant_argument
 from twinstore_postgres.connecting import Connection, let_go_in_child
-from twinstore_postgres.deadlines import PatientConnection
+from twinstore_postgres.deadlines import PatientConnection, TimedConnection
 from twinstore_postgres.errors import translated
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
@@ -40,9 +40,10 @@ class HostConnections(ServerConnections):
     So they have a pool of their own, beside that of the repositories.
     """
 
-    _kind = PatientConnection
-    _unprepared_kind = PatientConnection
-    _threshold = 0
+    @property
+    @override
+    def _kind(self) -> type[TimedConnection]:
+        return PatientConnection
 
     @override
     def _configure(self, connection: Connection) -> None:

@@ -29,8 +29,6 @@ RV = TypeVar("RV")
 
 # What a busy network and a busy machine may add to the limit of the server.
 MARGIN_SECONDS: Final = 5.0
-# How often psycopg lets go on what waits; it looks then whether somebody has interrupted the program.
-TICK_SECONDS: Final = 0.1
 
 
 class NoAnswer(psycopg.OperationalError):
@@ -48,8 +46,10 @@ class TimedConnection(psycopg.Connection[Row]):
     Attributes:
         limit: the seconds of a round trip; ``None``: no limit.
         end: when all round trips must have ended, by ``time.monotonic()``.
+        waits_here: psycopg has called :meth:`wait`, as it is not documented to.
     """
 
+    waits_here: bool = False
     limit: float | None = None
     end: float | None = None
 
@@ -74,18 +74,23 @@ class TimedConnection(psycopg.Connection[Row]):
         return connection
 
     @override
-    def wait(self, gen: PQGen[RV], interval: float = TICK_SECONDS, timeout: float | None = None) -> RV:
+    def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
         """Wait for an answer, at most until the limit.
+
+        Whoever says more than what to wait for has limits of his own, such as a host that awaits
+        notifications.
 
         Raises:
             NoAnswer: none came.
         """
+        if args or options:
+            return super().wait(gen, *args, **options)
+        self.waits_here = True
         seconds = self.limit if self.end is None else self._left()
-        # Whoever says how long to wait, such as a host for notifications, waits for something else.
-        if seconds is None or timeout is not None or interval != TICK_SECONDS:
-            return super().wait(gen, interval, *(() if timeout is None else (timeout,)))
+        if seconds is None:
+            return super().wait(gen)
         try:
-            return super().wait(self._limited(gen, seconds), interval)
+            return super().wait(self._limited(gen, seconds))
         except NoAnswer:
             # Nobody knows what will still come on it.
             self.close()
@@ -138,38 +143,18 @@ class PatientConnection(TimedConnection):
 
 @contextmanager
 def until(connection: psycopg.Connection[Row], end: float | None) -> Generator[None]:
-    """Have all round trips of the block end until an instant of ``time.monotonic()``."""
-    if isinstance(connection, TimedConnection):
-        connection.end = end
-        try:
-            yield
-        finally:
-            connection.end = None
-    elif end is None:
-        yield  # one of the host keeps the limits of the host
-    else:
-        with _limited_until(connection, end):
-            yield
+    """Have all round trips of the block end until an instant of ``time.monotonic()``.
 
-
-@contextmanager
-def _limited_until(connection: psycopg.Connection[Row], end: float) -> Generator[None]:
-    """Limit a connection of the host, whose class is not ours, for the length of the block."""
-    wait = connection.wait
-
-    def wait_until(gen: PQGen[RV], interval: float = TICK_SECONDS) -> RV:
-        try:
-            return wait(limited(gen, max(0.0, end - monotonic())), interval)
-        except NoAnswer:
-            # Its pool opens another one.
-            connection.close()
-            raise
-
-    vars(connection)["wait"] = wait_until
+    A connection of the application keeps its own limits.
+    """
+    if not isinstance(connection, TimedConnection):
+        yield
+        return
+    connection.end = end
     try:
         yield
     finally:
-        del vars(connection)["wait"]
+        connection.end = None
 
 
 def limited(gen: PQGen[RV], seconds: float) -> PQGen[RV]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from twinstore.errors import Outcome
+from twinstore_postgres.deadlines import PatientConnection
 from twinstore_postgres.defaults import refuse_unsafe
 from twinstore_postgres.errors import translated
 from twinstore_postgres.roles import RoleGuard
@@ -79,7 +80,7 @@ class Direct:
 
     def connect(self) -> Connection:
         """Open a connection for bulk work; the caller closes it."""
-        connection = self._bulk().connect(qualified=True, patient=True)
+        connection = self._bulk().connect(PatientConnection, qualified=True)
         if self._guard.schemas:
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):

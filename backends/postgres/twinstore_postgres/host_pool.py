@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from psycopg import Error, conninfo
+from psycopg import conninfo
 from psycopg_pool import ConnectionPool
 from pydantic import SecretStr
 
-from twinstore.errors import ConfigurationError, TwinstoreError
+from twinstore.errors import ConfigurationError
 from twinstore.forgetting import without_locals
-from twinstore_postgres.connecting import Route, Target, is_full
-from twinstore_postgres.pooling import silence_of
+from twinstore_postgres.connecting import Connection, Route, Target
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.targets import target_of
 
 if TYPE_CHECKING:
-    from twinstore.attempts import SharedAttempt
-    from twinstore_postgres.loans import Pool
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["host_pool", "pool_target", "refusal_of", "route_of"]
+__all__ = ["HostPool", "host_pool", "pool_target", "route_of"]
+
+HostPool = ConnectionPool[Connection]
 
 CONNECTION_KEYWORDS: Final = frozenset(
     {
@@ -43,7 +42,7 @@ CONNECTION_KEYWORDS: Final = frozenset(
 
 
 @without_locals
-def pool_target(pool: Pool, settings: PostgresSettings) -> Target:
+def pool_target(pool: HostPool, settings: PostgresSettings) -> Target:
     """Return where the pool of the host connects to, for connections beside it."""
     given, more = pool.conninfo, pool.kwargs
     text = given() if callable(given) else given
@@ -62,7 +61,7 @@ def route_of(settings: PostgresSettings) -> Route:
     return Route.POOLER if settings.transaction_pooler else Route.ANY
 
 
-def host_pool(settings: PostgresSettings) -> Pool | None:
+def host_pool(settings: PostgresSettings) -> HostPool | None:
     """Return the pool of the host, or ``None``."""
     if settings.pool is None:
         return None
@@ -71,25 +70,4 @@ def host_pool(settings: PostgresSettings) -> Pool | None:
             f"pool should be a psycopg_pool.ConnectionPool, not {type(settings.pool).__name__}.",
             driver=DRIVER,
         )
-    return cast("Pool", settings.pool)
-
-
-def refusal_of(
-    target: Target, asking: SharedAttempt[None], seconds: float
-) -> tuple[TwinstoreError | None, bool]:
-    """Return why a server takes no connection now, if so, and whether that is because it is full.
-
-    Args:
-        target: of the connection that is tried.
-        asking: shared by all who ask at the same time.
-        seconds: how long to wait for the answer.
-    """
-    if seconds <= 0:
-        return None, False
-    try:
-        asking.run(lambda: target.connect().close(), seconds)
-    except TimeoutError:
-        return silence_of(target.place, round(seconds, 1)), False
-    except TwinstoreError as error:
-        return error, isinstance(error.__cause__, Error) and is_full(error.__cause__)
-    return None, False
+    return cast("HostPool", settings.pool)

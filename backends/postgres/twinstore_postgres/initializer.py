@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -27,6 +28,7 @@ from twinstore.servicelog import Limiter, migrating, note_ready
 from twinstore_postgres import migrator, reverting
 from twinstore_postgres.connecting import check_version
 from twinstore_postgres.datasource import source_class
+from twinstore_postgres.deadlines import PatientConnection, TimedConnection
 from twinstore_postgres.defaults import refuse_unsafe, roles_of, session_defaults
 from twinstore_postgres.errors import reading, translated
 from twinstore_postgres.failures import naming_rights
@@ -36,6 +38,7 @@ from twinstore_postgres.script import script
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.takeover import check_takeover, hidden_rows, taken_over
 from twinstore_postgres.targets import MIGRATIONS
+from twinstore_postgres.undocumented import connection_kind, sentences, try_out
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -168,8 +171,11 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
     @override
     def session_defaults(self) -> SessionDefaults:
         """Return what sessions begin with; see :class:`~twinstore.migrations.ReportsDefaults`."""
-        with closing(self._connect(qualified=True)) as connection, reading():
-            return self._defaults(connection)
+        kind = connection_kind(pooled=False)
+        with closing(self._connect(kind, qualified=True)) as connection, reading():
+            found = self._defaults(connection)
+            try_out(connection)
+        return replace(found, client=sentences())
 
     def _defaults(self, connection: Connection) -> SessionDefaults:
         return session_defaults(connection, roles_of(self._settings))
@@ -279,12 +285,14 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
                 done.append(f"schema {LEDGER_MODULE.name}: applied {item.name}")
         return tuple(done)
 
-    def _connect(self, *, qualified: bool = False) -> Connection:
+    def _connect(
+        self, kind: type[TimedConnection] = PatientConnection, *, qualified: bool = False
+    ) -> Connection:
         """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
         # Only the owner of the schemas may change them, and requests are answered by another role.
         own = self._settings.owner_connection_string
         target = self._server.direct.target_for(MIGRATIONS, own)()
-        connection = target.connect(qualified=qualified, patient=True)
+        connection = target.connect(kind, qualified=qualified)
         try:
             check_version(connection)
         except ConfigurationError:

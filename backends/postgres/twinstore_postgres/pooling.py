@@ -7,14 +7,15 @@ import select
 from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
+from psycopg_pool import ConnectionPool
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome, TimeoutExceededError, UnavailableError
-from twinstore.forks import keep
-from twinstore_postgres.deadlines import TimedConnection
+from twinstore.forks import OwnProcess
+from twinstore_postgres.connecting import Connection
 from twinstore_postgres.errors import loggable
 from twinstore_postgres.settings import DRIVER
 
@@ -22,18 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
 
-    from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.loans import Pool
     from twinstore_postgres.server import ServerConnections
 
 __all__ = [
     "POOL_NAME",
     "Openings",
+    "Pool",
     "PooledConnection",
-    "abandon",
     "all_in_use",
-    "keep_messages",
+    "none_lent",
     "pool_of_the_parent",
+    "readable",
     "serves",
     "silence_of",
 ]
@@ -84,13 +84,28 @@ class Openings:
             return self._failure if self._failed >= instant else None
 
 
+class Pool(ConnectionPool[Connection]):
+    """The pool of this library. In a forked child it ends silently: its connections are the parent's."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401  # those of psycopg_pool
+        """Take what psycopg_pool takes."""
+        self.process = OwnProcess()
+        super().__init__(*args, **options)
+
+    @override
+    def __del__(self) -> None:
+        # It wakes threads that do not exist in a child, by locks that they may have held.
+        if not self.process.forked:
+            super().__del__()
+
+
 class PooledConnection:
     """A connection that goes back to its pool when the block ends, as it was taken.
 
     A class, because every call passes here and a generator would cost it three times as much.
     """
 
-    __slots__ = ("_autocommit", "_loan", "_seconds", "_server")
+    __slots__ = ("_autocommit", "_connection", "_pool", "_process", "_seconds", "_server")
 
     def __init__(self, server: ServerConnections, seconds: float | None = None) -> None:
         """Take whose connection, and how long to wait for it; by default as long as the settings say."""
@@ -99,8 +114,9 @@ class PooledConnection:
 
     def __enter__(self) -> Connection:
         """Take a connection, in autocommit mode."""
-        self._loan = self._server.take(self._seconds)
-        connection = self._loan.connection
+        self._process = OwnProcess()
+        self._pool, connection = self._server.take(self._seconds)
+        self._connection = connection
         self._autocommit = connection.autocommit
         if not self._autocommit:
             try:
@@ -114,12 +130,12 @@ class PooledConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give it back, but not in a forked child: it is the parent's."""
-        if not self._loan.forked:
+        if not self._process.forked:
             self._give_back()
 
     def _give_back(self) -> None:
         """Return the connection to its pool as it was taken."""
-        connection = self._loan.connection
+        connection = self._connection
         if not self._autocommit and not connection.closed:
             try:
                 connection.autocommit = False
@@ -127,54 +143,7 @@ class PooledConnection:
                 # The pool would roll back and lend it in autocommit mode; a closed one it replaces.
                 log.debug("A connection of the host is closed, because it is in use (%s).", loggable(error))
                 connection.close()
-        self._loan.give_back()
-
-
-class OwnMessages(logging.Filter):
-    """Keeps what is said of the pool of this library in its own log, without the texts of the server.
-
-    Whoever needs a connection is told why there is none, so that a log of every attempt tells nothing more.
-    """
-
-    @override
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is about something else."""
-        values = record.args if isinstance(record.args, tuple) else ()
-        if record.levelno < logging.WARNING or not any(map(is_ours, values)):
-            return True
-        log.debug("Of the pool: %s", record.msg % tuple(map(shown, values)))
-        return False
-
-
-def is_ours(value: object) -> bool:
-    """Whether a value of a message is a connection, the pool or a thread of the pool of this library."""
-    if isinstance(value, str):
-        return value == POOL_NAME or value.startswith(f"{POOL_NAME}-")
-    return isinstance(value, TimedConnection)
-
-
-def shown(value: object) -> object:
-    """Return what a log may show of a value."""
-    return loggable(value) if isinstance(value, BaseException) else value
-
-
-def keep_messages() -> None:
-    """Let the messages of the pool go to the log of this library; a second call does nothing."""
-    # The same object each time, which a logger takes once.
-    logging.getLogger("psycopg.pool").addFilter(_own_messages)
-
-
-_own_messages: Final = OwnMessages()
-
-
-def abandon(pool: Pool) -> None:
-    """Give up a pool that a forked child inherited.
-
-    Its finaliser would wait for locks that threads of the parent held, and wake threads that do not exist
-    here; a closed pool has none.
-    """
-    pool._closed = True  # noqa: SLF001  # close() would close the connections of the parent on the wire
-    keep(pool)
+        self._pool.putconn(connection)
 
 
 def pool_of_the_parent() -> ConfigurationError:
@@ -192,6 +161,16 @@ def all_in_use(most: int, seconds: float) -> UnavailableError:
     return UnavailableError(
         f"All {most} connections of the pool (PoolMax) stayed in use for {seconds:g} s; raise "
         "PoolMax or PoolTimeoutMs, or end sessions and transactions sooner.",
+        outcome=Outcome.NOT_APPLIED,
+        driver=DRIVER,
+    )
+
+
+def none_lent(most: int, seconds: float) -> TimeoutExceededError:
+    """Return the error of a call that got no connection of a pool of the host, which does not tell why."""
+    return TimeoutExceededError(
+        f"The pool of the application gave no connection within {seconds:g} s: all {most} are in use, or "
+        "PostgreSQL does not answer. Its log (psycopg.pool) says which.",
         outcome=Outcome.NOT_APPLIED,
         driver=DRIVER,
     )
@@ -221,10 +200,10 @@ def serves(connection: Connection) -> bool:
     return True
 
 
-def readable(descriptor: int) -> bool:
-    """Whether something waits to be read."""
+def readable(descriptor: int, seconds: float = 0.0) -> bool:
+    """Whether something can be read, or comes within some seconds."""
     if hasattr(select, "poll"):  # select() refuses descriptors from 1024 on, Windows has nothing else
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(0))
-    return bool(select.select([descriptor], [], [], 0)[0])
+        return bool(poll.poll(seconds * 1000))
+    return bool(select.select([descriptor], [], [], seconds)[0])

@@ -6,17 +6,17 @@ A forked child opens a pool of its own; nothing that the parent opened is used o
 from __future__ import annotations
 
 import logging
-from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from psycopg_pool import PoolClosed, PoolTimeout
+from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 from typing_extensions import override
 
 from twinstore.attempts import SharedAttempt
-from twinstore.errors import ConfigurationError, Outcome, TwinstoreError, UnavailableError
+from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.forks import ForkSafeLock, Renewable, keep, renew_in_child
 from twinstore.servicelog import note_back, note_connected
+from twinstore_postgres.batching import PipelinedConnection
 from twinstore_postgres.connecting import (
     Connection,
     ConnectionSource,
@@ -27,25 +27,23 @@ from twinstore_postgres.connecting import (
 from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.direct import Direct
 from twinstore_postgres.errors import NOWHERE, translate, translated
-from twinstore_postgres.exchange import OwnConnection, UnpreparedConnection
-from twinstore_postgres.host_pool import host_pool, pool_target, refusal_of, route_of
-from twinstore_postgres.loans import Loan, Loans, Pool, taken_from
+from twinstore_postgres.host_pool import HostPool, host_pool, pool_target, route_of
 from twinstore_postgres.pooling import (
     POOL_NAME,
     Openings,
+    Pool,
     PooledConnection,
-    abandon,
     all_in_use,
-    keep_messages,
+    none_lent,
     pool_of_the_parent,
     serves,
     silence_of,
 )
 from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.settings import DRIVER
-from twinstore_postgres.steady_pool import SteadyPool
 from twinstore_postgres.targets import target_of
 from twinstore_postgres.transports import OWN, transport_of
+from twinstore_postgres.undocumented import connection_kind, try_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,12 +71,6 @@ class ServerConnections(ConnectionSource, Renewable):
     The first use opens one connection directly, because a pool hides why it cannot connect, and checks
     that row-level security binds the role.
     """
-
-    # What the pool makes, also behind a transaction pooler, and after how many executions psycopg prepares a
-    # statement on it.
-    _kind: type[TimedConnection] = OwnConnection
-    _unprepared_kind: type[TimedConnection] = UnpreparedConnection
-    _threshold: int | None = None
 
     def __init__(self, settings: PostgresSettings, *, read_only: bool = False) -> None:
         """Take the settings; nothing is opened yet.
@@ -112,10 +104,8 @@ class ServerConnections(ConnectionSource, Renewable):
         self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
         self._closed = False
-        self._opening: SharedAttempt[Pool] = SharedAttempt()
+        self._opening: SharedAttempt[HostPool] = SharedAttempt()
         self._openings = Openings()
-        self._asking: SharedAttempt[None] = SharedAttempt()
-        self._loans = Loans()
         renew_in_child(self)
 
     @property
@@ -180,12 +170,9 @@ class ServerConnections(ConnectionSource, Renewable):
     @override
     def renew(self) -> None:
         """Start without a pool in a forked child; that of the host cannot be opened anew by us."""
-        pool, self._pool = self._pool, None
-        keep(self._loans)
-        self._loans = Loans()
+        keep(self._pool)
+        self._pool = None
         self._openings = Openings()
-        if pool is not None and not self._host_owned:
-            abandon(pool)
 
     def close(self) -> None:
         """Close the pool unless it belongs to the host; a second call does nothing."""
@@ -195,7 +182,7 @@ class ServerConnections(ConnectionSource, Renewable):
         if pool is not None and not self._host_owned:
             pool.close(CLOSE_SECONDS)
 
-    def _open(self, seconds: float | None = None) -> Pool:
+    def _open(self, seconds: float | None = None) -> HostPool:
         # Nearly every call ends here, without a lock.
         pool = self._pool
         if pool is not None and not self._guard.schemas and self._version:
@@ -205,30 +192,31 @@ class ServerConnections(ConnectionSource, Renewable):
         except TimeoutError:
             raise silence_of(self.target.place, seconds or 0.0) from None
 
-    def _checked_pool(self) -> Pool:
+    def _checked_pool(self) -> HostPool:
         """Return the pool after a look at server and role; the first time it is opened after that."""
         self._refuse_closed()
         pool = self._pool
         if pool is None and self._host_owned:
             raise pool_of_the_parent()
         if pool is None or self._host_owned:
-            with self.target.connect() as connection, translated(outcome=Outcome.NOT_APPLIED):
+            with self.target.connect(self._kind) as connection, translated(outcome=Outcome.NOT_APPLIED):
                 self.target.check_options(connection)
                 self._check(connection)
+                try_out(connection)
         else:
             # Not on a connection beside the pool, which would make PoolMax no limit.
-            loan = self._take(pool, self._seconds)
+            connection = self._take(pool, self._seconds)
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):
-                    self._check(loan.connection)
+                    self._check(connection)
                 if self._guard.unsafe and self._transport is OWN:
-                    loan.connection.close()  # it keeps what it began with
+                    connection.close()  # it keeps what it began with
             finally:
-                loan.give_back()
+                pool.putconn(connection)
         with self._lock:
             self._refuse_closed()
             if self._pool is None:
-                self._pool = self._new_pool(self._settings.pool_max)
+                self._pool = self._new_pool()
             return self._pool
 
     def _refuse_closed(self) -> None:
@@ -243,26 +231,31 @@ class ServerConnections(ConnectionSource, Renewable):
         release = f"{version // 10000}.{version % 10000}"
         note_connected(DRIVER, release, self.target.database, self.target.place)
 
-    def _new_pool(self, most: int) -> Pool:
-        keep_messages()
-        name = f"{POOL_NAME}-{next(self._loans.numbers)}"
-        pool = SteadyPool(
+    @property
+    def _kind(self) -> type[TimedConnection]:
+        """The kind of the connections of the pool."""
+        return connection_kind(pooled=self.pooled) if self._settings.pipeline else TimedConnection
+
+    def _new_pool(self) -> Pool:
+        kind = self._kind
+        pool = Pool(
             self.target.conninfo.get_secret_value(),
-            connection_class=self._unprepared_kind if self.pooled else self._kind,
+            connection_class=kind,
             kwargs={
                 "autocommit": True,
-                "prepare_threshold": None if self.pooled else self._threshold,
+                # Each statement comes again and again; the pipeline prepares by itself.
+                "prepare_threshold": None if self.pooled or issubclass(kind, PipelinedConnection) else 0,
                 "limit": self.target.limit,
                 "noted": self._openings.noted,
             },
-            min_size=min(self._settings.pool_min, most),
-            max_size=most,
+            min_size=self._settings.pool_min,
+            max_size=self._settings.pool_max,
             max_lifetime=self._settings.pool_max_lifetime_ms / 1000,
             open=False,
-            configure=self._loans.counted(name, self._configure),
+            configure=self._configure,
             reset=self._cleaner,
             reconnect_timeout=RECONNECT_SECONDS,
-            name=name,
+            name=POOL_NAME,
         )
         pool.open()
         return pool
@@ -286,8 +279,8 @@ class ServerConnections(ConnectionSource, Renewable):
         """How long a call waits for a connection of the pool."""
         return self._settings.pool_timeout_ms / 1000
 
-    def take(self, seconds: float | None = None) -> Loan:
-        """Take a connection.
+    def take(self, seconds: float | None = None) -> tuple[HostPool, Connection]:
+        """Take a connection, which goes back to the pool that is returned with it.
 
         Args:
             seconds: how long to wait for it, the first look at the server included.
@@ -296,103 +289,60 @@ class ServerConnections(ConnectionSource, Renewable):
         if seconds is None:
             pool = self._open()
             self._guard.refuse()
-            return self._take(pool, self._seconds)
-        begun = monotonic()
+            return pool, self._take(pool, self._seconds)
+        end = monotonic() + seconds
         pool = self._open(seconds)
         self._guard.refuse()
-        return self._take(pool, max(0.0, seconds - (monotonic() - begun)))
+        return pool, self._take(pool, max(0.0, end - monotonic()))
 
-    def _take(self, pool: Pool, seconds: float) -> Loan:
+    def _take(self, pool: HostPool, seconds: float) -> Connection:
         try:
+            if self._host_owned:  # it checks its connections as the host wants
+                return pool.getconn(seconds)
             return self._serving(pool, min(LOOK_SECONDS, seconds))
         except PoolTimeout:
-            return self._wait(pool, seconds)
-        except PoolClosed as error:
-            return self._take(self._successor(pool, error), seconds)
+            if self._host_owned:
+                raise none_lent(pool.max_size, seconds) from None
+        except (PoolClosed, TooManyRequests) as error:
+            self._refuse_closed()
+            raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
+        return self._wait(pool, seconds)
 
-    def _serving(self, pool: Pool, seconds: float) -> Loan:
-        """Take a connection that the server has not closed."""
-        self._loans.take_back()
-        if pool.max_size < self._settings.pool_max and not self._host_owned:
-            self._widen(pool)
+    def _serving(self, pool: HostPool, seconds: float) -> Connection:
+        """Take a connection that the server has not closed.
+
+        By ``check`` the pool would pause for seconds between the connections that an outage has ended.
+        """
         while True:
-            loan = Loan(self._loans, pool, taken_from(pool, seconds))
-            # A pool of the host checks as the host wants.
-            if self._host_owned or serves(loan.connection):
-                return loan
-            loan.connection.close()
-            loan.give_back()
+            connection = pool.getconn(seconds)
+            if serves(connection):
+                return connection
+            connection.close()
+            pool.putconn(connection)
 
-    def _wait(self, pool: Pool, seconds: float) -> Loan:
+    def _wait(self, pool: HostPool, seconds: float) -> Connection:
         """Go on to wait for a connection, as long as there is hope."""
-        begun, missed = monotonic() - min(LOOK_SECONDS, seconds), False
+        begun = monotonic() - min(LOOK_SECONDS, seconds)
         while True:
-            reason, full = self._reason(begun, seconds)
             left = begun + seconds - monotonic()
+            failure = self._openings.failure_since(begun)
             # A server without free slots serves those who have one, and they give it back.
-            if reason is not None and (left <= 0 or not self._loans or not full):
-                raise reason
+            if failure is not None and (left <= 0 or not is_full(failure) or not self._opened(pool)):
+                raise self.target.explain(failure) from failure
             if left <= 0:
                 raise self._none_free(pool, seconds)
-            missing = self._is_missing(pool)
-            if missing and missed:  # not only on its way
-                pool = self._replaced(pool)
-            missed = missing
             # Whoever asks again stands at the end of the queue: only where the answer may be another one.
-            final = self._host_owned or len(self._loans) >= pool.max_size
+            final = self._opened(pool) >= pool.max_size
             try:
                 return self._serving(pool, left if final else min(left, LOOK_SECONDS))
             except PoolTimeout:
                 continue
-            except PoolClosed as error:
-                pool = self._successor(pool, error)
 
-    def _is_missing(self, pool: Pool) -> bool:
-        """Whether a pool counts a connection that is neither there nor lent nor being opened."""
-        if self._host_owned or self._openings.under_way:
-            return False
-        return self._loans.missing_from(pool) > 0
+    def _opened(self, pool: HostPool) -> int:
+        """Return how many connections the pool has, lent or not, without those that it is about to open."""
+        return pool.get_stats()["pool_size"] - self._openings.under_way
 
-    def _replaced(self, pool: Pool) -> Pool:
-        """Return a new pool in the place of one that has lost connections, or the one that took its place."""
-        with self._lock:
-            self._refuse_closed()
-            if self._pool is pool:
-                log.warning("Connections of the pool got lost, which is replaced by a new one.")
-                # Those that are lent go on, and make room when they come back; see _widen.
-                self._pool = self._new_pool(max(1, self._settings.pool_max - self._loans.in_use()))
-                # Aside: whoever was interrupted may have left a lock of the pool behind for ever.
-                Thread(target=pool.close, args=(CLOSE_SECONDS,), daemon=True).start()
-            return self._pool or pool
-
-    def _widen(self, pool: Pool) -> None:
-        """Let a pool grow by what was lent by the one before it and has come back."""
-        with self._lock:
-            most = self._settings.pool_max - self._loans.open_beside(pool)
-            if most > pool.max_size:
-                pool.resize(min(self._settings.pool_min, most), most)
-
-    def _successor(self, pool: Pool, error: PoolClosed) -> Pool:
-        """Return the pool that took the place of a closed one."""
-        successor = self._pool
-        if successor is None or successor is pool:
-            self._refuse_closed()
-            raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
-        return successor
-
-    def _reason(self, begun: float, seconds: float) -> tuple[TwinstoreError | None, bool]:
-        """Return why the pool has opened no connection since an instant, and whether the server is full."""
-        if not self._host_owned:
-            failure = self._openings.failure_since(begun)
-            if failure is None:
-                return None, False
-            reason = self.target.explain(failure)
-            reason.__cause__ = failure  # what a host looks at to learn more than the message says
-            return reason, is_full(failure)
-        # The pool of the host does not tell. One connection beside it at a time, for all who ask.
-        return refusal_of(self.target, self._asking, begun + seconds - monotonic())
-
-    def _none_free(self, pool: Pool, seconds: float) -> UnavailableError:
-        if not self._host_owned and self._loans.open_of(pool) < pool.max_size:
+    def _none_free(self, pool: HostPool, seconds: float) -> UnavailableError:
+        if self._openings.under_way:
             return silence_of(self.target.place, seconds)
         return all_in_use(pool.max_size, seconds)

@@ -15,6 +15,7 @@ from twinstore.forks import ForkSafeLock, Renewable, ending, keep, renew_in_chil
 from twinstore.scope import SYSTEM_TENANT, note_system_scope
 from twinstore_postgres.bulk.identity import instance_of
 from twinstore_postgres.connecting import ConnectionSource
+from twinstore_postgres.deadlines import PatientConnection
 from twinstore_postgres.errors import translated
 from twinstore_postgres.pooling import readable
 from twinstore_postgres.settings import DRIVER
@@ -138,7 +139,7 @@ class RoleConnections(BulkConnections):
     def _opened(self) -> Connection:
         with closing(self._server.connect()) as own:
             wanted = instance_of(own)
-        connection = self._role.connect(qualified=True, patient=True)
+        connection = self._role.connect(PatientConnection, qualified=True)
         try:
             refuse_other(connection, wanted)
         except BaseException:

@@ -6,36 +6,40 @@ with what copies makes of them what the scan would show.
 
 from __future__ import annotations
 
-from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
+import psycopg
 from psycopg import sql
-from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus
+from psycopg.pq import DiagnosticField, ExecStatus
 
 from twinstore.bulk import Digestible, NoDigests
 from twinstore.errors import Outcome
 from twinstore.fast.native import library
 from twinstore.fast.scanning import Scanner, table_form
 from twinstore_postgres.bulk.digest_form import digest_form, why_no_digests, why_not
+from twinstore_postgres.deadlines import NoAnswer
 from twinstore_postgres.errors import Subject, translated
+from twinstore_postgres.pooling import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from datetime import datetime
 
     from psycopg import Copy
-    from psycopg.pq.abc import PGconn
+    from psycopg.pq.abc import PGresult
 
     from twinstore.bulk import Key, RangeDigests
     from twinstore.catalog import Entity
     from twinstore_postgres.bulk.scanning import TableScan
     from twinstore_postgres.bulk.viewing import Snapshot
+    from twinstore_postgres.connecting import Connection
 
 __all__ = ["DigestScan", "digestible"]
 
 # Of lines that are worked on at a time; a longer one comes alone.
 PIECE_BYTES: Final = 250_000
+# For the last word of the server, which comes with the last lines.
+END_SECONDS: Final = 30.0
 UTF8: Final = "utf-8"
 NO_LIBRARY: Final = "the native library is off"
 # Which rows are on which page only a table tells, and one from which no other inherits: those have pages of
@@ -143,14 +147,13 @@ def pieces_of(copy: Copy) -> Generator[bytes]:
 
     What has come already is taken from libpq itself; a call that may wait takes as long as all the rest.
     """
-    connection = copy.connection
-    take = connection.pgconn.get_copy_data
+    take = copy.connection.pgconn.get_copy_data
     lines: list[memoryview] = []
     size = 0
     while True:
         length, line = take(1)
         if length < 0:
-            finish(connection.pgconn)
+            await_end(copy.connection)
             break
         if not length and not (line := memoryview(copy.read())):
             break
@@ -166,20 +169,31 @@ def pieces_of(copy: Copy) -> Generator[bytes]:
         yield b"".join(lines)
 
 
-def finish(connection: PGconn) -> None:
-    """Read what the server says at the end of a stream.
+def await_end(connection: Connection) -> None:
+    """Wait for what the server says at the end of a stream, which comes with the last lines.
 
     Raises:
-        psycopg.Error: it says why it has ended early.
+        psycopg.Error: it says why it has ended early, or says nothing.
     """
-    with DefaultSelector() as selector:
-        selector.register(connection.socket, EVENT_READ)
-        while True:
-            while connection.is_busy():
-                selector.select()
-                connection.consume_input()
-            result = connection.get_result()
-            if result is None:
-                return
-            if result.status != ExecStatus.COMMAND_OK:
-                raise error_from_result(result)
+    server = connection.pgconn
+    while True:
+        while server.is_busy():
+            if not readable(connection.fileno(), END_SECONDS):
+                connection.close()
+                raise NoAnswer(f"no answer within {END_SECONDS:g} s")
+            server.consume_input()
+        result = server.get_result()
+        if result is None:
+            return
+        if result.status != ExecStatus.COMMAND_OK:
+            raise error_of(result)
+
+
+def error_of(result: PGresult) -> psycopg.Error:
+    """Return the error that a result tells of."""
+    state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+    text = result.get_error_message()
+    try:
+        return psycopg.errors.lookup(state)(text)
+    except KeyError:
+        return psycopg.DatabaseError(text)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 import psycopg
 from psycopg import pq
-from psycopg.adapt import PyFormat, Transformer
 
 from twinstore.access import Row
 from twinstore.fast.copying import NO_SLOT, NULL, ColumnKind, ColumnLayout, NativeColumns, copy_field
@@ -150,7 +149,6 @@ def _field(column: Column, value: object) -> bytes:
     if value is None:
         return copy_field(None)
     oid = psycopg.adapters.types.get_oid(column.sql_type)
-    transformer = Transformer()
-    transformer.set_dumper_types((oid,), pq.Format.BINARY)
-    (sent,) = transformer.dump_sequence((value,), (PyFormat.BINARY,))
+    dumper = psycopg.adapters.get_dumper_by_oid(oid, pq.Format.BINARY)
+    sent = dumper(type(value)).dump(value)
     return copy_field(None if sent is None else bytes(sent))

@@ -48,6 +48,8 @@ class DatabaseState:
 def doctor(context: typer.Context, output: OutputFormat = Format.TEXT) -> None:
     """List what is installed, whether the fast path is on, and settings that databases give sessions.
 
+    Where the installed release of a client library lacks what a driver uses of it, that is listed, too.
+
     It connects to each PostgreSQL that the settings name, as the owner role. A setting of database, role or
     server that switches protection off ends the command with 1. A database that does not answer is listed as
     unknown, and so is what the role may not read.
@@ -117,7 +119,7 @@ def _database_texts(databases: Sequence[DatabaseState]) -> Iterator[RenderableTy
     for state in databases:
         defaults = state.defaults
         yield f"{state.backend} of {', '.join(state.modules)}:"
-        yield from (*defaults.unsafe, *defaults.unknown)
+        yield from (*defaults.unsafe, *defaults.unknown, *defaults.client)
         if not (defaults.unsafe or defaults.unknown):
             yield "No session begins with an unsafe setting."
         if defaults.allowed:

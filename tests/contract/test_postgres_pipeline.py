@@ -9,9 +9,10 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from twinstore_postgres import exchange
+from twinstore_postgres import pipeline
+from twinstore_postgres.batching import Result
 from twinstore_postgres.codec import Unprepared
-from twinstore_postgres.exchange import OwnConnection, Result, numbered
+from twinstore_postgres.pipeline import OwnConnection, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +108,7 @@ def test_a_rollback_leaves_what_is_prepared(connection: OwnConnection) -> None:
 def test_a_connection_keeps_so_many_statements_prepared_and_no_more(
     connection: OwnConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "MOST_PREPARED", 3)
+    monkeypatch.setattr(pipeline, "MOST_PREPARED", 3)
     for turn in range(2):
         for number in range(5):
             assert one(connection, b"SELECT %d" % number) == number, turn

@@ -3,6 +3,9 @@
 A cursor of psycopg looks up anew how the values of its statement are written, hands them to the socket and
 asks it for answers; a call of a repository has two to four statements. Here all values are written first, all
 messages go out at once, and what was looked up stays with the connection: half the processor time of a call.
+
+It stands on parts of psycopg that its documentation does not promise, so the driver tries it out before it
+serves (:mod:`twinstore_postgres.undocumented`) and works without it.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.rows import tuple_row
 from typing_extensions import override
 
+from twinstore_postgres.batching import PipelinedConnection, Result, Step
 from twinstore_postgres.codec import Row, Unprepared, register_loaders
-from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.errors import note_place
 from twinstore_postgres.reading import tolerant_rows
 
@@ -33,9 +36,8 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
     from psycopg.rows import RowFactory
 
-__all__ = ["OwnConnection", "Result", "Step", "UnpreparedConnection"]
+__all__ = ["OwnConnection", "UnpreparedConnection"]
 
-Step = tuple[bytes, Sequence[object]]
 Key = tuple[bytes, tuple[int, ...]]
 """A statement and the types of its values."""
 
@@ -48,19 +50,6 @@ PLACEHOLDER: Final = re.compile(rb"%(.?)", re.DOTALL)
 ADAPTERS: Final = AdaptersMap(psycopg.adapters)
 register_loaders(ADAPTERS)
 ANSWERED: Final = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
-
-
-@dataclass(slots=True)  # every statement makes one, and a frozen one would cost twice as much
-class Result:
-    """What one statement answered."""
-
-    rows: list[Row]
-    count: int
-
-    @property
-    def first(self) -> Row | None:
-        """The first row, or ``None``."""
-        return self.rows[0] if self.rows else None
 
 
 @dataclass(slots=True)
@@ -78,7 +67,7 @@ class Message:
     is_read: bool = False
 
 
-class OwnConnection(TimedConnection):
+class OwnConnection(PipelinedConnection):
     """A connection of our own pool, in autocommit mode and without ``prepare_threshold``.
 
     After a rollback psycopg has the server forget all prepared statements once it has prepared one itself.
@@ -93,16 +82,10 @@ class OwnConnection(TimedConnection):
     def _new_wire() -> Wire:
         return Wire()
 
+    @override
     def exchange(
         self, steps: Sequence[Step], before: Sequence[Step] = (), after: Sequence[Step] = ()
     ) -> list[Result]:
-        """Execute statements in one round trip, return what each of ``steps`` answered.
-
-        Outside an explicit transaction all of them are one.
-
-        Raises:
-            psycopg.Error: of the first that failed, or the connection is lost.
-        """
         with self.lock:
             messages = self._wire.messages(self.pgconn, steps, before, after)
             answers = self._answers(messages)
@@ -110,6 +93,12 @@ class OwnConnection(TimedConnection):
             check(messages, answers)
             wanted = zip(messages, answers, strict=False)
             return [self._wire.result(answer) for message, answer in wanted if message.is_read]
+
+    @override
+    def works(self) -> bool:
+        told = self.exchange([(b"SELECT %s::int4", (1,))])
+        failed = error_from_result(self.pgconn.make_empty_result(ExecStatus.FATAL_ERROR))
+        return told == [Result([(1,)], 1)] and isinstance(failed, psycopg.Error)
 
     def _answers(self, messages: Sequence[Message]) -> list[PGresult]:
         """Return the answers in order, and perhaps one to the commit; fewer where the connection ended."""

@@ -1,0 +1,151 @@
+"""Releases of psycopg that have changed what its documentation does not promise: the driver works on."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pytest
+
+import twinstore
+from tests.backfill.toolkit import invoke, write_config
+from twinstore.testing.scheduler.builders import make_run
+from twinstore_postgres import pipeline, undocumented
+from twinstore_postgres.deadlines import TimedConnection
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.databases import PostgresDatabase
+
+
+@pytest.fixture
+def released(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Return what changes the client as a next release may, in a process that has used none yet."""
+    monkeypatch.setattr(undocumented, "_sentences", {})
+    monkeypatch.setattr(undocumented, "_tried", set())
+    return monkeypatch
+
+
+def with_one_parameter_more(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as a release has it that asks for one more value."""
+
+    def changed(*given: Any, demanded: object, **named: Any) -> object:  # noqa: ANN401  # as the original has them
+        del demanded
+        return function(*given, **named)
+
+    return changed
+
+
+def other_reader(original: Any) -> SimpleNamespace:  # noqa: ANN401  # not exported
+    """Return a transformer whose answers have rows of another kind."""
+
+    def from_context(adapters: object) -> SimpleNamespace:
+        made = original.from_context(adapters)
+        names = (name for name in dir(made) if not name.startswith("__"))
+        kept = {name: getattr(made, name) for name in names if name not in {"types", "formats"}}
+        return SimpleNamespace(**{**kept, "types": (), "formats": None, "load_rows": lambda *_: [[1]]})
+
+    return SimpleNamespace(from_context=from_context)
+
+
+CHANGES: Final[dict[str, Callable[[Any], object]]] = {
+    "fetch_many": with_one_parameter_more,
+    "send": with_one_parameter_more,
+    "error_from_result": with_one_parameter_more,
+    "Transformer": with_one_parameter_more,
+    "Transformer ": other_reader,
+}
+
+
+def serve(database: PostgresDatabase, tenant: str) -> None:
+    """Use a storage as a service does."""
+    with twinstore.open_storage(database.config) as storage:
+        runs = storage.scheduler.runs
+        runs.create(make_run(tenant, f"{tenant}/1"))
+        with storage.scheduler.transaction(tenant) as unit:
+            unit.runs.create(make_run(tenant, f"{tenant}/2"))
+        assert {run.id for run in runs.list(tenant).items} == {f"{tenant}/1", f"{tenant}/2"}
+        storage.scheduler.check_ready()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the mechanisms of which the log says that they are off, each as often as it says so."""
+    lines = [record.getMessage() for record in caplog.records if record.name == "twinstore.postgres"]
+    return [name for line in lines for name in undocumented.WITHOUT if f"does not carry the {name} " in line]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_where_the_parts_of_the_pipeline_are_other_ones_statements_travel_by_cursors(
+    released: pytest.MonkeyPatch,
+    postgres_database: PostgresDatabase,
+    tenant: str,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+) -> None:
+    part = name.strip()
+    released.setattr(pipeline, part, CHANGES[name](getattr(pipeline, part)))
+    with caplog.at_level(logging.WARNING):
+        serve(postgres_database, tenant)
+        serve(postgres_database, f"{tenant}-again")
+    assert told(caplog) == [undocumented.PIPELINE]
+
+
+def test_without_a_part_of_the_pipeline_statements_travel_by_cursors(
+    released: pytest.MonkeyPatch,
+    postgres_database: PostgresDatabase,
+    tenant: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Its import fails, as where a name is gone.
+    released.setitem(sys.modules, "twinstore_postgres.pipeline", None)
+    with caplog.at_level(logging.WARNING):
+        serve(postgres_database, tenant)
+        serve(postgres_database, f"{tenant}-again")
+    assert told(caplog) == [undocumented.PIPELINE]
+
+
+@pytest.mark.parametrize("how", ["never called", "one parameter more"])
+def test_where_psycopg_waits_in_another_way_calls_are_made_without_a_limit(
+    released: pytest.MonkeyPatch,
+    postgres_database: PostgresDatabase,
+    tenant: str,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+) -> None:
+    wait, limited = psycopg.Connection.wait, TimedConnection.wait
+    if how == "one parameter more":
+        # Which psycopg gives, and only to a method that takes it.
+        def more(*given: Any, reason: str = "", **named: Any) -> object:  # noqa: ANN401  # as the original has them
+            del reason
+            return wait(*given, **named)
+
+        def called(*given: Any, **named: Any) -> object:  # noqa: ANN401  # as above
+            return limited(*given, reason="a statement", **named)
+
+        released.setattr(psycopg.Connection, "wait", more)
+        released.setattr(TimedConnection, "wait", called)
+    else:
+        # psycopg calls another method, which this library does not override; ours is there or is not.
+        released.setattr(TimedConnection, "wait", wait)
+    with caplog.at_level(logging.WARNING):
+        serve(postgres_database, tenant)
+    assert undocumented.LIMIT in told(caplog)
+
+
+def test_doctor_names_what_is_off(
+    released: pytest.MonkeyPatch,
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    released.setitem(sys.modules, "twinstore_postgres.pipeline", None)
+    config = write_config(tmp_path / "settings.json", postgres_database.config)
+    shown = " ".join(invoke(capsys, "--config", config, "doctor").out.split())
+    assert "does not carry the pipeline of this driver" in shown
+    (state,) = invoke(capsys, "--config", config, "doctor", "--format", "json").json["databases"]
+    assert len(state["defaults"]["client"]) == 1
