@@ -86,9 +86,9 @@ def by_cursors(  # as batch has them
     One statement may have failed while the next is sent. The pipeline must not see that error, or it would
     log that the rest was not executed.
     """
-    cursors = [psycopg.Cursor(connection, row_factory=tuple_row) for _ in steps]
+    cursors = [cursor_on(connection) for _ in steps]
     # Making a cursor costs a hundredth of a small read; those whose answers nobody reads share one.
-    unread = psycopg.Cursor(connection, row_factory=tuple_row)
+    unread = cursor_on(connection)
     used = [*[unread] * len(before), *cursors, *[unread] * len(after)]
     failure: psycopg.Error | None = None
     try:
@@ -108,3 +108,15 @@ def by_cursors(  # as batch has them
         note_place(failure, sum(cursor.pgresult is not None for cursor in cursors))
         raise failure
     return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]
+
+
+def cursor_on(connection: Connection) -> psycopg.Cursor[Row]:
+    """Return a cursor that sends what we write and returns tuples.
+
+    It is of the class of the connection, by which instrumentations see statements, unless that class writes
+    placeholders or parameters in another way.
+    """
+    kind = connection.cursor_factory
+    if issubclass(kind, psycopg.RawCursor | psycopg.ClientCursor):
+        kind = psycopg.Cursor
+    return kind(connection, row_factory=tuple_row)
