@@ -22,8 +22,6 @@ from twinstore.testing.scheduler.builders import make_run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
-
     from tests.databases import MongoDatabase, PostgresDatabase
     from tests.servers import Settings
 
@@ -31,7 +29,7 @@ CALLS = 20
 
 
 @contextmanager
-def instrumented(instrumentor: BaseInstrumentor) -> Iterator[InMemorySpanExporter]:
+def instrumented(instrumentor: PsycopgInstrumentor | PymongoInstrumentor) -> Iterator[InMemorySpanExporter]:
     """Instrument a client library for the length of the block, which opens its own connections."""
     spans, tracers = InMemorySpanExporter(), TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(spans))
