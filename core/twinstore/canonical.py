@@ -40,14 +40,7 @@ if TYPE_CHECKING:
 else:
     FrozenMetaclass = type(BaseModel)
 
-__all__ = [
-    "CanonicalJsonSerializer",
-    "CanonicalModel",
-    "content_digest",
-    "describe_failure",
-    "schema_serializer",
-    "schema_validator",
-]
+__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
 
 M = TypeVar("M", bound="CanonicalModel")
 # So many name what is wrong with a document; a broken list of many entries has as many problems.
