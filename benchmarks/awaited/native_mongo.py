@@ -20,7 +20,7 @@ from twinstore_mongo.reading import sort_key
 from twinstore_mongo.writes import replacement
 
 if TYPE_CHECKING:
-    from pymongo.asynchronous.mongo_client import AsyncMongoClient
+    from pymongo import AsyncMongoClient
 
 __all__ = ["OwnMongo", "PlainMongo"]
 

@@ -135,12 +135,21 @@ class BackendSettings(BaseModel):
     )
 
     @override
-    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
+
+    __str__ = __repr__
+
+    @override
+    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
         """Show values without a secret, also where the author of a driver has taken plain text for it."""
-        for name, value in super().__repr_args__():
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
             if isinstance(value, str):
-                value = MASK if is_secret_key(name or "") else mask_secret_url(value)  # noqa: PLW2901
-            yield name, value
+                value = MASK if is_secret_key(name) else mask_secret_url(value)
+            if field.repr:
+                yield name, value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from json import JSONDecoder
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, Unpack, cast
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from typing_extensions import dataclass_transform, override
@@ -20,14 +20,14 @@ from twinstore import jsontext
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.fields import explain
 from twinstore.modelrules import ModelRule
-from twinstore.rulechecks import FilledFrom, check_fields, validator_of
+from twinstore.rulechecks import FilledFrom, check_fields, note_body, validator_of
 from twinstore.telling import LONGEST_TOLD, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic._internal._model_construction import ModelMetaclass  # it has no public name
-    from pydantic_core import ErrorDetails
+    from pydantic_core import ErrorDetails, SchemaSerializer, SchemaValidator
 
     # Type checkers look here for what is frozen, not into `model_config`; an argument of the class would
     # have to be repeated by each class below it.
@@ -81,7 +81,9 @@ class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
             for name, value in cls.__dict__.items()
             if isinstance(value, FieldInfo) and isinstance(value.default_factory, FilledFrom)
         }
-        if cls.__dict__.get("rules") or fills:
+        keeps = bool(cls.__dict__.get("rules") or fills)
+        note_body(cls, cls.rules if keeps else None)
+        if keeps:
             # Not in __get_pydantic_core_schema__: every model around this one would wrap its schema again.
             cls._keep_rules = model_validator(mode="after")(validator_of(cls.rules, fills))
 
@@ -116,8 +118,8 @@ class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
 
         Instants stay datetimes and enumerations stay (text) enumerations, as the drivers want them.
         """
-        # The serializer itself: model_dump around it costs a third more.
-        wire: dict[str, object] = self.__pydantic_serializer__.to_python(
+        # Without model_dump, which costs a third more.
+        wire: dict[str, object] = schema_serializer(type(self)).to_python(
             self, by_alias=True, exclude_none=True
         )
         return wire
@@ -167,6 +169,18 @@ class CanonicalJsonSerializer:
         return content_digest(CanonicalJsonSerializer.serialize(model))
 
 
+@cache
+def schema_validator(model: type[CanonicalModel]) -> SchemaValidator:
+    """Return what makes a model of values."""
+    return cast("SchemaValidator", TypeAdapter(model).validator)
+
+
+@cache
+def schema_serializer(model: type[CanonicalModel]) -> SchemaSerializer:
+    """Return what makes a wire form of a model."""
+    return TypeAdapter(model).serializer
+
+
 def values_of(model: CanonicalModel) -> Mapping[str, object]:
     """Return the values of the fields of a model by Python name."""
     values: Mapping[str, object] = model.__dict__
@@ -206,8 +220,8 @@ def decode_stored(cls: type[M], document: object, *, entity: str, key: str, driv
         DocumentDecodeError: the values do not form a model; names entity and key, never the content.
     """
     try:
-        # The validator itself, for wire names only: model_validate costs a call more and looks up both names.
-        model: M = cls.__pydantic_validator__.validate_python(document, by_alias=True, by_name=False)
+        # For wire names only, and without model_validate, which costs a call more.
+        model: M = schema_validator(cls).validate_python(document, by_alias=True, by_name=False)
     except pydantic.ValidationError as error:
         reason = describe_failure(cls, error, quote=False)
         raise undecodable(reason, entity=entity, key=key, driver=driver) from error

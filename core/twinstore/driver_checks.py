@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
@@ -13,7 +14,28 @@ from twinstore.forgetting import without_locals
 if TYPE_CHECKING:
     from twinstore.backend import OpenRequest
 
-__all__ = ["opened", "spec_problem"]
+__all__ = ["opened", "refuse_patched_threads", "spec_problem"]
+
+# Libraries that replace threads by greenlets: the module and its function that says so, and of what.
+GREEN: Final = (
+    ("gevent", "gevent.monkey", "is_module_patched", "threading"),
+    ("eventlet", "eventlet.patcher", "is_monkey_patched", "thread"),
+)
+
+
+def refuse_patched_threads() -> None:
+    """Refuse a process whose threads are greenlets.
+
+    Raises:
+        ConfigurationError: gevent or eventlet has patched ``threading``.
+    """
+    for library, module, function, name in GREEN:
+        is_patched: Callable[[str], bool] | None = getattr(sys.modules.get(module), function, None)
+        if is_patched is not None and is_patched(name):
+            raise ConfigurationError(
+                f"{library} has patched threading in this process, and twinstore needs threads of the "
+                f"operating system: start it without the patches of {library}."
+            )
 
 
 def spec_problem(spec: BackendSpec) -> str | None:
@@ -30,8 +52,9 @@ def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
     """Return what the factory of a driver makes.
 
     Raises:
-        ConfigurationError: it fails, or returns something that is not a backend.
+        ConfigurationError: it fails, returns something that is not a backend, or threads are patched.
     """
+    refuse_patched_threads()
     try:
         backend = spec.factory(request)
     # It already says which setting is wrong; wrapped it would say only that something is.

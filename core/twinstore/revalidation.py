@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import pydantic
 
-from twinstore.canonical import CanonicalModel, describe_failure, values_of
+from twinstore.canonical import CanonicalModel, describe_failure, schema_validator, values_of
 from twinstore.errors import ValidationError
 from twinstore.shapes import Kind, ValueShape, shapes_of
 
@@ -37,8 +37,8 @@ def revalidated(model: M, cls: type[M], name: str) -> M:
         ValidationError: a value breaks a rule; names each path and its rule, and none of the values.
     """
     try:
-        # The validator itself, as where stored rows are read: model_validate costs a call more.
-        found: M = cls.__pydantic_validator__.validate_python(_values(model))
+        # As where stored rows are read: model_validate costs a call more.
+        found: M = schema_validator(cls).validate_python(_values(model))
     except pydantic.ValidationError as error:
         problem = describe_failure(cls, error, quote=False)
         raise ValidationError(f"Argument {name}: {problem}.", entity=cls.__name__) from error

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import wraps
+from functools import cached_property, wraps
 from operator import attrgetter
-from types import FunctionType, MappingProxyType
+from types import FunctionType, GetSetDescriptorType, MappingProxyType
 from typing import Any, Final, TypeVar, cast  # noqa: TID251  # Any: what Field of pydantic returns
 from weakref import WeakKeyDictionary
 
@@ -24,13 +24,14 @@ from twinstore.fieldtypes import FieldTypes, field_types
 from twinstore.modelrules import ModelRule, RequiresEntry
 
 __all__ = [
+    "Body",
     "FilledFrom",
     "asked_without",
+    "body_of",
     "check_fields",
     "filled_from",
     "first_broken",
-    "name_without_which",
-    "rules_kept_by",
+    "note_body",
     "validator_of",
 ]
 
@@ -63,8 +64,28 @@ def filled_from(source: str, function: Callable[..., object] | None = None) -> A
 NO_FILLS: Final[Mapping[str, FilledFrom]] = MappingProxyType({})
 
 
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What the body of a class says, apart from its fields.
+
+    pydantic keeps this in attributes that it does not document, and takes it out of the class. So it is noted
+    before pydantic sees the class.
+
+    Attributes:
+        acts: the names of validators, serializers and computed fields.
+        asked: the wire names without which a validator changes its data; see :func:`asked_without`.
+        kept: the rules that models of the class keep; ``None``: those of its base.
+    """
+
+    acts: tuple[str, ...]
+    asked: frozenset[str]
+    kept: tuple[ModelRule, ...] | None = None
+
+
 _asked_without: Final[WeakKeyDictionary[object, str]] = WeakKeyDictionary()
-_keepers: Final[WeakKeyDictionary[object, tuple[ModelRule, ...]]] = WeakKeyDictionary()
+_bodies: Final[WeakKeyDictionary[type, Body]] = WeakKeyDictionary()
+# Members of a class that pydantic leaves alone. It marks all others by an object that has `__get__`.
+UNMARKED: Final = (FunctionType, GetSetDescriptorType, cached_property, classmethod, property, staticmethod)
 
 
 def validator_of(
@@ -74,14 +95,24 @@ def validator_of(
 
     ``fills`` are the fields, by Python name, whose defaults follow from other fields; they are filled first.
     """
-    validator = _compiled(rules, "raise refusal({rule}, model)", "return model", fills)
-    _keepers[validator] = rules
-    return cast("Callable[[M], M]", validator)
+    return cast("Callable[[M], M]", _compiled(rules, "raise refusal({rule}, model)", "return model", fills))
 
 
-def rules_kept_by(validator: object) -> tuple[ModelRule, ...] | None:
-    """Return the rules that :func:`validator_of` made a validator of; ``None`` for any other validator."""
-    return _keepers.get(validator) if isinstance(validator, FunctionType) else None
+def note_body(cls: type, kept: tuple[ModelRule, ...] | None) -> None:
+    """Note the body of a class before pydantic changes it; ``kept`` are the rules that it begins to keep."""
+    body = body_of(cls)
+    _bodies[cls] = Body(body.acts, body.asked, kept)
+
+
+def body_of(cls: type) -> Body:
+    """Return the body of a class, as it is unless it was noted before."""
+    if cls in _bodies:
+        return _bodies[cls]
+    members = vars(cls).items()
+    marked = [(name, item) for name, item in members if hasattr(item, "__get__")]
+    acts = {name: _name_without_which(item) for name, item in marked if not isinstance(item, UNMARKED)}
+    asked = frozenset(wire for wire in acts.values() if wire is not None)
+    return Body(tuple(name for name, wire in acts.items() if wire is None), asked)
 
 
 def asked_without(wire: str) -> Callable[[Asked], Asked]:
@@ -105,7 +136,7 @@ def _lacks(data: object, wire: str) -> bool:
     return isinstance(data, dict) and wire not in data
 
 
-def name_without_which(validator: object) -> str | None:
+def _name_without_which(validator: object) -> str | None:
     """Return the name without which :func:`asked_without` asks a validator; ``None`` for any other one."""
     asked = getattr(validator, "__func__", validator)
     return _asked_without.get(asked) if isinstance(asked, FunctionType) else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, overload
 from twinstore.backend import Lifetime, OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
-from twinstore.driver_checks import opened
+from twinstore.driver_checks import opened, refuse_patched_threads
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.forgetting import without_locals
 from twinstore.forks import ForkSafeLock, StaysInProcess
@@ -132,8 +132,10 @@ def open_storage(
             give them to several storages, and are not closed.
 
     Raises:
-        ConfigurationError: unreadable, unknown or contradictory settings.
+        ConfigurationError: unreadable, unknown or contradictory settings, or threads that gevent or eventlet
+            has patched.
     """
+    refuse_patched_threads()
     settings = load_settings(config, env_file=env_file, secrets_dir=secrets_dir)
     if options is not None:
         settings = settings.with_options(options)

@@ -20,7 +20,7 @@ from pydantic import ConfigDict
 from pydantic_core import core_schema
 from typing_extensions import override
 
-from twinstore.canonical import CanonicalModel
+from twinstore.canonical import CanonicalModel, schema_serializer, schema_validator
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -77,6 +77,8 @@ class VariantModel(CanonicalModel):
         base.variants[begins] = cls
         # Only now is it known what the base stands for.
         base.model_rebuild(force=True)
+        schema_validator.cache_clear()
+        schema_serializer.cache_clear()
 
     @override
     @classmethod

@@ -158,6 +158,7 @@ def test_no_settings_show_a_secret() -> None:
     for one in shown:
         assert PASSWORD not in f"{one!r} {one}", type(one)
     assert "count=5" in repr(PlainSettings())
+    assert PASSWORD not in f"{PlainSettings()}{dict(PlainSettings().__rich_repr__())}"
 
 
 def test_a_digest_tells_secrets_apart_and_none_from_both() -> None:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from typing_extensions import override
 
 from twinstore import jsontext
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, schema_serializer
 from twinstore.jsontext import LARGE_TEXT, loads
 from twinstore.shapes import has_floats
 
@@ -120,7 +120,7 @@ def json_of(model: type[M]) -> Callable[[M], Json]:
     """Return a function that encodes a nested model, or a whole one, as canonical JSON."""
     if has_floats(model):
         return lambda part: Json(CanonicalJsonSerializer.serialize(part))  # a whole float is an integer there
-    to_json = model.__pydantic_serializer__.to_json  # bound once: every row of a copy pays for the look-up
+    to_json = schema_serializer(model).to_json  # bound once: every row of a copy pays for the look-up
     return lambda part: Json(to_json(part, by_alias=True, exclude_none=True))
 
 

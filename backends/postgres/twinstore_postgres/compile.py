@@ -157,11 +157,15 @@ def _joined(table: Table, parts: tuple[bytes, ...], order: tuple[SortKey, ...]) 
 class Compiled(sql.Composable):
     """A part of a statement that has been compiled."""
 
+    def __init__(self, text: bytes) -> None:
+        super().__init__(text)
+        self._text = text
+
     @override
     def as_bytes(self, context: object = None) -> bytes:
         """Return it."""
         del context
-        return bytes(self._obj)
+        return self._text
 
 
 def _shape(query: Query, table: Table) -> Shape:

@@ -6,6 +6,7 @@ text; what an application registers with psycopg itself changes every connection
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
@@ -47,8 +48,21 @@ class OwnCursor(psycopg.Cursor[T]):
 
 
 def own_cursor(connection: psycopg.Connection[Any]) -> OwnCursor[Row]:
-    """Return a cursor of this library whose rows are tuples."""
-    return OwnCursor(connection, tuple_row)
+    """Return a cursor of this library whose rows are tuples.
+
+    It is also of the class of the connection, by which instrumentations see statements, unless that class
+    writes placeholders or parameters in another way.
+    """
+    return own_class(connection.cursor_factory)(connection, tuple_row)
+
+
+@cache
+def own_class(factory: type[psycopg.Cursor[Any]]) -> type[OwnCursor[Any]]:
+    """Return the class of our cursors on connections whose cursors are made by a factory."""
+    others = (psycopg.RawCursor, psycopg.ClientCursor)
+    if factory is psycopg.Cursor or not isinstance(factory, type) or issubclass(factory, others):
+        return OwnCursor
+    return type("OwnCursor", (OwnCursor, factory), {})
 
 
 def refuse_encoding(connection: psycopg.Connection[Any]) -> None:

@@ -13,7 +13,7 @@ from psycopg import sql
 from typing_extensions import TypeVar
 
 from twinstore.access import NO_STORAGE, Row, UniqueKey
-from twinstore.canonical import CanonicalModel, decode_stored, undecodable
+from twinstore.canonical import CanonicalModel, decode_stored, schema_validator, undecodable
 from twinstore.catalog import Entity, Layout, TenancyKind
 from twinstore.errors import ValidationError
 from twinstore.jsontext import loads
@@ -162,7 +162,7 @@ class Table(Generic[M]):
 
     @cached_property
     def _validate(self) -> Callable[..., M]:
-        return self.entity.model.__pydantic_validator__.validate_python
+        return schema_validator(self.entity.model).validate_python
 
     def decode(self, values: Values) -> M:
         """Return the model of a row.

@@ -1,22 +1,25 @@
 """Whether a model is one whose class does nothing beside what its annotations and rules say.
 
-What pydantic keeps about a class is read here and nowhere else; a test pins it.
+Validators and the like are known from the body of the class; see :class:`twinstore.rulechecks.Body`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fast.constraints import UnrecognisedError
-from twinstore.rulechecks import name_without_which, rules_kept_by
+from twinstore.rulechecks import body_of
 from twinstore.variants import VariantModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from twinstore.modelrules import ModelRule
 
 __all__ = ["check_class", "check_field", "names_asked_without", "nested_metadata"]
 
@@ -37,14 +40,6 @@ HOOKS: Final = frozenset(
         "model_dump",
         "wire",
     }
-)
-KINDS_OF_DECORATORS: Final = (
-    "validators",
-    "field_validators",
-    "root_validators",
-    "field_serializers",
-    "model_serializers",
-    "computed_fields",
 )
 NOT_NESTED: Final = (
     "default",
@@ -78,36 +73,32 @@ def _configured(model: type[CanonicalModel]) -> Iterator[str]:
 
 
 def _hooked(model: type[CanonicalModel]) -> Iterator[str]:
-    known: set[type] = {CanonicalModel, *CanonicalModel.__mro__}
-    for base in model.__mro__:
-        for hook in sorted(HOOKS & vars(base).keys()) if base not in known else ():
+    for base in _bases(model):
+        for hook in sorted(HOOKS & vars(base).keys()):
             yield f"has its own {hook}"
-    if model.__private_attributes__:
-        yield "has private attributes"
-    if not model.__pydantic_complete__:
-        yield "has annotations that are not resolved"
+
+
+def _bases(model: type[CanonicalModel]) -> list[type]:
+    """Return the model and its bases, without those of all models."""
+    return [base for base in model.__mro__ if base not in CanonicalModel.__mro__]
 
 
 def _decorated(model: type[CanonicalModel]) -> Iterator[str]:
-    decorators = model.__pydantic_decorators__
-    for kind in KINDS_OF_DECORATORS:
-        for name in getattr(decorators, kind):
-            yield f"has {name} among its {kind.replace('_', ' ')}"
-    keepers = 0
-    for name, decorator in decorators.model_validators.items():
-        if decorator.info.mode == "after" and rules_kept_by(decorator.func) == model.rules:
-            keepers += 1
-        elif decorator.info.mode != "before" or name_without_which(decorator.func) is None:
-            yield f"has the model validator {name}"
-    if model.rules and not keepers:
+    kept: tuple[ModelRule, ...] = ()
+    for base in reversed(_bases(model)):
+        body = body_of(base)
+        if issubclass(base, BaseModel) and not issubclass(base, CanonicalModel):
+            yield f"has the base {base.__name__}, which is not a CanonicalModel"
+        for name in body.acts:
+            yield f"has the validator, serializer or computed field {name}"
+        kept = kept if body.kept is None else body.kept
+    if model.rules != kept:
         yield "has rules that it does not keep"
 
 
 def names_asked_without(model: type[CanonicalModel]) -> frozenset[str]:
     """Return the wire names without which a validator of the model changes what it is given."""
-    validators = model.__pydantic_decorators__.model_validators.values()
-    names = (name_without_which(item.func) for item in validators)
-    return frozenset(name for name in names if name is not None)
+    return frozenset(name for base in _bases(model) for name in body_of(base).asked)
 
 
 def check_field(info: FieldInfo) -> None:

@@ -13,7 +13,7 @@ from twinstore.errors import ConfigurationError
 from twinstore.observing.counters import METRICS, Snapshot
 
 try:
-    from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily
+    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise ConfigurationError(
@@ -24,7 +24,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from prometheus_client.metrics_core import Metric as MetricFamily
+    from prometheus_client.core import Metric as MetricFamily
 
     from twinstore.observing.counters import Counters, Distribution, Metric
 

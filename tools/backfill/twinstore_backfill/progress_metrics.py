@@ -9,9 +9,10 @@ import logging
 from contextlib import contextmanager
 from io import StringIO
 from socket import AI_PASSIVE, SOCK_STREAM, getaddrinfo
+from socketserver import ThreadingMixIn
 from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING, Any, Final
-from wsgiref.simple_server import WSGIRequestHandler
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from typing_extensions import override
 
@@ -19,8 +20,7 @@ from twinstore.errors import ConfigurationError
 
 try:
     from prometheus_client import CollectorRegistry, make_wsgi_app
-    from prometheus_client.exposition import ThreadingWSGIServer
-    from prometheus_client.metrics_core import GaugeMetricFamily
+    from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise ConfigurationError(
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from socket import AddressFamily
 
-    from prometheus_client.metrics_core import Metric
+    from prometheus_client.core import Metric
 
     from twinstore_backfill.progress_record import PartState, RecordedProgress
 
@@ -111,8 +111,10 @@ class Answering(WSGIRequestHandler):
         return StringIO()
 
 
-class Listening(ThreadingWSGIServer):
+class Listening(ThreadingMixIn, WSGIServer):
     """Listens at one address, and answers a few at a time; it hangs up on all others."""
+
+    daemon_threads = True
 
     def __init__(self, family: AddressFamily, address: Any) -> None:  # noqa: ANN401  # as the family has it
         """Listen."""

@@ -39,7 +39,7 @@ class TrackingRepository(Repository):
     def tuned(self, clock: Clock, options: TrackingOptions) -> Self:
         """Return the same repository with the clock and the options of a host."""
         # Of the same class, which may be that of a driver; it has connections, so copy() refuses it.
-        made = object.__new__(type(self))
+        made: Self = object.__new__(type(self))
         vars(made).update(vars(self))
         made._clock, made._options = clock, options
         return made

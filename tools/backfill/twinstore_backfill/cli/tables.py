@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from rich.cells import cell_len
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -84,7 +83,7 @@ class Rows:
 
 def fitting(cells: Sequence[Sequence[str]], room: int) -> list[int] | None:
     """Return the widths of columns whose words stay whole, or nothing where too many would break."""
-    natural = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    natural = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     least = [max(map(_longest_word, column)) for column in zip(*cells, strict=True)]
     least[0] = natural[0]
     if sum(least) > room:
@@ -105,7 +104,12 @@ def _indented(text: Text) -> Padding:
 
 
 def _longest_word(text: str) -> int:
-    return max(map(cell_len, text.split()), default=0)
+    return max(map(_width, text.split()), default=0)
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return Text(text).cell_len
 
 
 def _is_number(value: object) -> bool:

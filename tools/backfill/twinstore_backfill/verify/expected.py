@@ -16,7 +16,7 @@ import pydantic
 
 from twinstore import jsontext
 from twinstore.bulk import NOTHING_BESIDE, Record
-from twinstore.canonical import CanonicalModel, describe_failure
+from twinstore.canonical import CanonicalModel, describe_failure, schema_validator
 from twinstore.fields import parse_timestamp
 from twinstore.jsontext import LARGE_TEXT
 from twinstore.mapnames import lossy_map
@@ -79,8 +79,8 @@ class Expecting:
         self._approved = {".".join(("doc", *item.path)): item.reason is not None for item in ignored}
         self._identity = tuple(entity.identity.items())
         self._left_out = left_out_values(entity.model)
-        # The validator itself: the classmethod around it costs as much again on small documents.
-        self._validator = entity.model.__pydantic_validator__
+        # Without the classmethod around it, which costs as much again on small documents.
+        self._validator = schema_validator(entity.model)
         self.has_beside = bool(entity.derived or entity.beside)
 
     def accepts(self, content: bytes) -> bool:
