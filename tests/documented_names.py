@@ -104,6 +104,7 @@ BASES: Final = EXTENDED | {
     "prometheus_client.registry.Collector",
     "psycopg.AsyncConnection",
     "psycopg.Connection",
+    "psycopg.Cursor",
     "psycopg.OperationalError",
     "psycopg_pool.ConnectionPool",
     "pydantic.BaseModel",
@@ -131,6 +132,7 @@ DOCUMENTED: Final = frozenset(
 POSTGRES: Final = "backends/postgres/twinstore_postgres"
 # File and use, and why nothing documented does. An exception that nothing needs any more is an error.
 ALLOWED: Final[dict[tuple[str, str], str]] = {
+    (f"{POSTGRES}/cursors.py", "OwnCursor.adapters"): "loaders of the application would change what is read",
     (f"{POSTGRES}/deadlines.py", "TimedConnection.connect"): "the limit is known before the first round trip",
     (
         f"{POSTGRES}/deadlines.py",
@@ -148,8 +150,6 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
             "pydantic._internal",
         )
     },
-    ("core/twinstore/config/variables.py", "dotenv.parser"): "messages name the line of a variable",
-    ("core/twinstore/config/variables.py", "dotenv.variables"): "messages name the line of a variable",
     **{
         ("core/twinstore/forks.py", use): "a child cannot release a lock that a thread of the parent holds"
         for use in (

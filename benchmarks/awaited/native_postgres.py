@@ -14,11 +14,12 @@ from typing_extensions import override
 
 from benchmarks.awaited.calls import PAGE, RUN_SUMMARIES, RUNS, SCOPE, AwaitedCalls, row_of, run_id
 from twinstore_postgres import statements
+from twinstore_postgres.batching import Result, Step
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.compile import compile_query
 from twinstore_postgres.derive import table_of
-from twinstore_postgres.exchange import Result, Step, Wire, check, fetched
 from twinstore_postgres.owners import setting, view
+from twinstore_postgres.pipeline import Wire, check, fetched
 from twinstore_postgres.targets import target_of
 from twinstore_postgres.transports import SET_TENANT
 

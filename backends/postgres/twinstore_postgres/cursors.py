@@ -20,6 +20,8 @@ from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from psycopg.rows import RowFactory
 
 __all__ = ["ADAPTERS", "OwnCursor", "own_cursor", "refuse_encoding"]
@@ -53,11 +55,12 @@ def own_cursor(connection: psycopg.Connection[Any]) -> OwnCursor[Row]:
     It is also of the class of the connection, by which instrumentations see statements, unless that class
     writes placeholders or parameters in another way.
     """
-    return own_class(connection.cursor_factory)(connection, tuple_row)
+    factory: Any = connection.cursor_factory
+    return own_class(factory)(connection, tuple_row)
 
 
 @cache
-def own_class(factory: type[psycopg.Cursor[Any]]) -> type[OwnCursor[Any]]:
+def own_class(factory: Hashable) -> type[OwnCursor[Any]]:
     """Return the class of our cursors on connections whose cursors are made by a factory."""
     others = (psycopg.RawCursor, psycopg.ClientCursor)
     if factory is psycopg.Cursor or not isinstance(factory, type) or issubclass(factory, others):
