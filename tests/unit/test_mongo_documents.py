@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import bson
 import pytest
 from bson import DBRef, ObjectId
-from bson.codec_options import CodecOptions
 from bson.int64 import Int64
 
 from tests.releases import mongo_collections
@@ -41,19 +40,18 @@ from twinstore.testing.scheduler.builders import (
     rich_run_summary,
     rich_schedule,
 )
-from twinstore_mongo.codec import READ_TYPES, codec_of
+from twinstore_mongo.codec import codec_of, converted
 
 if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
 
-AWARE: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=READ_TYPES)
 TENANT = "tenant-1"
 FIRST = Int64(1)
 
 
 def stored(document: dict[str, Any]) -> dict[str, Any]:
-    return bson.decode(bson.encode(document), AWARE)
+    return converted(bson.decode(bson.encode(document)))
 
 
 def run_document(run: Run) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NewType, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import pymongo
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -34,7 +34,6 @@ from twinstore_mongo.clients import (
     new_client,
     url_of,
 )
-from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.concurrency import calls_at_once
 from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
@@ -60,14 +59,10 @@ __all__ = [
     "Connection",
     "Document",
     "OpenDatabase",
-    "Untyped",
-    "untyped",
 ]
 
 Document: TypeAlias = dict[str, Any]
 Client: TypeAlias = "MongoClient[Document]"
-# A type of its own, because the two kinds of collections look alike and give other instants.
-Untyped = NewType("Untyped", "Collection[Document]")
 
 # Building an index takes as long as it takes; a day would be a sign of trouble.
 INDEX_SECONDS: Final = 86_400
@@ -80,14 +75,10 @@ MAJORITY_WRITE: Final = WriteConcern("majority")
 MAJORITY_READ: Final = ReadConcern("majority")
 # All reads of a transaction are of one state.
 SNAPSHOT_READ: Final = ReadConcern("snapshot")
-# Dates beyond year 9999 come as numbers of milliseconds instead of failing the whole batch.
-DECODING: Final = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-    document_class=dict,
-    type_registry=READ_TYPES,
-)
-# For commands whose answers are read without our types; see twinstore_mongo.single_change.
-UNTYPED: Final = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict)
+# Dates beyond year 9999 come as numbers of milliseconds instead of failing the whole batch. Without a type
+# registry: with one, pymongo fails with an AttributeError where a primary that steps down answers that it has
+# changed a document and no majority has it yet. The codec converts what it reads.
+DECODING: Final = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict)
 AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 
 
@@ -111,7 +102,6 @@ class OpenDatabase:
     collections: dict[str, Collection[Document]] = field(default_factory=dict)
     losses: Losses = field(default_factory=Losses)
     sizes: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
-    _untyped: dict[str, Untyped] = field(default_factory=dict[str, "Untyped"])
 
     def limited(self) -> AbstractContextManager[object]:
         """Bound everything inside by the time limit of one call; raises when there is no server."""
@@ -158,17 +148,10 @@ class OpenDatabase:
             return next(cursor, None)
 
     def collection(self, name: str) -> Collection[Document]:
-        """Return a collection; documents are plain dictionaries, instants aware in UTC."""
+        """Return a collection; documents are plain dictionaries, instants naive until they are converted."""
         # Making one costs as much as a tenth of a small read.
         found = self.collections.get(name)
         return self.collections.setdefault(name, self.database[name]) if found is None else found
-
-    def untyped(self, name: str) -> Untyped:
-        """Return a collection whose answers are read as the client does it by itself."""
-        found = self._untyped.get(name)
-        if found is not None:
-            return found
-        return self._untyped.setdefault(name, untyped(self.collection(name)))
 
 
 class Connection(Renewable):
@@ -315,11 +298,6 @@ class Connection(Renewable):
             self._settings.server_selection_timeout_ms,
         )
         return self._resources.share(key, partial(new_client, self._settings), close_client)
-
-
-def untyped(collection: Collection[Document]) -> Untyped:
-    """Return a collection whose answers are read as the client does it by itself."""
-    return Untyped(collection.with_options(cast("CodecOptions[Document]", UNTYPED)))
 
 
 def open_database(client: Client, name: str) -> Database[Document]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity, Key
     from twinstore.scope import Scope
-    from twinstore_mongo.connection import Connection, Document, OpenDatabase, Untyped
+    from twinstore_mongo.connection import Connection, Document, OpenDatabase
     from twinstore_mongo.errors import Where
 
 __all__ = ["GuardedCall", "RepositoryContext", "client_session", "transaction", "translating"]
@@ -81,10 +81,6 @@ class RepositoryContext:
     def collection(self, entity: Entity) -> Collection[Document]:
         """Return the collection of an entity."""
         return self.store.collection(self.connection.collection_name(entity))
-
-    def untyped(self, entity: Entity) -> Untyped:
-        """Return the same collection for a change that answers with the document."""
-        return self.store.untyped(self.connection.collection_name(entity))
 
     def reading(self, entity: Entity, key: Key | UniqueKey | None = None) -> GuardedCall:
         """Return the guard of a call that only reads."""
