@@ -57,6 +57,8 @@ def counted(context: RepositoryContext, entity: Entity) -> int:
         upsert=True,
         return_document=ReturnDocument.AFTER,
     )
+    if found is None:
+        raise LookupError("a counter is made where there was none, so there is always one")
     return int(found[VALUE])
 
 
