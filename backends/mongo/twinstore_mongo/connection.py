@@ -25,7 +25,6 @@ from twinstore.forgetting import without_locals
 from twinstore.forks import Renewable, renew_in_child
 from twinstore.redaction import digest_of_secret
 from twinstore.servicelog import note_connected
-from twinstore_mongo.abandoned import Losses, try_end_abandoned
 from twinstore_mongo.clients import (
     CALL_TIMEOUT_MS,
     checked_client,
@@ -38,7 +37,6 @@ from twinstore_mongo.concurrency import calls_at_once
 from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 from twinstore_mongo.shared_database import check_collections, check_module
-from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -87,9 +85,7 @@ class OpenDatabase:
     """An open database: the client, what it can do, and how errors name it.
 
     Attributes:
-        waits: the calls that have begun and not ended.
         own_timeout: seconds to add to every call because the client has no ``timeoutMS`` of its own.
-        losses: when its transactions lost against others.
         sizes: by name of collection, until when it is known how many bytes its documents have on average.
     """
 
@@ -97,25 +93,19 @@ class OpenDatabase:
     database: Database[Document]
     capabilities: Capabilities
     where: Where
-    waits: Waits
     own_timeout: float | None = None
     collections: dict[str, Collection[Document]] = field(default_factory=dict)
-    losses: Losses = field(default_factory=Losses)
     sizes: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
 
     def limited(self) -> AbstractContextManager[object]:
         """Bound everything inside by the time limit of one call; raises when there is no server."""
         self.await_primary()
-        return self._watched(None if self.own_timeout is None else pymongo.timeout(self.own_timeout))
+        return UNLIMITED if self.own_timeout is None else pymongo.timeout(self.own_timeout)
 
     def with_index_timeout(self) -> AbstractContextManager[object]:
         """Bound everything inside by a limit that building an index keeps."""
         self.await_primary()
-        return self._watched(pymongo.timeout(INDEX_SECONDS))
-
-    def _watched(self, limit: AbstractContextManager[object] | None) -> AbstractContextManager[object]:
-        # Without transactions nothing can be left behind by one.
-        return Watched(self.waits, limit) if self.capabilities.transactions else limit or UNLIMITED
+        return pymongo.timeout(INDEX_SECONDS)
 
     def await_primary(self) -> None:
         """Wait for a primary as long as the settings say.
@@ -133,7 +123,7 @@ class OpenDatabase:
         if client is self.client:
             return self
         database = open_database(client, self.database.name)
-        return opened(client, database, self.capabilities, self.where)
+        return OpenDatabase(client, database, self.capabilities, self.where, own_timeout_of(client))
 
     def now(self) -> datetime:
         """Return the time by the clock that decides about leases: that of the server."""
@@ -341,15 +331,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )
     note_connected(DRIVER, capabilities.server_version, name, where.hosts)
-    return opened(client, database, capabilities, where)
-
-
-def opened(
-    client: Client, database: Database[Document], capabilities: Capabilities, where: Where
-) -> OpenDatabase:
-    """Return a database through one client, whose calls do not wait for dead processes."""
-    waits = Waits(partial(try_end_abandoned, client))
-    return OpenDatabase(client, database, capabilities, where, waits, own_timeout_of(client))
+    return OpenDatabase(client, database, capabilities, where, own_timeout_of(client))
 
 
 def own_timeout_of(client: Client) -> float | None:
