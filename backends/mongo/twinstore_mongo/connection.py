@@ -119,9 +119,9 @@ class OpenDatabase:
     def joined(self, session: ClientSession) -> OpenDatabase:
         """Return the same database seen through the client of a caller's own session."""
         # A session works with the client that began it, and with no other.
-        client = cast("Client", session.client)
-        if client is self.client:
+        if session.client is self.client:
             return self
+        client = checked_client(session.client)
         database = open_database(client, self.database.name)
         return OpenDatabase(client, database, self.capabilities, self.where, own_timeout_of(client))
 
