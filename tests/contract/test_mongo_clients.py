@@ -66,7 +66,7 @@ WORKING: Final[dict[str, dict[str, Any]]] = {
     "connects later": {"connect": False},
 }
 STRICT: Final = (
-    "^Client was created with ServerApi\\(strict=True\\), .* pass a pymongo.MongoClient without strict"
+    r"^Client was created with ServerApi\(strict=True\), .* pass a pymongo\.MongoClient without it"
 )
 
 

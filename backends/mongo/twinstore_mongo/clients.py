@@ -39,8 +39,8 @@ def checked_client(client: object) -> Client:
     api = client.options.pool_options.server_api
     if api is not None and api.strict:
         raise ConfigurationError(
-            "Client was created with ServerApi(strict=True), so MongoDB refuses commands that twinstore needs, "
-            "such as buildInfo; pass a pymongo.MongoClient without strict.",
+            "Client was created with ServerApi(strict=True), so MongoDB refuses commands that twinstore "
+            "needs, such as buildInfo; pass a pymongo.MongoClient without it.",
             driver=DRIVER,
         )
     return client
