@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from bson.int64 import Int64
+from pymongo import ReturnDocument
 from pymongo.errors import OperationFailure
 
 from twinstore.access import Row
@@ -99,7 +100,9 @@ def counted(context: RepositoryContext, parent: Ref) -> bool:
         collection = context.collection(parent.entity)
         try:
             change = {"$inc": {VERSION: Int64(1)}}
-            found = collection.find_one_and_update(condition, change, {ID: 1}, session=context.session)
+            found = collection.find_one_and_update(
+                condition, change, {ID: 1}, return_document=ReturnDocument.AFTER, session=context.session
+            )
         except OperationFailure as error:
             if error.code == DOCUMENT_VALIDATION_FAILURE:
                 raise UntouchableError from error
