@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import psycopg
+import pymongo
 from psycopg import sql
 from pymongo import MongoClient
+from pymongo.errors import PyMongoError
 
 import twinstore
 from tests.migrated_databases import MigratedDatabases
 from tests.server_supervisor import HAS_ITERATIONS, QUICK_LOGIN, exclusive, run_id
 from tests.servers import Settings, mongo_config, postgres_config, postgres_url
-from twinstore_mongo.abandoned import try_end_abandoned
-from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,6 +30,9 @@ CLONE: Final = "CREATE DATABASE {} OWNER {} TEMPLATE {}"
 # version 15 there was no other way.
 BY_FILES: Final = " STRATEGY = FILE_COPY"
 HAS_STRATEGIES: Final = 150_000
+OWN_OPERATIONS: Final = {"$currentOp": {"allUsers": False, "idleSessions": True, "idleConnections": True}}
+DROP_SECONDS: Final = 2.0
+DROPS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,26 @@ class PostgresDatabase:
         return postgres_config(self.app_url, self.owner_url)
 
 
+def end_lost(client: MongoClient[dict[str, Any]]) -> None:
+    """End the transactions whose client has no connection any more."""
+    found = list(client.admin.aggregate([OWN_OPERATIONS]))
+    connected = {item["connectionId"] for item in found if item["type"] == "op" and "connectionId" in item}
+    lost = [
+        {"id": item["lsid"]["id"]}
+        for item in found
+        if item["type"] == "idleSession" and "transaction" in item
+        if item.get("connectionId") not in {None, *connected}
+    ]
+    if lost:
+        client.admin.command("killSessions", lost)
+
+
 class MongoServer:
     """The MongoDB of this run."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url
-        self.client = MongoClient[dict[str, object]](url, appname="twinstore")
-        self._waits = Waits(partial(try_end_abandoned, self.client))
+        self.client = MongoClient[dict[str, Any]](url, appname="twinstore")
         self._prefix = f"twinstore_{run_id(directory)}"
         self._migrated: dict[str, MigratedDatabases] = {}
 
@@ -103,9 +118,13 @@ class MongoServer:
         return MongoDatabase(self.url, f"{self._prefix}_{uuid4().hex[:12]}")
 
     def _drop(self, database: MongoDatabase) -> None:
-        # It waits for the transactions of workers that a test has killed.
-        with Watched(self._waits, nullcontext()):
-            self.client.drop_database(database.name)
+        # It waits for transactions of workers that a test has killed, which the server keeps for a minute.
+        for _ in range(DROPS):
+            end_lost(self.client)
+            with suppress(PyMongoError), pymongo.timeout(DROP_SECONDS):
+                self.client.drop_database(database.name)
+                return
+        self.client.drop_database(database.name)
 
     def drop_leftovers(self) -> None:
         """Drop every database of this run."""

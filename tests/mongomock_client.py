@@ -13,9 +13,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import mongomock
-from bson.codec_options import CodecOptions
 from bson.int64 import Int64
-from mongomock.codec_options import CodecOptions as MockOptions
 from mongomock.filtering import filter_applies
 from pymongo import MongoClient
 from pymongo.errors import BulkWriteError, DuplicateKeyError
@@ -70,8 +68,7 @@ class MongomockClient(MongoClient[Document]):
 
     @override
     def get_database(self, name: str | None = None, *_: object, **__: object) -> Database[Document]:
-        aware = MockOptions(tz_aware=True)  # type: ignore[no-untyped-call]  # mongomock ships no types
-        mock = self.mock.get_database(name or "test", codec_options=aware)
+        mock = self.mock.get_database(name or "test")
         return cast("Database[Document]", MongomockDatabase(self, mock, self._one_by_one))
 
     @override
@@ -100,8 +97,6 @@ class Locked:
 class MongomockDatabase(Locked):
     """A database."""
 
-    codec_options: Final = CodecOptions[Document](tz_aware=True, tzinfo=UTC)
-
     def __init__(self, client: MongomockClient, mock: Any, lock: RLock) -> None:  # noqa: ANN401  # mongomock has no types
         super().__init__(mock, lock)
         self.client = client
@@ -122,10 +117,6 @@ class MongomockDatabase(Locked):
 
 class MongomockCollection(Locked):
     """A collection."""
-
-    def with_options(self, *_: object) -> MongomockCollection:
-        """Return the same, which has no wire and so no way to read it."""
-        return self
 
     def find(self, condition: Document, *fields: object, **options: object) -> MongomockCursor:
         cursor = self._mock.find(with_now(condition), *fields, **known(options))

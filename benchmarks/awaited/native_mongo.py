@@ -11,7 +11,7 @@ from pymongo import ReadPreference
 from typing_extensions import override
 
 from benchmarks.awaited.calls import PAGE, RUN_SUMMARIES, RUNS, SCOPE, AwaitedCalls, row_of, run_id
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.codec import codec_of, converted
 from twinstore_mongo.compile import compiled, filter_of, merged, owned_by
 from twinstore_mongo.connection import DECODING, MAJORITY_READ, MAJORITY_WRITE
 from twinstore_mongo.derive import ID
@@ -69,14 +69,14 @@ class OwnMongo(PlainMongo):
     @override
     async def get(self, number: int) -> Any:
         found = await super().get(number)
-        return None if found is None else codec_of(RUNS).decode(found).model
+        return None if found is None else codec_of(RUNS).decode(converted(found)).model
 
     @override
     async def list(self, number: int) -> Any:
         codec, found = codec_of(RUNS), await super().list(number)
         return PAGE.page(
             found,
-            codec.decode,
+            lambda found: codec.decode(converted(found)),
             lambda row: sort_key(row, PAGE.order, codec.names),
             lambda row: row.get(codec.names["tenantId"]),
         )

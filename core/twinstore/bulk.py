@@ -271,14 +271,6 @@ class BulkPort(Protocol):
         """Return the rows of any described entity in this store, call by call, in system scope."""
         ...
 
-    def end_abandoned(self) -> int:
-        """End the transactions of processes that are gone; return how many there were.
-
-        For a store that keeps them, with their locks, until some time has passed. Only those of this user and
-        program, whose client certainly cannot go on with them. Default: there are none.
-        """
-        return 0
-
     @property
     def ledger_initializer(self) -> Initializer:
         """Creates and upgrades the schema of the ledger of copies; only a target has one."""

@@ -6,7 +6,6 @@ import logging
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +16,6 @@ import pytest
 from pymongo import MongoClient
 from typing_extensions import override
 
-from tests import forked
 from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, memory_pair, open_store, rows_of
 from twinstore.config import load_settings
 from twinstore.errors import ConcurrencyError, LeaseLostError
@@ -27,12 +25,11 @@ from twinstore_backfill.copy import engine, patience
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.holder import Holder
 from twinstore_backfill.copy.lease import LeaseKeeper
-from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings
+from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.patience import PATIENCE_SECONDS, Patience
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopSwitch
-from twinstore_backfill.stores import prepare_target, select_entities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -199,65 +196,6 @@ def test_a_living_holder_is_not_taken_for_dead_from_another_pid_namespace() -> N
         for where in ((), UNSHARE)
     ]
     assert answers == [b"True\n", b"False\n"]
-
-
-HOLD: Final = """
-import sys
-from pymongo import MongoClient
-client = MongoClient(sys.argv[1], appname="twinstore")
-with client.start_session() as session:
-    session.start_transaction()
-    for name, document in (("audit", {"_id": "acme-audit-0"}), ("twinstore_jobs", {"_id": sys.argv[3]})):
-        insert = {"insert": name, "documents": [document], "bypassDocumentValidation": True}
-        client[sys.argv[2]].command(insert, session=session)
-    print("held", flush=True)
-    sys.stdin.readline()
-    again = {"find": "audit", "filter": {"_id": "acme-audit-0"}}
-    client[sys.argv[2]].command(again, session=session)
-    print("still held", flush=True)
-    sys.stdin.read()
-"""
-
-
-@contextmanager
-def holder(url: str, database: str, job: str) -> Iterator[forked.Popen]:
-    """Run a process that has written a row and the job, and does not commit."""
-    arguments = ["-c", HOLD, url, database, job]
-    with forked.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
-
-
-def test_the_transaction_of_a_killed_process_is_ended_and_that_of_a_living_one_is_not(
-    mongo_database: MongoDatabase, tmp_path: Path
-) -> None:
-    with into_mongo(mongo_database, tmp_path) as pair:
-        options = CopyOptions(out=tmp_path, as_of=AS_OF, execute=True)
-        settings = job_settings(options, pair.source, pair.target, select_entities(pair.source.bulk, ()))
-        prepare_target(pair.target)
-        with holder(mongo_database.url, mongo_database.name, job_id(settings)) as process:
-            # It may end those of processes that other tests have killed.
-            pair.target.bulk.end_abandoned()
-            assert asked(process) == "still held\n"
-            process.kill()
-            process.wait()
-            begun = time.monotonic()
-            stop = Impatient()
-            result = copied(pair, stop)
-            # Far below the minute that the server would keep it; without the driver's own patience, no wait.
-            assert time.monotonic() - begun < 45
-        assert (result.exit, result.complete) == (Exit.OK, True)
-
-
-def asked(process: forked.Popen) -> str:
-    """Let a holder use its transaction once more; return what it says then."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-    return process.stdout.readline()
 
 
 class TestLateRenewals:

@@ -1,8 +1,7 @@
-"""What a watching thread and a closed storage mean to calls of MongoDB that are under way."""
+"""What a closed storage means to calls of MongoDB that are under way."""
 
 from __future__ import annotations
 
-from threading import Thread, get_ident
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,31 +12,9 @@ import twinstore
 from twinstore.errors import TwinstoreError
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_mongo import connection
-from twinstore_mongo.waiting import THREAD_NAME, Waits
 
 if TYPE_CHECKING:
     from tests.databases import MongoDatabase
-
-
-def test_the_thread_that_watches_calls_is_not_started_where_handlers_of_signals_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    started: list[int] = []
-    start = Thread.start
-
-    def noted(thread: Thread) -> None:
-        if thread.name == THREAD_NAME:
-            started.append(get_ident())
-        start(thread)
-
-    monkeypatch.setattr(Thread, "start", noted)
-    ended = Thread()  # only for its lock
-    waits = Waits(lambda: None, pause=lambda _: None)
-    waits.begin(ended)
-    while not started:
-        pass
-    waits.end(ended)
-    assert get_ident() not in started
 
 
 def test_a_call_whose_storage_is_closed_meanwhile_makes_no_client_of_its_own(

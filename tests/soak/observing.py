@@ -78,7 +78,7 @@ def mongo_watch(url: str) -> Watch:
 def open_transactions(items: list[dict[str, Any]]) -> list[str]:
     """Return the transactions whose client is connected.
 
-    Those of killed processes stay for up to a minute; whoever meets one ends it.
+    Those of killed processes stay until the server ends them.
     """
     connected = {item["connectionId"] for item in items if item["type"] == "op" and "connectionId" in item}
     return [

@@ -12,6 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
 import twinstore_embedded
 from tests.faults.outages import IN_MEMORY, MongoOutages, PostgresOutages
 from tests.servers import mongo_config, postgres_config, postgres_url
@@ -27,10 +30,12 @@ from twinstore_embedded.postgres import find_postgres_server
 from twinstore_embedded.roles import DATABASE as NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tests.soak.observing import Watch
     from tests.soak.proxy import Proxy
+
+    Outage = Callable[[Callable[[], object]], None]
 
 __all__ = ["DATABASES", "Server", "own_server"]
 
@@ -41,6 +46,7 @@ ELECTION_MS: Final = 3000
 # Shorter than the longest stall, so that calls end inside one as well as outlast it.
 CALL_MS: Final = 6000
 SELECTION_MS: Final = 1000
+LIFETIME_SECONDS: Final = 3
 HOST: Final = "127.0.0.1"
 # From the end of the room to the end of a server that does without none.
 DYING_SECONDS: Final = 0.5
@@ -60,7 +66,7 @@ class Server:
     """
 
     settings: dict[str, Any]
-    kinds: Mapping[str, Callable[[Callable[[], object]], None]]
+    kinds: Mapping[str, Outage]
     watch: Watch
     left_out: tuple[str, ...] = ()
 
@@ -122,13 +128,12 @@ def _mongo(
         meanwhile()
         server.resume()
 
-    kinds: dict[str, Callable[[Callable[[], object]], None]] = (
-        {"killed": killed} if Fault.KILL in faults else {}
-    )
+    kinds: dict[str, Outage] = {"killed": killed} if Fault.KILL in faults else {}
     kinds |= _through(proxy, faults) | _of_process(partial(find_home, server.home), faults)
     if disk:
         kinds["full disk"] = partial(_filled, directory, server.resume)
     settings = _limited(mongo_config(server.url, DATABASE), pool, proxy)
+    kinds = _ending_transactions(kinds, [server.port])
     return Server(settings, kinds, mongo_watch(server.url), _left_out(faults, disk=disk))
 
 
@@ -147,12 +152,34 @@ def _mongo_set(directory: Path, faults: frozenset[Fault], pool: int) -> Server:
         f"{fault}: shown on the set of one node" for fault in sorted(faults & {Fault.CUT, Fault.DISK})
     )
     settings = _limited(mongo_config(members.url, DATABASE), pool, None)
-    return Server(settings, kinds, mongo_watch(members.url), left_out)
+    return Server(settings, _ending_transactions(kinds, members.ports), mongo_watch(members.url), left_out)
 
 
-def _through(proxy: Proxy, faults: frozenset[Fault]) -> dict[str, Callable[[Callable[[], object]], None]]:
+def _ending_transactions(kinds: Mapping[str, Outage], ports: Sequence[int]) -> dict[str, Outage]:
+    """Let servers end the transactions of killed processes in seconds, also after they were started again.
+
+    By default they keep them for a minute and more, and a call of the soak waits for 6 s.
+    """
+
+    def limit() -> None:
+        for port in ports:
+            with (
+                suppress(PyMongoError),
+                MongoClient[dict[str, object]](port=port, directConnection=True) as client,
+            ):
+                client.admin.command("setParameter", 1, transactionLifetimeLimitSeconds=LIFETIME_SECONDS)
+
+    def limited(kind: Outage, meanwhile: Callable[[], object]) -> None:
+        kind(meanwhile)
+        limit()
+
+    limit()
+    return {name: partial(limited, kind) for name, kind in kinds.items()}
+
+
+def _through(proxy: Proxy, faults: frozenset[Fault]) -> dict[str, Outage]:
     """Return what happens on the way to the server."""
-    found: dict[str, Callable[[Callable[[], object]], None]] = {}
+    found: dict[str, Outage] = {}
     if Fault.STALL in faults:
         found["stalled network"] = proxy.stall
     if Fault.CUT in faults:
@@ -160,9 +187,7 @@ def _through(proxy: Proxy, faults: frozenset[Fault]) -> dict[str, Callable[[Call
     return found
 
 
-def _of_process(
-    find: Callable[[], int | None], faults: frozenset[Fault]
-) -> dict[str, Callable[[Callable[[], object]], None]]:
+def _of_process(find: Callable[[], int | None], faults: frozenset[Fault]) -> dict[str, Outage]:
     return {"stalled server": partial(stall_process, find)} if Fault.STALL in faults else {}
 
 

@@ -20,20 +20,18 @@ from twinstore.jsondates import date_in, date_object
 from twinstore.scheduler.catalog import EXECUTION_LOGS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.shapes import Kind, ValueShape
-from twinstore_mongo.codec import READ_TYPES, codec_of
+from twinstore_mongo.codec import codec_of, converted
 from twinstore_mongo.free_json import dates_written, free_map, references, walk_of
 from twinstore_mongo.stored_form import StoredForm
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from twinstore.jsontext import JsonObject, JsonValue
 
 CODEC = codec_of(EXECUTION_LOGS)
 FORM = StoredForm.of(EXECUTION_LOGS)
-# As the driver reads documents of a repository, and those of a copy.
-AWARE: CodecOptions[dict[str, Any]] = CodecOptions(
-    type_registry=READ_TYPES, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
-NAIVE: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 TEXT = "2025-10-26T14:05:00.120+00:00"
 WHEN = datetime(2025, 10, 26, 14, 5, 0, 120_000, tzinfo=UTC)
 AT: JsonObject = {"$date": TEXT}
@@ -57,15 +55,21 @@ def document_with(data: object) -> dict[str, Any]:
     return {**CODEC.encode(Row(entry({}))), "data": data}
 
 
-def read_with(data: object, options: CodecOptions[dict[str, Any]]) -> JsonObject:
-    return CODEC.decode(decoded(document_with(data), options)).model.data
+def in_repository(document: dict[str, Any]) -> dict[str, Any]:
+    """Read a document as the driver does for a repository."""
+    return converted(bson.decode(bson.encode(document), OPTIONS))
 
 
-def decoded(document: dict[str, Any], options: CodecOptions[dict[str, Any]]) -> dict[str, Any]:
-    found = bson.decode(bson.encode(document), options)
-    if options is NAIVE:  # an export marks the instants of the model alone
-        found["loggedAt"] = WHEN
-    return found
+def in_export(document: dict[str, Any]) -> dict[str, Any]:
+    """Read it as a copy does, which marks the instants of the model alone."""
+    return bson.decode(bson.encode(document), OPTIONS) | {"loggedAt": WHEN}
+
+
+WAYS = (in_repository, in_export)
+
+
+def read_with(data: object, way: Callable[[dict[str, Any]], dict[str, Any]]) -> JsonObject:
+    return CODEC.decode(way(document_with(data))).model.data
 
 
 @pytest.mark.parametrize(
@@ -134,20 +138,22 @@ def test_a_date_is_written_at_every_depth_and_the_model_keeps_its_objects() -> N
         "$date": "beside others",
     }
     assert row.model.wire() == kept
-    for options in (AWARE, NAIVE):
-        assert CODEC.decode(decoded(CODEC.encode(row), options)) == row
+    for way in WAYS:
+        assert CODEC.decode(way(CODEC.encode(row))) == row
 
 
 def test_the_map_itself_stays_a_map_whatever_it_holds() -> None:
     assert CODEC.encode(Row(entry(AT)))["data"] == AT
-    assert read_with(AT, AWARE) == AT
-    for options in (AWARE, NAIVE):
+    assert read_with(AT, in_repository) == AT
+    for way in WAYS:
         with pytest.raises(DocumentDecodeError, match="data"):
-            read_with(WHEN, options)
+            read_with(WHEN, way)
 
 
-@pytest.mark.parametrize("options", [AWARE, NAIVE], ids=["aware", "naive"])
-def test_a_stored_date_and_the_object_of_one_read_alike(options: CodecOptions[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_a_stored_date_and_the_object_of_one_read_alike(
+    way: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
     stored = {"a": WHEN, "b": [Int64(2**40), WHEN], "c": {"d": [{"e": WHEN}]}, "f": DBRef("runs", WHEN)}
     shown: JsonObject = {
         "a": AT,
@@ -155,14 +161,14 @@ def test_a_stored_date_and_the_object_of_one_read_alike(options: CodecOptions[di
         "c": {"d": [{"e": AT}]},
         "f": {"$ref": "runs", "$id": AT},
     }
-    assert read_with(stored, options) == shown
-    assert read_with(shown, options) == shown
+    assert read_with(stored, way) == shown
+    assert read_with(shown, way) == shown
 
 
 def test_a_date_outside_the_years_of_the_models_makes_the_document_bad() -> None:
     for instant in (bson.DatetimeMS(-62_135_596_800_001), bson.DatetimeMS(253_402_300_800_000)):
         with pytest.raises(DocumentDecodeError, match="data: DatetimeMS is no JSON value"):
-            read_with({"a": instant}, AWARE)
+            read_with({"a": instant}, in_repository)
 
 
 def test_a_datetime_in_free_json_is_refused_with_what_to_give_instead() -> None:
@@ -185,7 +191,7 @@ def test_a_datetime_in_free_json_is_refused_with_what_to_give_instead() -> None:
 def test_a_comparison_sees_a_date_as_its_object_and_a_stored_object_under_a_mark(
     stored: object, shown: JsonValue
 ) -> None:
-    document = bson.decode(bson.encode(document_with({"a": stored})), NAIVE)
+    document = bson.decode(bson.encode(document_with({"a": stored})), OPTIONS)
     content, _ = FORM.shown(document, ("run", 1))
     assert orjson.loads(content)["doc"]["data"] == {"a": shown}
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import bson
 import pytest
-from bson import DBRef, ObjectId
-from bson.codec_options import CodecOptions
+from bson import Code, DatetimeMS, DBRef, ObjectId, Regex
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.int64 import Int64
 
 from tests.releases import mongo_collections
@@ -41,19 +41,47 @@ from twinstore.testing.scheduler.builders import (
     rich_run_summary,
     rich_schedule,
 )
-from twinstore_mongo.codec import READ_TYPES, codec_of
+from twinstore_mongo.codec import codec_of, converted
 
 if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
 
-AWARE: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=READ_TYPES)
 TENANT = "tenant-1"
 FIRST = Int64(1)
 
 
 def stored(document: dict[str, Any]) -> dict[str, Any]:
-    return bson.decode(bson.encode(document), AWARE)
+    return converted(bson.decode(bson.encode(document)))
+
+
+WHEN = datetime(2025, 10, 26, 14, 5, 0, 120_000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        (WHEN, WHEN),
+        (Code("f()"), {"$code": "f()"}),
+        (Code("f()", {"at": WHEN}), {"$code": "f()", "$scope": {"at": WHEN}}),
+        ([1, [WHEN, Code("f()")]], [1, [WHEN, {"$code": "f()"}]]),
+        ({"a": {"b": WHEN, "c": "text"}}, {"a": {"b": WHEN, "c": "text"}}),
+        (DBRef("runs", WHEN, at=[WHEN]), DBRef("runs", WHEN, at=[WHEN])),
+        (DBRef("runs", 1, "other", by=Code("f()")), DBRef("runs", 1, "other", by={"$code": "f()"})),
+        ({"$ref": Code("f()"), "$id": 1}, {"$ref": {"$code": "f()"}, "$id": 1}),
+        (DatetimeMS(10**15), DatetimeMS(10**15)),
+        (Int64(5), Int64(5)),
+        (Regex("a"), Regex("a")),
+        (None, None),
+    ],
+    ids=str,
+)
+def test_instants_are_read_in_utc_and_code_as_an_object_wherever_they_are(
+    value: object, read: object
+) -> None:
+    options = CodecOptions[dict[str, Any]](datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+    found = converted(bson.decode(bson.encode({"value": value}), options))["value"]
+    assert (found, type(found)) == (read, type(read))
 
 
 def run_document(run: Run) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from bson.int64 import Int64
+from pymongo import ReturnDocument
 from pymongo.errors import OperationFailure
 
 from twinstore.access import Row
@@ -22,7 +23,6 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import filter_of, merged, owned_by
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.errors import DRIVER
-from twinstore_mongo.single_change import find_and_change
 from twinstore_mongo.writes import insert_several
 
 if TYPE_CHECKING:
@@ -97,10 +97,12 @@ def counted(context: RepositoryContext, parent: Ref) -> bool:
     codec = codec_of(parent.entity)
     condition = merged((filter_of(codec, parent.key), owned_by(codec, parent.scope)))
     with context.writing(parent.entity, parent.key):
-        collection = context.untyped(parent.entity)
+        collection = context.collection(parent.entity)
         try:
             change = {"$inc": {VERSION: Int64(1)}}
-            found = find_and_change(collection, condition, change, session=context.session, fields=(ID,))
+            found = collection.find_one_and_update(
+                condition, change, {ID: 1}, return_document=ReturnDocument.AFTER, session=context.session
+            )
         except OperationFailure as error:
             if error.code == DOCUMENT_VALIDATION_FAILURE:
                 raise UntouchableError from error

@@ -16,7 +16,6 @@ from twinstore.options import ModuleOptions
 from twinstore.query import batch_size_argument
 from twinstore.scope import UNBOUND, note_system_scope
 from twinstore.tenancy import label_of
-from twinstore_mongo.abandoned import end_abandoned
 from twinstore_mongo.access import MongoAccess
 from twinstore_mongo.bulk_digests import digestible
 from twinstore_mongo.bulk_owners import chosen, counted_owner, owner_of_value
@@ -87,14 +86,6 @@ class MongoBulk(BulkPort):
         """Driver, hosts and database."""
         store = self._connection.store
         return f"{DRIVER} {store.where.hosts}/{store.database.name}"
-
-    @override
-    def end_abandoned(self) -> int:
-        store = self._connection.store
-        if not store.capabilities.transactions:
-            return 0
-        with translating(store.where):
-            return end_abandoned(store.client)
 
     @property
     @override

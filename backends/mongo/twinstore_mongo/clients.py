@@ -25,17 +25,25 @@ CLOSE_SECONDS: Final = 2.0
 
 
 def checked_client(client: object) -> Client:
-    """Return a client of the caller.
+    """Return a client of the application.
 
     Raises:
-        ConfigurationError: it is another object, such as the client of pymongo for asyncio.
+        ConfigurationError: it is another object, such as the client of pymongo for asyncio, or its server
+            refuses commands that the driver needs.
     """
-    if isinstance(client, MongoClient):
-        return client
-    kind = type(client)
-    raise ConfigurationError(
-        f"Client is a {kind.__module__}.{kind.__qualname__}; pass a pymongo.MongoClient.", driver=DRIVER
-    )
+    if not isinstance(client, MongoClient):
+        kind = type(client)
+        raise ConfigurationError(
+            f"Client is a {kind.__module__}.{kind.__qualname__}; pass a pymongo.MongoClient.", driver=DRIVER
+        )
+    api = client.options.pool_options.server_api
+    if api is not None and api.strict:
+        raise ConfigurationError(
+            "Client was created with ServerApi(strict=True), so MongoDB refuses commands that twinstore "
+            "needs, such as buildInfo; pass a pymongo.MongoClient without it.",
+            driver=DRIVER,
+        )
+    return client
 
 
 def new_client(settings: MongoSettings) -> Client:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NewType, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import pymongo
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -25,7 +25,6 @@ from twinstore.forgetting import without_locals
 from twinstore.forks import Renewable, renew_in_child
 from twinstore.redaction import digest_of_secret
 from twinstore.servicelog import note_connected
-from twinstore_mongo.abandoned import Losses, try_end_abandoned
 from twinstore_mongo.clients import (
     CALL_TIMEOUT_MS,
     checked_client,
@@ -34,12 +33,10 @@ from twinstore_mongo.clients import (
     new_client,
     url_of,
 )
-from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.concurrency import calls_at_once
 from twinstore_mongo.error_messages import unreadable_file
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 from twinstore_mongo.shared_database import check_collections, check_module
-from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -60,14 +57,10 @@ __all__ = [
     "Connection",
     "Document",
     "OpenDatabase",
-    "Untyped",
-    "untyped",
 ]
 
 Document: TypeAlias = dict[str, Any]
 Client: TypeAlias = "MongoClient[Document]"
-# A type of its own, because the two kinds of collections look alike and give other instants.
-Untyped = NewType("Untyped", "Collection[Document]")
 
 # Building an index takes as long as it takes; a day would be a sign of trouble.
 INDEX_SECONDS: Final = 86_400
@@ -80,14 +73,10 @@ MAJORITY_WRITE: Final = WriteConcern("majority")
 MAJORITY_READ: Final = ReadConcern("majority")
 # All reads of a transaction are of one state.
 SNAPSHOT_READ: Final = ReadConcern("snapshot")
-# Dates beyond year 9999 come as numbers of milliseconds instead of failing the whole batch.
-DECODING: Final = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-    document_class=dict,
-    type_registry=READ_TYPES,
-)
-# For commands whose answers are read without our types; see twinstore_mongo.single_change.
-UNTYPED: Final = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict)
+# Dates beyond year 9999 come as numbers of milliseconds instead of failing the whole batch. Without a type
+# registry: with one, pymongo fails with an AttributeError where a primary that steps down answers that it has
+# changed a document and no majority has it yet. The codec converts what it reads.
+DECODING: Final = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict)
 AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 
 
@@ -96,9 +85,7 @@ class OpenDatabase:
     """An open database: the client, what it can do, and how errors name it.
 
     Attributes:
-        waits: the calls that have begun and not ended.
         own_timeout: seconds to add to every call because the client has no ``timeoutMS`` of its own.
-        losses: when its transactions lost against others.
         sizes: by name of collection, until when it is known how many bytes its documents have on average.
     """
 
@@ -106,26 +93,19 @@ class OpenDatabase:
     database: Database[Document]
     capabilities: Capabilities
     where: Where
-    waits: Waits
     own_timeout: float | None = None
     collections: dict[str, Collection[Document]] = field(default_factory=dict)
-    losses: Losses = field(default_factory=Losses)
     sizes: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
-    _untyped: dict[str, Untyped] = field(default_factory=dict[str, "Untyped"])
 
     def limited(self) -> AbstractContextManager[object]:
         """Bound everything inside by the time limit of one call; raises when there is no server."""
         self.await_primary()
-        return self._watched(None if self.own_timeout is None else pymongo.timeout(self.own_timeout))
+        return UNLIMITED if self.own_timeout is None else pymongo.timeout(self.own_timeout)
 
     def with_index_timeout(self) -> AbstractContextManager[object]:
         """Bound everything inside by a limit that building an index keeps."""
         self.await_primary()
-        return self._watched(pymongo.timeout(INDEX_SECONDS))
-
-    def _watched(self, limit: AbstractContextManager[object] | None) -> AbstractContextManager[object]:
-        # Without transactions nothing can be left behind by one.
-        return Watched(self.waits, limit) if self.capabilities.transactions else limit or UNLIMITED
+        return pymongo.timeout(INDEX_SECONDS)
 
     def await_primary(self) -> None:
         """Wait for a primary as long as the settings say.
@@ -139,11 +119,11 @@ class OpenDatabase:
     def joined(self, session: ClientSession) -> OpenDatabase:
         """Return the same database seen through the client of a caller's own session."""
         # A session works with the client that began it, and with no other.
-        client = cast("Client", session.client)
-        if client is self.client:
+        if session.client is self.client:
             return self
+        client = checked_client(session.client)
         database = open_database(client, self.database.name)
-        return opened(client, database, self.capabilities, self.where)
+        return OpenDatabase(client, database, self.capabilities, self.where, own_timeout_of(client))
 
     def now(self) -> datetime:
         """Return the time by the clock that decides about leases: that of the server."""
@@ -158,17 +138,10 @@ class OpenDatabase:
             return next(cursor, None)
 
     def collection(self, name: str) -> Collection[Document]:
-        """Return a collection; documents are plain dictionaries, instants aware in UTC."""
+        """Return a collection; documents are plain dictionaries, instants naive until they are converted."""
         # Making one costs as much as a tenth of a small read.
         found = self.collections.get(name)
         return self.collections.setdefault(name, self.database[name]) if found is None else found
-
-    def untyped(self, name: str) -> Untyped:
-        """Return a collection whose answers are read as the client does it by itself."""
-        found = self._untyped.get(name)
-        if found is not None:
-            return found
-        return self._untyped.setdefault(name, untyped(self.collection(name)))
 
 
 class Connection(Renewable):
@@ -317,11 +290,6 @@ class Connection(Renewable):
         return self._resources.share(key, partial(new_client, self._settings), close_client)
 
 
-def untyped(collection: Collection[Document]) -> Untyped:
-    """Return a collection whose answers are read as the client does it by itself."""
-    return Untyped(collection.with_options(cast("CodecOptions[Document]", UNTYPED)))
-
-
 def open_database(client: Client, name: str) -> Database[Document]:
     """Return a database with the concerns and the decoding that every call of the driver relies on."""
     return client.get_database(
@@ -363,15 +331,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )
     note_connected(DRIVER, capabilities.server_version, name, where.hosts)
-    return opened(client, database, capabilities, where)
-
-
-def opened(
-    client: Client, database: Database[Document], capabilities: Capabilities, where: Where
-) -> OpenDatabase:
-    """Return a database through one client, whose calls do not wait for dead processes."""
-    waits = Waits(partial(try_end_abandoned, client))
-    return OpenDatabase(client, database, capabilities, where, waits, own_timeout_of(client))
+    return OpenDatabase(client, database, capabilities, where, own_timeout_of(client))
 
 
 def own_timeout_of(client: Client) -> float | None:

@@ -13,11 +13,10 @@ from pymongo.errors import ConnectionFailure, PyMongoError
 
 from twinstore.access import UniqueKey
 from twinstore.backend import UnitState, write_refused
-from twinstore.errors import ConcurrencyError, Outcome, UnavailableError
+from twinstore.errors import Outcome, UnavailableError
 from twinstore.forks import OwnProcess, ending
 from twinstore.retrying import repeat
 from twinstore.stepwise import Stepwise
-from twinstore_mongo.abandoned import try_end_abandoned
 from twinstore_mongo.cancelling import call_session, end_session, killable
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, loggable, translate
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity, Key
     from twinstore.scope import Scope
-    from twinstore_mongo.connection import Connection, Document, OpenDatabase, Untyped
+    from twinstore_mongo.connection import Connection, Document, OpenDatabase
     from twinstore_mongo.errors import Where
 
 __all__ = ["GuardedCall", "RepositoryContext", "client_session", "transaction", "translating"]
@@ -81,10 +80,6 @@ class RepositoryContext:
     def collection(self, entity: Entity) -> Collection[Document]:
         """Return the collection of an entity."""
         return self.store.collection(self.connection.collection_name(entity))
-
-    def untyped(self, entity: Entity) -> Untyped:
-        """Return the same collection for a change that answers with the document."""
-        return self.store.untyped(self.connection.collection_name(entity))
 
     def reading(self, entity: Entity, key: Key | UniqueKey | None = None) -> GuardedCall:
         """Return the guard of a call that only reads."""
@@ -226,27 +221,10 @@ def client_session(store: OpenDatabase, *, causal_consistency: bool | None = Non
 def transaction(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
     """Commit at normal exit, roll back on any exception.
 
-    Where transactions lose again and again, the winner may be a process that was killed: its transaction is
-    ended, so that whoever repeats this one does not wait for the minute after which the server would do it.
-
     Raises:
         ConcurrencyError: the transaction lost against another one.
         UnavailableError: the connection was lost; at the commit with an unknown outcome.
     """
-    begun = store.losses.begin()
-    try:
-        with _settled(session, store):
-            yield
-    except ConcurrencyError:
-        if store.losses.go_on(begun):
-            # That the transaction was lost is on its way to the caller, who repeats it.
-            try_end_abandoned(store.client)
-        raise
-
-
-@contextmanager
-def _settled(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
-    """Commit or roll back."""
     # The commit waits until a majority has it, so that what the caller was told cannot be undone.
     session.start_transaction(SNAPSHOT_READ, MAJORITY_WRITE, ReadPreference.PRIMARY)
     process = OwnProcess()

@@ -10,12 +10,11 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from bson.int64 import Int64
-from pymongo import DESCENDING
+from pymongo import DESCENDING, ReturnDocument
 
 from twinstore.query import assigned_marker
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.derive import ID
-from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,11 +51,11 @@ def raise_above(context: RepositoryContext, entity: Entity, number: int) -> None
 
 def counted(context: RepositoryContext, entity: Entity) -> int:
     """Count one row more."""
-    found = find_and_change(
-        context.store.untyped(COUNTERS),
+    found = counters(context).find_one_and_update(
         {ID: context.connection.collection_name(entity)},
         [{"$set": {VALUE: {"$add": [{"$ifNull": [f"${VALUE}", Int64(0)]}, Int64(1)]}}}],
         upsert=True,
+        return_document=ReturnDocument.AFTER,
     )
     if found is None:
         raise LookupError("a counter is made where there was none, so there is always one")

@@ -12,12 +12,11 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from twinstore.errors import MigrationError
-from twinstore_mongo.connection import untyped
 from twinstore_mongo.errors import DRIVER, loggable
-from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +64,9 @@ class MigrationLease:
             "acquiredAt": "$$NOW",
             "expiresAt": expiry(self.duration),
         }
-        document = find_and_change(untyped(self.collection), {"_id": LOCK_ID, **free}, [{"$set": taken}])
+        document = self.collection.find_one_and_update(
+            {"_id": LOCK_ID, **free}, [{"$set": taken}], return_document=ReturnDocument.AFTER
+        )
         self.fence = document["fence"] if document else 0
         self.until = asked + self.duration.total_seconds()
         return document is not None

@@ -6,16 +6,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bson.int64 import Int64
+from pymongo import ReturnDocument
 
 from twinstore.access import Add, Row, ServerTime, Unset
 from twinstore.canonical import CanonicalModel
 from twinstore.paging import decoded
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.codec import codec_of, converted
 from twinstore_mongo.compile import compiled
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.parents import is_hidden
 from twinstore_mongo.reading import rows
-from twinstore_mongo.single_change import find_and_change
 from twinstore_mongo.writes import write_one
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def amend(context: RepositoryContext, entity: Entity, query: Query, values: Valu
         for row in rows(context, entity, query, query.limit, fields=(ID,)):
             which = {ID: row[ID], "$and": [condition]}
             with context.writing(entity):
-                amended += write_one(context.untyped(entity), which, change, session=context.session)
+                amended += write_one(context.collection(entity), which, change, session=context.session)
             steps.done()
     return amended
 
@@ -113,7 +113,10 @@ def update(
     # A pipeline, because only there the time of the server can be part of a sum.
     change = [{"$set": set_to(codec, sets)}]
     with context.writing(codec.entity):
-        return find_and_change(context.untyped(codec.entity), condition, change, session=context.session)
+        found = context.collection(codec.entity).find_one_and_update(
+            condition, change, return_document=ReturnDocument.AFTER, session=context.session
+        )
+    return None if found is None else converted(found)
 
 
 def set_to(codec: Codec[Any], sets: Sets) -> Document:

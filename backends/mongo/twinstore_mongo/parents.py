@@ -11,7 +11,7 @@ from twinstore.catalog import TenancyKind
 from twinstore.failures import not_found
 from twinstore.query import Equals
 from twinstore.tenancy import ALL_TENANTS
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.codec import codec_of, converted
 from twinstore_mongo.compile import merged, owned_by
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.key_order import SIMPLE
@@ -84,9 +84,8 @@ def seen_parents(
     condition = merged(({name: {"$in": list(values)}}, owned_by(codec, scope)))
     fields = [name] if parent.parent is None else [name, codec.names[parent.parent.field]]
     with context.reading(parent):
-        found = list(
-            context.collection(parent).find(condition, fields, session=context.session, collation=SIMPLE)
-        )
+        cursor = context.collection(parent).find(condition, fields, session=context.session, collation=SIMPLE)
+        found = list(map(converted, cursor))
     return {document[name] for document in without_orphans(context, parent, scope, found)}
 
 

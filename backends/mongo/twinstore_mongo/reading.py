@@ -12,7 +12,7 @@ from twinstore.canonical import CanonicalModel
 from twinstore.fields import parse_timestamp
 from twinstore.query import label_of_value
 from twinstore.shapes import Kind
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.codec import codec_of, converted
 from twinstore_mongo.compile import any_of, compiled, merged, owned_by, place_of
 from twinstore_mongo.index_order_scan import along_index
 from twinstore_mongo.key_order import SIMPLE, plain_part
@@ -41,7 +41,9 @@ def one(
     condition = place_of(codec, scope, key)
     with context.reading(entity, key):
         found = context.collection(entity).find_one(condition, session=context.session, collation=SIMPLE)
-    return None if found is None or not without_orphans(context, entity, scope, [found]) else found
+    if found is None or not without_orphans(context, entity, scope, [converted(found)]):
+        return None
+    return found
 
 
 def many(
@@ -62,7 +64,8 @@ def several(
     codec = codec_of(entity)
     condition = merged((any_of(codec, keys), owned_by(codec, scope)))
     with context.reading(entity):
-        found = list(context.collection(entity).find(condition, session=context.session, collation=SIMPLE))
+        cursor = context.collection(entity).find(condition, session=context.session, collation=SIMPLE)
+        found = list(map(converted, cursor))
     index = keys[0].index.names if isinstance(keys[0], UniqueKey) else entity.key
     names = [codec.names[name] for name in index]
     by_key = {
@@ -103,9 +106,9 @@ def rows(
             context.collection(entity).find, projection=fields, session=context.session, collation=SIMPLE
         )
         if reading.along is not None:
-            return along_index(asked, condition, reading, wanted)
+            return list(map(converted, along_index(asked, condition, reading, wanted)))
         cursor = asked(condition)
-        return list((cursor.sort(reading.order) if reading.order else cursor).limit(wanted))
+        return list(map(converted, (cursor.sort(reading.order) if reading.order else cursor).limit(wanted)))
 
 
 def keys(context: RepositoryContext, entity: Entity, query: Query) -> tuple[Key, ...]:
@@ -129,7 +132,7 @@ def count(context: RepositoryContext, entity: Entity, query: Query, by: str) -> 
     counted: Counter[str] = Counter()
     with context.reading(entity):
         groups = context.collection(entity).aggregate(pipeline, session=context.session, collation=SIMPLE)
-        for group in groups:
+        for group in map(converted, groups):
             # Several stored forms of a number or an instant are one value to a model.
             counted[label_of_value(wire_value(entity.known[by], group["_id"]))] += group["count"]
     return dict(counted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twinstore.query import pinned_key
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.codec import codec_of, converted
 from twinstore_mongo.compile import compiled, merged
 from twinstore_mongo.derive import ID
 from twinstore_mongo.parents import is_hidden
@@ -48,11 +48,10 @@ def remove_keys(
         alternatives = [dict(zip(names, key, strict=True)) for key in keys[start : start + KEYS_AT_ONCE]]
         with context.writing(entity):
             collection = context.collection(entity)
-            found = list(
-                collection.find(
-                    {"$or": alternatives}, dict.fromkeys((ID, *names), 1), session=context.session
-                )
+            cursor = collection.find(
+                {"$or": alternatives}, dict.fromkeys((ID, *names), 1), session=context.session
             )
+            found = list(map(converted, cursor))
         if found:
             removed += delete(context, entity, {ID: {"$in": [row[ID] for row in found]}})
             remove_children(context, entities, entity, [row[names[-1]] for row in found])
@@ -109,7 +108,7 @@ def named(
         found = context.collection(entity).find(
             {name: {"$in": values}}, dict.fromkeys(fields, 1), session=context.session
         )
-        return list(found)
+        return list(map(converted, found))
 
 
 def still(found: Sequence[Document], condition: Document) -> Document:
@@ -120,10 +119,10 @@ def still(found: Sequence[Document], condition: Document) -> Document:
 def delete_one(context: RepositoryContext, entity: Entity, condition: Document) -> int:
     """Remove the one row of a key; unlike a removal of many it is retried by the client after a failover."""
     with context.writing(entity):
-        return context.untyped(entity).delete_one(condition, session=context.session).deleted_count
+        return context.collection(entity).delete_one(condition, session=context.session).deleted_count
 
 
 def delete(context: RepositoryContext, entity: Entity, condition: Document) -> int:
     """Remove what satisfies a condition; return how many documents that were."""
     with context.writing(entity):
-        return context.untyped(entity).delete_many(condition, session=context.session).deleted_count
+        return context.collection(entity).delete_many(condition, session=context.session).deleted_count

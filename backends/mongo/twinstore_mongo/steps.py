@@ -111,7 +111,7 @@ class CarryOver:
         """Let the server do it; a source that is absent or empty brings nothing."""
         # On the server alone, so the documents never travel; it may take longer than any call of a service.
         with store.with_index_timeout():
-            store.untyped(self.source).aggregate(list(self.pipeline), allowDiskUse=True)
+            store.collection(self.source).aggregate(list(self.pipeline), allowDiskUse=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pymongo.client_session import ClientSession
+    from pymongo.collection import Collection
 
     from twinstore.access import Row
     from twinstore.catalog import Entity, Index, Key
     from twinstore.errors import DuplicateError, TwinstoreError
     from twinstore.tenancy import Tenants
     from twinstore_mongo.codec import Codec
-    from twinstore_mongo.connection import Document, Untyped
+    from twinstore_mongo.connection import Document
     from twinstore_mongo.context import RepositoryContext
 
 __all__ = ["insert", "insert_several", "overwrite", "rival", "swap", "take_away", "write_one"]
@@ -44,7 +45,7 @@ def insert(context: RepositoryContext, entity: Entity[M], row: Row[M]) -> None:
     document = codec.encode(row)
     key = entity.key_of(row.model, row.storage)
     with context.writing(entity, key):
-        collection = context.untyped(entity)
+        collection = context.collection(entity)
         try:
             collection.insert_one(document, session=context.session)
         except DuplicateKeyError as error:
@@ -62,7 +63,7 @@ def insert_several(context: RepositoryContext, entity: Entity[M], rows: Sequence
         return
     codec = codec_of(entity)
     with context.writing(entity):
-        collection = context.untyped(entity)
+        collection = context.collection(entity)
         try:
             collection.insert_many(map(codec.encode, rows), session=context.session)
         except BulkWriteError as error:
@@ -92,7 +93,7 @@ def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: D
         names = (name for name in codec.names.values() if name not in condition)
         condition |= {name: {"$eq": found.get(name)} for name in names}
     with context.writing(entity, key):
-        collection = context.untyped(entity)
+        collection = context.collection(entity)
         try:
             swapped = write_one(collection, condition, document, session=context.session)
         except DuplicateKeyError as error:
@@ -102,7 +103,7 @@ def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: D
 
 
 def write_one(
-    collection: Untyped,
+    collection: Collection[Document],
     condition: Document,
     change: Document | Sequence[Document],
     *,
@@ -128,7 +129,7 @@ def take_away(context: RepositoryContext, entity: Entity, found: Document) -> No
         ConcurrencyError: it is there no longer.
     """
     with context.writing(entity):
-        collection = context.untyped(entity)
+        collection = context.collection(entity)
         if not collection.delete_one({ID: found[ID]}, session=context.session).deleted_count:
             raise lost_race(entity, str(found[ID]), DRIVER)
 
@@ -145,7 +146,7 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
     condition = place_of(codec, scope, key)
     document = codec.encode(row)
     with context.writing(entity, key):
-        collection = context.untyped(entity)
+        collection = context.collection(entity)
         try:
             # A plain replacement would set the version back, and change the _id that another service gave.
             if entity.versioned or entity.document_id is None:

@@ -54,8 +54,7 @@ class MongomockProbe(MongoProbe):
 
     def __init__(self, client: MongomockClient, name: str, module: str) -> None:
         self._module = module
-        aware = CodecOptions(tz_aware=True)  # type: ignore[no-untyped-call]  # mongomock ships no types
-        self._database = client.mock.get_database(name, codec_options=aware)
+        self._database = client.mock.get_database(name)
 
     @override
     def stamp(self, entity: Entity, key: Key) -> object | None:
@@ -65,6 +64,12 @@ class MongomockProbe(MongoProbe):
     @override
     def changes(self, entity: Entity) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # it has no feed
         del entity
+
+    @override
+    def _of(self, entity: Entity) -> Any:
+        # Not of the database: mongomock would give the same one to the driver.
+        aware: Any = CodecOptions(tz_aware=True)  # type: ignore[no-untyped-call]  # mongomock ships no types
+        return self._database.get_collection(entity.collection, codec_options=aware)
 
     @override
     def _set(self, entity: Entity, key: Key, values: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from twinstore.retrying import repeat
 from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.repositories.policy_jobs import CLAIM, COMPLETE
 from twinstore.scheduler.rules.policy_jobs import settle
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.codec import codec_of, converted
 from twinstore_mongo.compile import merged, owned_by
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.errors import DRIVER
@@ -80,7 +80,7 @@ def held(context: RepositoryContext, scope: Tenants, ids: set[str]) -> dict[str,
     condition = merged(({ID: {"$in": sorted(ids)}}, owned_by(CODEC, scope)))
     with context.reading(POLICY_JOBS):
         found = context.collection(POLICY_JOBS).find(condition, session=context.session)
-        return {document[ID]: document for document in found}
+        return {document[ID]: document for document in map(converted, found)}
 
 
 def replace_all(

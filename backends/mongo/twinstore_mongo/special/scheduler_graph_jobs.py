@@ -37,7 +37,7 @@ def replace_job(access: MongoAccess, scope: Tenant, job: GraphJob, expected: Gra
     document = CODEC.encode(Row(job, {"updatedAt": job.created_at}))
     condition = merged((filter_of(CODEC, key), owned_by(CODEC, scope), found_as(job, document, expected)))
     with context.writing(GRAPH_JOBS, key):
-        collection, change = context.untyped(GRAPH_JOBS), replaced_by(document)
+        collection, change = context.collection(GRAPH_JOBS), replaced_by(document)
         return write_one(collection, condition, change, session=context.session)
 
 

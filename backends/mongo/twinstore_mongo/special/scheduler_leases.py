@@ -12,15 +12,15 @@ from secrets import randbits
 from typing import TYPE_CHECKING, Final
 
 from bson.int64 import Int64
+from pymongo import ReturnDocument
 from pymongo.errors import OperationFailure
 
 from twinstore.access import Add
 from twinstore.errors import DocumentDecodeError
 from twinstore.scheduler.catalog import POLICY_JOBS
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.codec import codec_of, converted
 from twinstore_mongo.compile import compiled, merged
 from twinstore_mongo.derive import ID, VERSION
-from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -69,13 +69,17 @@ def lease_first(
     order = CODEC.readings.of(query).order
     with context.writing(POLICY_JOBS):
         try:
-            document = find_and_change(
-                context.untyped(POLICY_JOBS), condition, change, sort=order, session=context.session
+            document = context.collection(POLICY_JOBS).find_one_and_update(
+                condition,
+                change,
+                sort=order,
+                return_document=ReturnDocument.AFTER,
+                session=context.session,
             )
         except OperationFailure as error:
             refused.add(broken(context, error))
             return []
-    return None if document is None else [document]
+    return None if document is None else [converted(document)]
 
 
 def lease_several(
@@ -86,7 +90,7 @@ def lease_several(
     with context.stepwise() as steps, context.following() as causal, causal.writing(POLICY_JOBS):
         collection = context.collection(POLICY_JOBS)
         first = collection.find(condition, {ID: 1}, session=causal.session).sort(order).limit(query.limit)
-        chosen = [row[ID] for row in first]
+        chosen = [converted(row)[ID] for row in first]
         if not chosen:
             return None
         version = Int64(drawn_version())
@@ -102,7 +106,7 @@ def lease_several(
             return []
         steps.done()
         mine = {ID: {"$in": chosen}, VERSION: version}
-        leased = {row[ID]: row for row in collection.find(mine, session=causal.session)}
+        leased = {row[ID]: row for row in map(converted, collection.find(mine, session=causal.session))}
     return [leased[key] for key in chosen if key in leased]
 
 

@@ -6,16 +6,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from bson import Int64
+from pymongo import ReturnDocument
 from typing_extensions import override
 
 from twinstore.errors import DuplicateError
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.holding import Contender
 from twinstore.scheduler.repositories.locks import CONTEND
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.codec import codec_of, converted
 from twinstore_mongo.compile import filter_of
 from twinstore_mongo.derive import joined_id
-from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,8 +76,10 @@ class LeaseContender(Contender):
         """Change the document of a lock where it satisfies a condition; return it as it is then."""
         with self._context.writing(LOCKS, key):
             which = {**filter_of(self._codec, key), **condition}
-            document = find_and_change(self._context.untyped(LOCKS), which, change, upsert=upsert)
-            return None if document is None else self._codec.decode(document).model
+            document = self._context.collection(LOCKS).find_one_and_update(
+                which, change, upsert=upsert, return_document=ReturnDocument.AFTER
+            )
+            return None if document is None else self._codec.decode(converted(document)).model
 
 
 def taken(claim: LockClaim) -> list[Document]:

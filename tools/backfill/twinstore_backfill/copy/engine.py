@@ -154,7 +154,7 @@ class Copy:
         self._progress, self._stop = progress, stop
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
-        self._patience = Patience(stop, target.bulk.end_abandoned)
+        self._patience = Patience(stop)
         self._rows = SourceRows(source.bulk, options)
         self._exported = ExportedLines()
         self._team: Team | None = None
@@ -167,8 +167,6 @@ class Copy:
             InterruptedRunError: a signal asked for the stop.
         """
         worker = worker_id()
-        # An earlier run of this command may have been killed; what it left open would only be waited for.
-        self._patience.clear_away()
         try:
             job, lease = self._held(entities, as_of, worker)
             # From here on, because cutting a large source alone may take longer than a lease.

@@ -212,7 +212,7 @@ def helped(source: Store, target: Store, assignment: Assignment, voice: Voice) -
         raise LookupError(assignment.job_id)
     limiter = RateLimiter(None if job.max_rate is None else float(job.max_rate), stop)
     limiter.set_share(assignment.share)
-    patience = Patience(stop, target.bulk.end_abandoned)
+    patience = Patience(stop)
     entities = [entity for entity in source.bulk.entities() if entity.name in assignment.entities]
     queue = RangeQueue(
         ledger,

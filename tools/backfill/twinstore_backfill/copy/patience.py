@@ -2,8 +2,7 @@
 
 A process that was killed may leave its transaction open, with every document that it wrote. A server ends
 such a one after its own limit, as a rule 60 s, and looks for them only every half of that. Until then all
-others lose against it. Where the server tells whose it was, it is ended at
-once.
+others lose against it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from itertools import chain, repeat
 from logging import getLogger
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from twinstore.errors import ConcurrencyError, TwinstoreError
+from twinstore.errors import ConcurrencyError
 
 if TYPE_CHECKING:
     from twinstore_backfill.stopping import StopSwitch
@@ -37,15 +36,9 @@ TOLD_AFTER: Final = len(PAUSES)
 class Patience:
     """Repeats what lost against another writer until it gets through."""
 
-    def __init__(
-        self,
-        stop: StopSwitch,
-        free: Callable[[], int] = int,
-        ticks: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Take the switch that ends a wait early, what ends abandoned transactions, and the seconds."""
+    def __init__(self, stop: StopSwitch, ticks: Callable[[], float] = time.monotonic) -> None:
+        """Take the switch that ends a wait early, and the seconds."""
         self._stop = stop
-        self._free = free
         self._ticks = ticks
 
     def outlast(self, what: str, action: Callable[[], T]) -> T:
@@ -64,22 +57,10 @@ class Patience:
                 return action()
             except ConcurrencyError as error:
                 log.info("%s is repeated: %s", what, error)
-                self.clear_away()
                 if number == TOLD_AFTER:
                     self._tell(what)
                 self._stop.pause(pause)
         return action()
-
-    def clear_away(self) -> None:
-        """End what killed processes have left open, as far as the server tells."""
-        try:
-            ended = self._free()
-        except TwinstoreError as error:
-            # Only a help: whatever is wrong with the store, the next step says it.
-            log.debug("abandoned transactions could not be looked for: %s", error)
-            return
-        if ended:
-            log.warning("%d transactions of processes that are gone were ended", ended)
 
     def _pauses(self) -> Iterator[tuple[int, float]]:
         end = self._ticks() + PATIENCE_SECONDS
