@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 import twinstore
-import twinstore_memory
-import twinstore_mongo
-import twinstore_postgres
 from twinstore import aio, tracking
 from twinstore.canonical import CanonicalModel
 from twinstore.tracking.storage import TrackingStorage, TrackingUnit
-
-REPOSITORIES = ("TrackingSessionRepository", "TrackingTaskRepository", "TrackingMachineRepository")
 
 
 def test_the_enumerations_have_the_customers_members() -> None:
@@ -45,14 +38,3 @@ def test_the_bound_repositories_have_another_name_than_the_model() -> None:
     assert not hasattr(twinstore, "TrackingSession")
     assert not hasattr(aio, "AsyncTrackingSession")
     assert issubclass(tracking.TrackingSession, CanonicalModel)
-
-
-@pytest.mark.parametrize(
-    ("package", "driver"),
-    [(twinstore_memory, "Memory"), (twinstore_mongo, "Mongo"), (twinstore_postgres, "Postgres")],
-)
-def test_every_driver_has_the_classes_by_their_names(package: object, driver: str) -> None:
-    assert getattr(package, f"Tracking{driver}Initializer").__name__ == f"Tracking{driver}Initializer"
-    for repository in REPOSITORIES:
-        assert getattr(package, f"{driver}{repository}").__name__ == f"{driver}{repository}"
-    assert twinstore_postgres.TrackingDataSource.__name__ == "TrackingDataSource"

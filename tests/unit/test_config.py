@@ -284,36 +284,6 @@ def test_json_yaml_and_toml_say_the_same(tmp_path: Path, name: str, text: str) -
         assert settings.options("scheduler") == SchedulerOptions(run_retention_days=90)
 
 
-def test_later_sources_win_key_by_key(tmp_path: Path) -> None:
-    path = write(
-        tmp_path, '{"Persistence": {"Scheduler": "Mongo", "Tracking": "Mongo", "TaskRunner": "Mongo"}}'
-    )
-    environ = {
-        "PERSISTENCE__TRACKING": "Postgres",
-        "persistence__taskrunner": "Postgres",
-        "TWINSTORE_CONFIG": str(path),
-    }
-    settings = load({"Persistence:TaskRunner": "Memory"}, **environ)
-    names = [settings.backend_name(module) for module in ("scheduler", "tracking", "taskrunner")]
-    assert names == ["Mongo", "Postgres", "Memory"]
-
-
-def test_a_path_given_as_argument_replaces_the_one_of_the_environment(tmp_path: Path) -> None:
-    path = write(tmp_path, '{"Persistence:Scheduler": "Mongo"}')
-    assert load(path, TWINSTORE_CONFIG="/nowhere.json").backend_name("scheduler") == "Mongo"
-
-
-def test_settings_pass_through_unchanged() -> None:
-    settings = load()
-    assert load_settings(settings) is settings
-
-
-def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("Persistence__Scheduler", "Mongo")
-    monkeypatch.delenv("TWINSTORE_CONFIG", raising=False)
-    assert load_settings().backend_name("scheduler") == "Mongo"
-
-
 def test_variables_of_other_programs_are_ignored() -> None:
     others = {
         "WORKER": "3",
@@ -445,14 +415,6 @@ def test_an_unknown_key_of_the_environment_names_the_variable() -> None:
     assert "Did you mean RunRetentionDays" in message
 
 
-def test_two_variables_of_one_key_are_refused() -> None:
-    message = refusal(Persistence__Scheduler="Mongo", PERSISTENCE__SCHEDULER="Mongo")
-    assert (
-        "is given twice in environment variable Persistence__Scheduler and environment variable PERS"
-        in message
-    )
-
-
 def test_a_value_in_one_source_and_a_section_in_another_are_refused() -> None:
     message = refusal({"Persistence:Mongo:Tls:Mode": "on"}, Persistence__Mongo__Tls="on")
     assert (
@@ -513,22 +475,12 @@ def test_the_section_of_the_module_overlays_the_shared_one_key_by_key() -> None:
     assert cask({}, Persistence__Mongo__ConnectionString="m", Persistence__Mongo__PoolMax="4").pool_max == 4
 
 
-@pytest.mark.parametrize("key", ["PoolMax", "poolmax", "POOLMAX", "pool_max"])
-def test_keys_of_a_driver_are_found_in_any_case_and_by_python_name(key: str) -> None:
-    source = {"Persistence:Mongo:ConnectionString": "m", f"Scheduler:Storage:Mongo:{key}": "7"}
-    assert cask(source).pool_max == 7
-
-
 def test_a_nested_model_of_a_driver_is_found_in_any_case() -> None:
     source = {"Persistence:Mongo": {"ConnectionString": "m", "TLS": {"MODE": "on"}}}
     assert cask(source).tls.mode == "on"
     message = cask_refusal({"Persistence:Mongo": {"ConnectionString": "m", "Tls": {"Mod": "on"}}})
     assert "Unknown setting Persistence:Mongo:Tls:Mod" in message
     assert "Did you mean mode?" in message
-
-
-def test_a_secret_may_be_given_as_secretstr() -> None:
-    assert cask({"Persistence:Mongo:ConnectionString": SecretStr(URL)}).connection_string == SecretStr(URL)
 
 
 def test_an_unknown_key_of_a_driver_names_key_source_near_match_and_the_allowed_ones() -> None:

@@ -54,7 +54,7 @@ def test_a_moved_run_is_valid_in_every_state(state: RunState, following: RunStat
 
 
 @pytest.mark.parametrize("name", EVERY_MODEL)
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_a_generated_model_survives_its_canonical_form(name: str, data: st.DataObject) -> None:
     model = data.draw(EVERY_MODEL[name])
