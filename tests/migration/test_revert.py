@@ -58,6 +58,10 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def settings(driver: str, request: pytest.FixtureRequest) -> Iterator[Settings]:
+    if driver == "postgres":
+        # Migrated already.
+        yield request.getfixturevalue("postgres_database").config
+        return
     with empty_database(driver, request) as found:
         yield found
 
