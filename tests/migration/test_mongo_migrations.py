@@ -92,6 +92,8 @@ def test_the_first_call_makes_the_wanted_indexes_and_the_second_does_nothing(
     empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     with opened(empty_mongo_database) as storage:
+        with pytest.raises(MigrationError, match="001_scheduler_baseline, 010_backfill_ledger"):
+            storage.check_ready()
         first = storage.initializer.ensure_migrations()
         ledger = list(database["_migrations"].find().sort("_id"))
         second = storage.initializer.ensure_migrations()
@@ -364,17 +366,6 @@ def test_a_document_that_the_validator_refuses_is_a_validation_error(
         database.command("collMod", "audit", validator={"impossible": 1})
         with pytest.raises(ValidationError, match="validator"):
             storage.audit.append(rich_audit_record("t", "a-1"))
-
-
-def test_without_validators_the_collections_have_none(
-    empty_mongo_database: MongoDatabase, database: Database[Document]
-) -> None:
-    config: Document = empty_mongo_database.config
-    config["Persistence"]["Mongo"]["Validators"] = False
-    with twinstore.add_scheduler_storage(config) as storage:
-        storage.initializer.ensure_migrations()
-        assert storage.initializer.verify() == ()
-    assert all("validator" not in item["options"] for item in database.list_collections())
 
 
 def test_the_script_for_administrators_holds_every_index_and_ledger_row(
