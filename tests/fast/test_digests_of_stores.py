@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.testing.examples import Example
 
-EACH: Final = 80
+EACH: Final = 40
 STEP: Final = 2
 TOLERANT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace"

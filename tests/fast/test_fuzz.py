@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DOCUMENTS: Final = 20_000
 LONG: Final = 100 * DOCUMENTS
-CANONICAL: Final = 60
+CANONICAL: Final = 25
 SEED: Final = 13
 TOLERANT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -101,6 +101,7 @@ class TestTheFuzzItself:
         assert isinstance(fuzz(9, 1, names=["kit.places"]), Outcome)
 
 
+@pytest.mark.long
 @settings(deadline=None, suppress_health_check=[*NO_CHECKS])
 @given(st.sampled_from(sorted(programs())), st.randoms(use_true_random=False))
 def test_what_hypothesis_changes_finds_no_fault(name: str, random: Random) -> None:

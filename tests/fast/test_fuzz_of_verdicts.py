@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort
     from twinstore.testing.examples import Example
 
-EACH: Final = 250
+EACH: Final = 120
 EACH_OF_LONG: Final = 30_000
 BASES: Final = 12
 IGNORED: Final = "__v"

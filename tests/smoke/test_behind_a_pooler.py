@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.pgbouncer
 
 # More than a message of the pooler or a packet of it, less than a document of MongoDB may have.
-LARGE: Final = 8_000  # values of a thousand characters
+LARGE: Final = 2_000  # values of a thousand characters
 COPY: Final = (
     "backfill",
     "copy",
