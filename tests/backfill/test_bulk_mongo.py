@@ -309,6 +309,15 @@ def test_a_count_tells_the_bytes_of_the_largest_document(workspace: BulkWorkspac
     assert max(sizes) > min(sizes) > 100
 
 
+@pytest.mark.parametrize("entity", [RUNS, IMPACT_SNAPSHOTS], ids=lambda entity: entity.name)
+def test_single_records_are_those_of_the_range(source: BulkWorkspace, entity: Entity) -> None:
+    wanted = {record.key: record for record in records(source, entity)}
+    keys = [key for key in wanted if key is not None]
+    with source.bulk.view() as view:
+        assert {item.key: item for item in view.records_of(entity, [*keys, ("absent",)])} == wanted
+    assert len(keys) == 7
+
+
 def test_instants_stored_as_text_are_marked_and_reported(workspace: BulkWorkspace) -> None:
     run = workspace.storage.runs.create(make_run(T, "r-1"))
     assert not has_marks(next(iter(contents(workspace, RUNS).values())))
