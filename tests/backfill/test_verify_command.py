@@ -18,6 +18,7 @@ from tests.backfill.toolkit import (
     invoke,
     memory_pair,
     open_store,
+    server_settings,
     write_config,
 )
 from twinstore.config import load_settings
@@ -192,13 +193,7 @@ def test_a_directory_that_takes_no_file_is_refused_first(
 @pytest.fixture
 def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
     """Return settings of two servers that hold the same."""
-    merged: dict[str, object] = {"Scheduler": "Mongo"}
-    for database in (mongo_database, postgres_database):
-        persistence = database.config["Persistence"]
-        assert isinstance(persistence, dict)
-        merged = {**persistence, **merged}
-    document = {"Persistence": merged, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
-    path = write_config(tmp_path / "settings.json", document)
+    path = write_config(tmp_path / "settings.json", server_settings(postgres_database, mongo_database))
     for name in ("mongo", "postgres"):
         with open_store("scheduler", name, load_settings(path, environ={})) as store:
             store.storage.initializer.ensure_migrations()

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.backfill.selftest.conftest import persistence_of
-from tests.backfill.toolkit import fill
+from tests.backfill.toolkit import fill, server_settings
 from twinstore.bulk import ScanRow
 from twinstore.catalog import Derived
 from twinstore.config import load_settings
@@ -19,7 +18,7 @@ from twinstore_backfill.selftest.judging import Line, judge
 from twinstore_backfill.selftest.kinds import Kind
 from twinstore_backfill.selftest.moving import copy_all, verified
 from twinstore_backfill.selftest.planning import Planned
-from twinstore_backfill.selftest.planting import Planted, plant
+from twinstore_backfill.selftest.planting import Planted, plant, undo
 from twinstore_backfill.selftest.preparing import surroundings
 from twinstore_backfill.selftest.scratch import ScratchSide, open_scratch
 from twinstore_backfill.stopping import StopSwitch
@@ -29,7 +28,7 @@ from twinstore_mongo.bulk_view import MongoView
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
     from twinstore.bulk import KeyRange, Record
     from twinstore.catalog import Entity
     from twinstore.scheduler.storage import SchedulerStorage
@@ -37,68 +36,85 @@ if TYPE_CHECKING:
 STOP = StopSwitch()
 
 
-@pytest.fixture
-def sides(
-    empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase
+@contextmanager
+def opened(
+    mongo_database: MongoDatabase, postgres_database: PostgresDatabase
 ) -> Iterator[tuple[ScratchSide, ScratchSide]]:
-    """Open two scratch databases, the first with rows in it."""
-    persistence = {**persistence_of(empty_mongo_database.config), **persistence_of(postgres_database.config)}
-    settings = load_settings({"Persistence": persistence}, environ={})
+    """Open two scratch databases, the first with rows of one tenant in it."""
+    settings = load_settings(server_settings(mongo_database, postgres_database), environ={})
     with (
         open_scratch("scheduler", "Mongo", settings) as left,
         open_scratch("scheduler", "Postgres", settings) as right,
     ):
-        fill(cast("SchedulerStorage", left.store.storage))
+        fill(cast("SchedulerStorage", left.store.storage), ["acme"])
         yield left, right
 
 
-def planted(target: ScratchSide, entity: Entity, field: str, kind: Kind) -> Planted:
-    """Plant one corruption into the first row that it fits into."""
+@pytest.fixture
+def sides(
+    empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase
+) -> Iterator[tuple[ScratchSide, ScratchSide]]:
+    with opened(empty_mongo_database, postgres_database) as sides:
+        yield sides
+
+
+@pytest.fixture(scope="module")
+def copied_sides(
+    mongo_server: MongoServer, postgres_server: PostgresServer
+) -> Iterator[tuple[ScratchSide, ScratchSide]]:
+    """Copy once for the tests that take back what they plant."""
+    with (
+        mongo_server.database() as mongo_database,
+        postgres_server.migrated_database() as postgres_database,
+        opened(mongo_database, postgres_database) as (left, right),
+    ):
+        copy_all(left, right, STOP)
+        yield left, right
+
+
+@contextmanager
+def planted(target: ScratchSide, entity: Entity, field: str, kind: Kind) -> Iterator[Planted]:
+    """Plant one corruption into the first row that it fits into, for the length of a block."""
     rows = {item.name: target.planter.rows(item) for item in target.entities}
     around = surroundings(target, rows, Herd({}))[entity.name]
     by_key = {row.key: row for row in rows[entity.name] if row.key is not None}
     for key in sorted(by_key):
         done = plant(around, by_key, Planned((field, kind.value, ""), key, key))
         if isinstance(done, Planted):
-            return done
+            try:
+                yield done
+            finally:
+                undo(target.planter, [done])
+            return
     raise AssertionError(f"{kind} fits nowhere into {field}")
 
 
 def test_a_verification_that_ignores_case_is_caught(
-    sides: tuple[ScratchSide, ScratchSide], monkeypatch: pytest.MonkeyPatch
+    copied_sides: tuple[ScratchSide, ScratchSide], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left, right = sides
-    copy_all(left, right, STOP)
-    item = planted(right, AUDIT, "doc.category", Kind.CASE)
-    assert judge([item], verified(left, right, STOP).lines).found == [item]
+    left, right = copied_sides
     compare = RowComparison._both  # noqa: SLF001  # the fault is planted where pairs are judged
 
     def lenient(self: RowComparison, source: ScanRow, target: ScanRow) -> None:
         alike = source.content.lower() == target.content.lower()
         compare(self, source, source if alike else target)
 
-    monkeypatch.setattr(RowComparison, "_both", lenient)
-    judgement = judge([item], verified(left, right, STOP).lines)
+    with planted(right, AUDIT, "doc.category", Kind.CASE) as item:
+        lines = verified(left, right, STOP).lines
+        assert judge([item], lines).found == [item]
+        assert judge([], lines).false_alarms == [Line("audit", item.key, "different", ("doc.category",))]
+        monkeypatch.setattr(RowComparison, "_both", lenient)
+        judgement = judge([item], verified(left, right, STOP).lines)
     assert [missed for missed, _ in judgement.missed] == [item]
     assert (judgement.found, judgement.false_alarms) == ([], [])
 
 
-def test_what_nobody_planted_is_a_false_alarm(sides: tuple[ScratchSide, ScratchSide]) -> None:
-    left, right = sides
-    copy_all(left, right, STOP)
-    item = planted(right, AUDIT, "doc.category", Kind.BLANK)
-    judgement = judge([], verified(left, right, STOP).lines)
-    assert judgement.false_alarms == [Line("audit", item.key, "different", ("doc.category",))]
-
-
-def test_another_field_of_the_right_row_is_not_enough(sides: tuple[ScratchSide, ScratchSide]) -> None:
-    left, right = sides
-    copy_all(left, right, STOP)
-    item = planted(right, AUDIT, "doc.category", Kind.STEP)
-    elsewhere = [Line("audit", item.key, "different", ("doc.message",))]
+def test_another_field_of_the_right_row_is_not_enough(copied_sides: tuple[ScratchSide, ScratchSide]) -> None:
+    with planted(copied_sides[1], AUDIT, "doc.category", Kind.STEP) as item:
+        elsewhere = [Line("audit", item.key, "different", ("doc.message",))]
+        too_much = [Line("audit", item.key, "different", ("doc.category", "doc.message"))]
     ((missed, problem),) = judge([item], elsewhere).missed
     assert (missed, problem) == (item, "the field is not named: doc.message")
-    too_much = [Line("audit", item.key, "different", ("doc.category", "doc.message"))]
     ((_, problem),) = judge([item], too_much).missed
     assert problem == "other fields are named: doc.message"
 
@@ -166,10 +182,11 @@ def other_function(derived: Derived) -> Iterator[None]:
             object.__setattr__(derived, name, function)
 
 
-def test_the_least_change_of_a_place_is_told_by_its_role(sides: tuple[ScratchSide, ScratchSide]) -> None:
-    left, right = sides
-    copy_all(left, right, STOP)
-    item = planted(right, IMPACT_SNAPSHOTS, "beside.imageCount", Kind.STEP)
+def test_the_least_change_of_a_place_is_told_by_its_role(
+    copied_sides: tuple[ScratchSide, ScratchSide],
+) -> None:
+    with planted(copied_sides[1], IMPACT_SNAPSHOTS, "beside.imageCount", Kind.STEP) as item:
+        pass
     assert item.mutation.role is Role.DERIVED
     assert item.after is not None
     assert item.before is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.backfill.test_pairs import FOR_EVER, fill
-from tests.backfill.toolkit import invoke, open_store, write_config
+from tests.backfill.toolkit import invoke, open_store, server_settings, write_config
 from twinstore.config import load_settings
 
 if TYPE_CHECKING:
@@ -35,10 +35,7 @@ def test_all_that_is_planted_is_found_and_nothing_else(
         with open_store(module, "mongo", load_settings(settings, environ={})) as store:
             store.storage.initializer.ensure_migrations()
             fill(module, cast("Any", store.storage))
-        persistence: dict[str, Any] = {}
-        for database in (documents, tables):
-            persistence |= cast("dict[str, Any]", database.config["Persistence"])
-        scratch = write_config(tmp_path / "scratch.json", {"Persistence": persistence})
+        scratch = write_config(tmp_path / "scratch.json", server_settings(documents, tables))
         config = ("--config", write_config(tmp_path / "source.json", settings))
         sides = ("--module", module, "--from", "mongo", "--to", "postgres", "--scratch", scratch)
         answer = invoke(capsys, *config, "backfill", "selftest", *sides, "--out", tmp_path)
