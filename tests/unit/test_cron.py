@@ -434,7 +434,7 @@ def oracle(expression: Expression, zone: str, start: str) -> Iterable[datetime]:
             yield instant
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(EXPRESSIONS, st.sampled_from(CHANGES), st.integers(0, WINDOW * 60 - 1))
 def test_the_instants_equal_a_minute_by_minute_walk(
     expression: Expression, change: tuple[str, str], seconds: int
