@@ -12,7 +12,7 @@ from twinstore.errors import LeaseLostError
 from twinstore.ledger import RangeState
 from twinstore.tenancy import ALL_TENANTS, label_of
 from twinstore.testing.base import CopyContract, needs, of_tenants, where
-from twinstore.testing.contracts.bulk import each_entity, owner_of
+from twinstore.testing.contracts.bulk import owner_of
 from twinstore.testing.copying import (
     claimed,
     contents,
@@ -37,43 +37,38 @@ EVERYTHING: Final = KeyRange()
 class RangeWriterContract(CopyContract, capability="bulk_target"):
     """Writing past the repositories, each range together with its entry in the ledger."""
 
-    @each_entity
     @needs("transactions")
     def test_a_copy_from_another_driver_and_back_is_byte_for_byte_equal(
-        self, apart: Workspace, entity: Entity
+        self, isolated_workspace: Workspace
     ) -> None:
-        workspace = apart
+        workspace = isolated_workspace
         with self.in_memory() as memory, self.in_memory() as third:
             self.populate(workspace.on(memory))
-            # The parents first: a child needs its own.
-            for step in self.module.entities[: self.module.entities.index(entity) + 1]:
-                copied(memory, workspace.storage, step, workspace.tenant)
-                copied(workspace.storage, third, step, workspace.tenant)
-            expected = contents(memory.bulk, entity, workspace.tenant)
-            assert expected
-            assert contents(workspace.storage.bulk, entity, workspace.tenant) == expected
-            assert contents(third.bulk, entity, workspace.tenant) == expected
-            assert workspace.count(entity) == len(expected)
+            # In this order the parents come first: a child needs its own.
+            for entity in self.module.entities:
+                copied(memory, workspace.storage, entity, workspace.tenant)
+                copied(workspace.storage, third, entity, workspace.tenant)
+                expected = contents(memory.bulk, entity, workspace.tenant)
+                assert expected, entity.name
+                assert contents(workspace.storage.bulk, entity, workspace.tenant) == expected
+                assert contents(third.bulk, entity, workspace.tenant) == expected
+                assert workspace.count(entity) == len(expected), entity.name
 
-    @each_entity
     @needs("transactions")
-    def test_a_second_import_writes_nothing(self, apart: Workspace, entity: Entity) -> None:
-        workspace, owner = apart, label_of(owner_of(entity, apart))
+    def test_a_second_import_writes_nothing(self, isolated_workspace: Workspace) -> None:
+        workspace = isolated_workspace
         with self.in_memory() as memory:
             self.populate(workspace.on(memory))
-            # The parents first: a child needs its own.
-            for parent in self.module.entities[: self.module.entities.index(entity)]:
-                copied(memory, workspace.storage, parent, workspace.tenant)
-            first = copied(memory, workspace.storage, entity, workspace.tenant)
-            keys = [
-                key for key in contents(workspace.storage.bulk, entity, workspace.tenant) if key is not None
-            ]
-            before = [workspace.probe.stamp(entity, key) for key in keys]
-            second = copied(memory, workspace.storage, entity, workspace.tenant)
-        assert (dict(first.written), dict(first.unchanged)) == ({owner: len(keys)}, {})
-        assert (dict(second.written), dict(second.unchanged)) == ({}, {owner: len(keys)})
-        assert (second.conflicts, second.rejected) == ((), ())
-        assert [workspace.probe.stamp(entity, key) for key in keys] == before
+            for entity in self.module.entities:
+                first = copied(memory, workspace.storage, entity, workspace.tenant)
+                keys = list(contents(workspace.storage.bulk, entity, workspace.tenant))
+                before = [workspace.probe.stamp(entity, key) for key in keys if key is not None]
+                second = copied(memory, workspace.storage, entity, workspace.tenant)
+                rows = {label_of(owner_of(entity, workspace)): len(keys)}
+                assert (entity.name, dict(first.written), dict(first.unchanged)) == (entity.name, rows, {})
+                assert (entity.name, dict(second.written), dict(second.unchanged)) == (entity.name, {}, rows)
+                assert (second.conflicts, second.rejected) == ((), ())
+                assert [workspace.probe.stamp(entity, key) for key in keys if key is not None] == before
 
     @where(lambda kit: bool(kit.module.of_tenants) and kit.module.typical.shares_keys)
     @needs("transactions")
