@@ -113,7 +113,7 @@ def over(client: object, **settings: object) -> SchedulerStorage:
 def test_the_client_of_the_caller_stays_open(mongo_server: MongoServer) -> None:
     with MongoClient[dict[str, Any]](mongo_server.url) as client:
         with over(client) as storage:
-            assert storage.bulk.now()
+            assert storage.bulk.position()
         assert client.admin.command("ping")["ok"] == 1
 
 

@@ -25,7 +25,10 @@ from twinstore.testing.copying import (
 )
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
+    from collections.abc import Sequence
+
+    from twinstore.bulk import Record
+    from twinstore.catalog import Entity, Key
     from twinstore.ledger import Claim, Ledger
     from twinstore.testing.workspace import Workspace
 
@@ -55,20 +58,24 @@ class RangeWriterContract(CopyContract, capability="bulk_target"):
                 assert workspace.count(entity) == len(expected), entity.name
 
     @needs("transactions")
-    def test_a_second_import_writes_nothing(self, isolated_workspace: Workspace) -> None:
-        workspace = isolated_workspace
+    def test_a_second_import_writes_only_what_is_absent(self, isolated_workspace: Workspace) -> None:
+        workspace, tenant = isolated_workspace, isolated_workspace.tenant
         with self.in_memory() as memory:
             self.populate(workspace.on(memory))
+            # In this order the parents come first: a child needs its own.
             for entity in self.module.entities:
-                first = copied(memory, workspace.storage, entity, workspace.tenant)
-                keys = list(contents(workspace.storage.bulk, entity, workspace.tenant))
-                before = [workspace.probe.stamp(entity, key) for key in keys if key is not None]
-                second = copied(memory, workspace.storage, entity, workspace.tenant)
-                rows = {label_of(owner_of(entity, workspace)): len(keys)}
-                assert (entity.name, dict(first.written), dict(first.unchanged)) == (entity.name, rows, {})
-                assert (entity.name, dict(second.written), dict(second.unchanged)) == (entity.name, {}, rows)
-                assert (second.conflicts, second.rejected) == ((), ())
-                assert [workspace.probe.stamp(entity, key) for key in keys if key is not None] == before
+                records = records_of(memory.bulk, entity, EVERYTHING, tenant)
+                stored: dict[Key, object] = {}
+                for part in (records[::2], records, records):
+                    outcome = written(workspace, entity, part)
+                    assert sum(outcome.written.values()) == len(part) - len(stored), entity.name
+                    assert sum(outcome.unchanged.values()) == len(stored), entity.name
+                    assert {*outcome.written, *outcome.unchanged} == {label_of(owner_of(entity, workspace))}
+                    assert (outcome.conflicts, outcome.rejected) == ((), ())
+                    keys = [record.key for record in part if record.key is not None]
+                    stamps = {key: workspace.probe.stamp(entity, key) for key in keys}
+                    assert {key: stamps[key] for key in stored} == stored, entity.name
+                    stored = stamps
 
     @where(lambda kit: bool(kit.module.of_tenants) and kit.module.typical.shares_keys)
     @needs("transactions")
@@ -157,10 +164,7 @@ class RangeWriterContract(CopyContract, capability="bulk_target"):
                 copied(memory, workspace.storage, parent, workspace.tenant)
             (record, *_) = records_of(memory.bulk, entity, EVERYTHING, workspace.tenant)
         first, second = (next_number(workspace, entity) for _ in range(2))
-        with workspace.storage.bulk.writer(entity) as writer:
-            writer.write([replace(record, storage={**record.storage, str(entity.assigned): first})])
-            writer.flush()
-            writer.commit()
+        written(workspace, entity, [replace(record, storage={**record.storage, str(entity.assigned): first})])
         assert next_number(workspace, entity) > second
 
     @of_tenants
@@ -184,6 +188,15 @@ class RangeWriterContract(CopyContract, capability="bulk_target"):
             assert workspace.count(beside.entity) == 0
             writer.commit()
         assert beside.found(workspace.storage.unbound, workspace.tenant, model) == model
+
+
+def written(workspace: Workspace, entity: Entity, records: Sequence[Record]) -> ImportOutcome:
+    """Write records as one range."""
+    with workspace.storage.bulk.writer(entity) as writer:
+        writer.write(records)
+        outcome = writer.flush()
+        writer.commit()
+    return outcome
 
 
 def next_number(workspace: Workspace, entity: Entity) -> int:
