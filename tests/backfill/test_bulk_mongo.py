@@ -761,22 +761,6 @@ def take_over(ledger: Ledger, claim: Claim) -> None:
     assert ledger.take(JOB, "heir", claim.entity, HOUR) is not None
 
 
-def test_a_range_taken_over_before_its_commit_leaves_no_rows(
-    source: BulkWorkspace, workspace: BulkWorkspace
-) -> None:
-    ledger = workspace.ledger
-    claim = claimed(workspace, RUNS)
-    with workspace.bulk.writer(RUNS) as writer:
-        writer.write(records(source, RUNS))
-        outcome = writer.flush()
-        take_over(ledger, claim)
-        with pytest.raises((ConcurrencyError, LeaseLostError)):
-            ledger.finish(writer.access, claim, tally(outcome))
-        with pytest.raises(TransactionAbortedError):
-            writer.commit()
-    assert contents(workspace, RUNS) == {}
-
-
 @pytest.fixture
 def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the writer give up soon where the rival never does; it would go on for ten seconds."""

@@ -47,11 +47,7 @@ ROWS: Final[dict[str, list[dict[str, Any]]]] = expected()["rows"]
 TENANTS: Final = tuple(expected()["lists"]["runs"])
 RELEASED: Final = {
     "mongo": ("001_scheduler_baseline", "010_backfill_ledger"),
-    "postgres": (
-        "001_create_scheduler_schema.sql",
-        "002_row_level_security.sql",
-        "010_backfill_ledger.sql",
-    ),
+    "postgres": ("001_create_scheduler_schema.sql", "002_row_level_security.sql", "010_backfill_ledger.sql"),
 }
 # Those that the release had.
 ENTITIES: Final = [entity for entity in SCHEDULER.entities if entity.name in ROWS]
@@ -112,10 +108,7 @@ def readable(entity: str, tenant: str) -> list[dict[str, Any]]:
 def test_the_migrations_of_the_release_stay_applied_and_the_later_ones_follow(
     driver: str, request: pytest.FixtureRequest
 ) -> None:
-    with (
-        restored(driver, request) as settings,
-        twinstore.add_scheduler_storage(settings) as storage,
-    ):
+    with restored(driver, request) as settings, twinstore.add_scheduler_storage(settings) as storage:
         before = {status.name: status.state for status in storage.initializer.status()}
         assert {name for name, state in before.items() if state is MigrationState.APPLIED} == set(
             RELEASED[driver]

@@ -1,11 +1,8 @@
-"""The names by which hosts import tracking: the customer's enumerations, and classes by driver."""
+"""The names by which hosts import tracking: the enumerations of the customer."""
 
 from __future__ import annotations
 
-import twinstore
-from twinstore import aio, tracking
-from twinstore.canonical import CanonicalModel
-from twinstore.tracking.storage import TrackingStorage, TrackingUnit
+from twinstore import tracking
 
 
 def test_the_enumerations_have_the_customers_members() -> None:
@@ -30,11 +27,3 @@ def test_the_enumerations_have_the_customers_members() -> None:
         },
         "MachineStatus": {"ONLINE": "online", "OFFLINE": "offline", "MAINTENANCE": "maintenance"},
     }
-
-
-def test_the_bound_repositories_have_another_name_than_the_model() -> None:
-    assert (twinstore.TrackingUnit, twinstore.TrackingStorage) == (TrackingUnit, TrackingStorage)
-    assert aio.AsyncTrackingUnit.__name__ == "AsyncTrackingUnit"
-    assert not hasattr(twinstore, "TrackingSession")
-    assert not hasattr(aio, "AsyncTrackingSession")
-    assert issubclass(tracking.TrackingSession, CanonicalModel)

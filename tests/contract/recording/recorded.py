@@ -10,6 +10,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from tests.contract.recording.shapes import cases_file, few_that_send_all
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.modules import module_spec
@@ -126,6 +128,15 @@ class Recorded:
             path.write_text(self.text(spec), encoding="utf-8")
         cases = sorted(few_that_send_all(self._sent))
         cases_file(self._store).write_text("".join(f"{case}\n" for case in cases), "utf-8")
+
+    def judge(self, run: KitRun) -> None:
+        """Fail the test that calls it where a run has sent something else; write the files where it is to."""
+        if run.writes:
+            assert run.whole, "statements are written from a run of the whole kit"
+            self.write()
+        found = self.differences(complete=run.whole)
+        if found:
+            pytest.fail(found, pytrace=False)
 
     def differences(self, *, complete: bool) -> str:
         """Return how the files differ from this run; nothing where they say the same.
