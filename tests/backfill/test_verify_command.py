@@ -75,11 +75,7 @@ def test_rows_due_for_removal_are_named_beside_the_verdict(
         answer.code,
         "1 / 0" in answer.out,
         f"PASS: {2 * DOCUMENTS_PER_TENANT} documents equal. {said}" in answer.out,
-    ) == (
-        0,
-        True,
-        True,
-    )
+    ) == (0, True, True)
     for suffix in ("md", "html"):
         page = (tmp_path / f"parity-report.{suffix}").read_text()
         assert (said in page, "1 / 0" in page) == (True, True)

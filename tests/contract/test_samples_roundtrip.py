@@ -12,14 +12,17 @@ from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 
 import twinstore
-from docs.parts.samples import folder_of, samples_of
+from docs.parts.samples import SAMPLES, folder_of, samples_of
 from tests.stores import DRIVERS, fresh_settings, kept
 from twinstore import scheduler
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.errors import TwinstoreError
+from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.storage import open_module
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
+from twinstore.variants import variants_of
 
 if TYPE_CHECKING:
     from tests.databases import MongoDatabase
@@ -32,6 +35,9 @@ TENANTS: Final[dict[str, Any]] = {"taskrunner": None}
 KITS: Final = (SCHEDULER_EXAMPLES, TRACKING_EXAMPLES, TASKRUNNER_EXAMPLES)
 # What callers are told or ask for is stored as the row of another model, or not at all.
 NOT_STORED: Final = (scheduler.PolicyRunRequest, scheduler.PolicyRunStatus)
+
+
+INVALID: Final[dict[str, dict[str, str]]] = json.loads((SAMPLES / "invalid" / "expected.json").read_text())
 
 
 class Sample(NamedTuple):
@@ -81,7 +87,11 @@ def test_every_sample_is_canonical_and_every_entity_of_a_module_has_one() -> Non
         } == {path.name for path in folder_of(kit.module).iterdir() if path.is_file()}
         assert {item.item.entity for item in found} == {item.entity for item in kit.examples}
         assert [item.name for item in found if text_of(item.model, item.name) != item.written] == []
-    assert {item.item.entity.model.__name__ for item in samples(SCHEDULER_EXAMPLES)} <= {*scheduler.__all__}
+    found = samples(SCHEDULER_EXAMPLES)
+    assert {item.item.entity.model.__name__ for item in found} <= {*scheduler.__all__}
+    stored = {model for item in SCHEDULER.entities for model in variants_of(item.model) or (item.model,)}
+    assert stored <= set(samples_of(SCHEDULER_EXAMPLES.module).values())
+    assert {path.name for path in (SAMPLES / "invalid").iterdir()} == {*INVALID, "expected.json"}
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -157,3 +167,14 @@ def json_value(value: object) -> Any:  # noqa: ANN401  # JSON
     if isinstance(value, list):
         return [json_value(inner) for inner in value]
     return value
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_sample_is_refused_for_the_stated_reason(name: str) -> None:
+    expected = INVALID[name]
+    model: type[CanonicalModel] = getattr(scheduler, expected["model"])
+    with pytest.raises(TwinstoreError) as caught:
+        CanonicalJsonSerializer.deserialize(model, (SAMPLES / "invalid" / name).read_bytes())
+    assert caught.value.code == expected["code"]
+    assert expected["mentions"] in str(caught.value)
+    assert "\n" not in str(caught.value)

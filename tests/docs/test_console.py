@@ -1,4 +1,4 @@
-"""Every command line in the pages exists, with the options and values it shows."""
+"""Command lines in the pages exist, with the options and values they show; files of settings load."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -190,3 +191,25 @@ def test_every_command_line_in_a_page_exists_and_names_its_module() -> None:
 def test_a_wrong_command_line_is_noticed(line: str) -> None:
     with pytest.raises((AssertionError, KeyError)):
         check_twinstore(line.split())
+
+
+def with_settings(language: str) -> list[Block]:
+    return [block for block in all_blocks(language) if "Persistence__" in block.body]
+
+
+def test_environment_files_load(tmp_path: Path) -> None:
+    blocks = with_settings("ini")
+    assert blocks
+    for block in blocks:
+        (tmp_path / ".env").write_text(block.body)
+        settings = load_settings(env_file=tmp_path / ".env", environ={})
+        assert settings.problems() == ()
+        assert "${" not in str([entry.value for entry in settings.entries.values()])
+
+
+def test_names_of_secret_files_are_keys(tmp_path: Path) -> None:
+    names = [Path(line).name for block in with_settings("text") for line in block.body.splitlines()]
+    assert names
+    for name in names:
+        (tmp_path / name).write_text("postgresql://host/db")
+    assert len(load_settings(secrets_dir=tmp_path, environ={}).entries) == len(names)

@@ -11,10 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 import twinstore
 from tests.shipped import LEDGER_FILES
 from tests.shipped import POSTGRES_FILES as FILES
-from twinstore.errors import (
-    ConfigurationError,
-    MigrationError,
-)
+from twinstore.errors import ConfigurationError, MigrationError
 from twinstore.migrations import MigrationState
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.copying import ledger_of
@@ -114,9 +111,7 @@ def test_a_failing_file_leaves_nothing_of_itself(
 
 
 def test_release_files_run_on_request_only(
-    initializer: PostgresInitializer,
-    owner: psycopg.Connection[Any],
-    monkeypatch: pytest.MonkeyPatch,
+    initializer: PostgresInitializer, owner: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = Migration("100_late.sql", "CREATE TABLE IF NOT EXISTS scheduler.late (id int);")
     shipped = (*shipped_migrations(MODULE), late)
