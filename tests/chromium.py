@@ -73,13 +73,7 @@ def measured(
     file = directory / "frames.html"
     file.write_text(f'<!doctype html><meta charset="utf-8"><body>{frames}<script>{asking}</script></body>')
     shown = subprocess.run(
-        [
-            str(PROGRAM),
-            *OPTIONS,
-            f"--user-data-dir={directory / 'profile'}",
-            "--dump-dom",
-            file.as_uri(),
-        ],
+        [str(PROGRAM), *OPTIONS, f"--user-data-dir={directory / 'profile'}", "--dump-dom", file.as_uri()],
         check=True,
         capture_output=True,
         text=True,

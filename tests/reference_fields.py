@@ -7,13 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    PlainSerializer,
-    PlainValidator,
-    StringConstraints,
-)
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator, StringConstraints
 from pydantic.types import Strict
 from pydantic_core import PydanticCustomError
 

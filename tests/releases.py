@@ -1,4 +1,8 @@
-"""What earlier releases left on the servers: a dump with data of each, and how that release read it."""
+"""What earlier releases left on the servers: a dump with data of each, and how that release read it.
+
+The dumps never change. The programs that made them ran once, on the code of those releases; `git log` of the
+folder has them.
+"""
 
 from __future__ import annotations
 

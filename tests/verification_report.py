@@ -58,10 +58,10 @@ GROUPS: Final = {
     "locks": "Lock faults/test_locks unit/test_lock_handles",
     "workers": "WorkerRepository",
     "tracking": "SessionRepository TaskRepository MachineRepository Slot Unit tracking/test_mongo_schema "
-    "tracking/test_retention tracking/test_samples",
+    "tracking/test_retention",
     "task runner": "PackRunState PackRunLog PackArtifact PackRunApproval RunScope "
     "taskrunner/test_configuration taskrunner/test_mongo_schema taskrunner/test_page "
-    "taskrunner/test_row_level_security taskrunner/test_samples filesystem/test_contract "
+    "taskrunner/test_row_level_security filesystem/test_contract "
     "backfill/test_filesystem_source",
     "migrations": "Initializer migration/test_mongo_migrations migration/test_postgres_migrations "
     "migration/test_graph_jobs migration/test_release_0_1_0",

@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
 from tests.backfill.test_between_servers import opened
-from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill
+from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill, server_settings
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
@@ -61,13 +61,8 @@ def planted(good: Document) -> dict[str, bytes]:
 def pair(
     empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
 ) -> Iterator[Pair]:
-    merged: Document = {}
-    for database in (empty_mongo_database, postgres_database):
-        persistence = database.config["Persistence"]
-        assert isinstance(persistence, dict)
-        merged |= persistence
-    merged["Mongo"] = {**merged["Mongo"], "Validators": False}
-    with opened({"Persistence": merged}, "mongo to postgres", tmp_path) as pair:
+    settings = server_settings(empty_mongo_database, postgres_database, validators=False)
+    with opened(settings, "mongo to postgres", tmp_path) as pair:
         fill(pair.source.storage)
         yield pair
 

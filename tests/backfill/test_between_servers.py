@@ -25,6 +25,7 @@ from tests.backfill.toolkit import (
     invoke,
     open_store,
     rows_of,
+    server_settings,
     write_config,
 )
 from tests.shipped import LEDGER_FILES
@@ -55,14 +56,7 @@ def databases(
 @pytest.fixture
 def settings(databases: dict[str, MongoDatabase | PostgresDatabase]) -> dict[str, object]:
     """Return one settings document that names both servers."""
-    merged: dict[str, object] = {"Scheduler": "Mongo"}
-    for database in databases.values():
-        persistence = database.config["Persistence"]
-        assert isinstance(persistence, dict)
-        merged = {**persistence, **merged}
-    # The runs of these tests ended long ago; the TTL index of MongoDB would remove them some time.
-    storage = {"Storage": {"RunRetentionDays": 0}}
-    return {"Persistence": merged, "Scheduler": storage}
+    return server_settings(databases["postgres"], databases["mongo"])
 
 
 @contextmanager

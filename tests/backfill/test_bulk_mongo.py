@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,7 +21,6 @@ from typing_extensions import override
 import twinstore
 from twinstore.access import Row
 from twinstore.bulk import BulkPort, Conflict, Counted, ImportOutcome, KeyRange, Record, ScanRow
-from twinstore.catalog import LifeInCopy
 from twinstore.errors import (
     ConcurrencyError,
     ConfigurationError,
@@ -32,10 +31,9 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.fast.packed import PackedBatch
-from twinstore.jsontext import dumps_sorted
 from twinstore.keys import LONGEST_TEXT, Key
 from twinstore.ledger import Claim, Ledger, RangeState, RangeTally
-from twinstore.ledger.catalog import JOBS, RANGES
+from twinstore.ledger.catalog import JOBS
 from twinstore.retrying import repeat
 from twinstore.scheduler.catalog import (
     AUDIT,
@@ -84,17 +82,6 @@ HOUR = timedelta(hours=1)
 ALL = KeyRange()
 JOB = "job"
 
-each_copied = pytest.mark.parametrize(
-    "entity",
-    [
-        # One that is versioned, one whose key has several fields, and one that is only appended to.
-        entity if entity in {RUNS, RUN_SUMMARIES, AUDIT} else pytest.param(entity, marks=pytest.mark.long)
-        for entity in SCHEDULER.entities
-        if entity.life is not LifeInCopy.LEFT_OUT
-    ],
-    ids=lambda entity: entity.name,
-)
-
 
 @dataclass(frozen=True)
 class BulkWorkspace:
@@ -123,6 +110,7 @@ class BulkWorkspace:
         self.database.get_collection(collection).insert_many(documents, bypass_document_validation=True)
 
 
+@contextmanager
 def workspace_of(server: MongoServer, database: MongoDatabase) -> Iterator[BulkWorkspace]:
     config = {**database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
     with twinstore.add_scheduler_storage(config) as storage:
@@ -132,22 +120,36 @@ def workspace_of(server: MongoServer, database: MongoDatabase) -> Iterator[BulkW
 
 @pytest.fixture
 def workspace(mongo_server: MongoServer, mongo_database: MongoDatabase) -> Iterator[BulkWorkspace]:
-    yield from workspace_of(mongo_server, mongo_database)
+    with workspace_of(mongo_server, mongo_database) as workspace:
+        yield workspace
+
+
+@pytest.fixture(scope="module")
+def source(mongo_server: MongoServer) -> Iterator[BulkWorkspace]:
+    """Fill a database once, from which the tests of this file only read."""
+    with mongo_server.migrated_database() as database, workspace_of(mongo_server, database) as workspace:
+        fill(workspace)
+        yield workspace
 
 
 @pytest.fixture
-def source(mongo_server: MongoServer) -> Iterator[BulkWorkspace]:
-    with mongo_server.migrated_database() as database:
-        yield from workspace_of(mongo_server, database)
+def own_source(mongo_server: MongoServer) -> Iterator[BulkWorkspace]:
+    with mongo_server.migrated_database() as database, workspace_of(mongo_server, database) as workspace:
+        yield workspace
+
+
+def fill_runs(workspace: BulkWorkspace) -> None:
+    for number in range(7):
+        workspace.storage.runs.create(make_run(T, f"r-{number}"))
+        workspace.storage.run_summaries.upsert(rich_run_summary(T, f"s-{number}"))
 
 
 def fill(workspace: BulkWorkspace) -> None:
     storage = workspace.storage
+    fill_runs(workspace)
     for number in range(7):
         storage.schedules.upsert(rich_schedule(T, f"s-{number}").evolve(name=f"n-{number}"))
-        storage.runs.create(make_run(T, f"r-{number}"))
         storage.audit.append(rich_audit_record(T, f"a-{number}"))
-        storage.run_summaries.upsert(rich_run_summary(T, f"s-{number}"))
         own = f"i-{number}" if number % 2 else None
         snapshot = rich_impact_set(T).evolve(snapshot_id=own, generated_at=at(number))
         storage.impact_snapshots.upsert(T, snapshot, run_id=f"r-{number}" if number % 3 else None)
@@ -194,47 +196,26 @@ def tally(outcome: ImportOutcome) -> RangeTally:
     return RangeTally(read={}, written=outcome.written, unchanged=outcome.unchanged)
 
 
-@dataclass
-class Copier:
-    """Copies entities into a workspace, each as one range of a job."""
-
-    target: BulkWorkspace
-    claim: Claim | None = None
-
-    def copy(
-        self,
-        entity: Entity,
-        rows: Sequence[Record] | Iterator[list[Record]],
-        *,
-        overwrite: bool = False,
-    ) -> ImportOutcome:
-        """Write everything as one range."""
-        ledger = self.target.ledger
-        ledger.start(JOB, {"from": "here"}, START)
-        lease = ledger.acquire(JOB, "me", HOUR)
-        ledger.plan(lease, entity.name, [ALL])
-        (progress,) = ledger.ranges(JOB, entity.name)
-        if progress.state is RangeState.LIVE:
-            ledger.reopen(lease, [progress.number])
-        ledger.beat(JOB, "worker", HOUR)
-        self.claim = ledger.claim(JOB, "worker", progress.number)
-        batches = iter([list(rows)]) if isinstance(rows, Sequence) else rows
-        return import_range(self.target, self.claim, entity, batches, overwrite=overwrite)
-
-
-def import_range(
+def copy(
     target: BulkWorkspace,
-    claim: Claim,
     entity: Entity,
-    batches: Iterator[list[Record]],
+    rows: Sequence[Record] | Iterator[list[Record]],
     *,
     overwrite: bool = False,
 ) -> ImportOutcome:
-    """Write a claimed range with its entry in the ledger."""
+    """Write everything as the one range of a job, with its entry in the ledger."""
     ledger, conflict = target.ledger, "overwrite" if overwrite else "fail"
+    ledger.start(JOB, {"from": "here"}, START)
+    lease = ledger.acquire(JOB, "me", HOUR)
+    ledger.plan(lease, entity.name, [ALL])
+    (progress,) = ledger.ranges(JOB, entity.name)
+    if progress.state is RangeState.LIVE:
+        ledger.reopen(lease, [progress.number])
+    ledger.beat(JOB, "worker", HOUR)
+    claim = ledger.claim(JOB, "worker", progress.number)
     check = partial(ledger.hold, claim=claim)
     with target.bulk.writer(entity, on_conflict=conflict, check=check) as writer:  # type: ignore[arg-type]  # one of the two
-        for batch in batches:
+        for batch in [list(rows)] if isinstance(rows, Sequence) else rows:
             writer.write(batch)
         outcome = writer.flush()
         ledger.finish(writer.access, claim, tally(outcome))
@@ -246,7 +227,7 @@ def import_range(
 
 
 def test_keys_that_are_no_text_are_seen_by_export_and_scan(workspace: BulkWorkspace) -> None:
-    fill(workspace)
+    fill_runs(workspace)
     odd: list[Document] = [{"_id": key} for key in (5, bson.ObjectId(), {"a": 1}, True, None)]
     workspace.force("runs", *odd)
     exported = records(workspace, RUNS, batch_size=3)
@@ -258,30 +239,30 @@ def test_keys_that_are_no_text_are_seen_by_export_and_scan(workspace: BulkWorksp
     assert all(record.model is None and record.raw for record in broken)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 100])
 @pytest.mark.parametrize("entity", [RUNS, RUN_SUMMARIES], ids=lambda entity: entity.name)
-def test_the_ranges_cover_every_row_once(workspace: BulkWorkspace, entity: Entity, rows: int) -> None:
-    fill(workspace)
+def test_the_ranges_cover_every_row_once(workspace: BulkWorkspace, entity: Entity) -> None:
+    assert list(workspace.bulk.cut(entity, 5)) == [ALL]
+    assert records(workspace, entity) == []
+    fill_runs(workspace)
     workspace.force(
         entity.name, {"_id": 5, "tenantId": 7}, {"_id": bson.ObjectId(), "tenantId": T, "scheduleId": 9}
     )
-    ranges = list(workspace.bulk.cut(entity, rows))
-    assert (ranges[0].lower, ranges[-1].upper) == (None, None)
-    assert [item.upper for item in ranges[:-1]] == [item.lower for item in ranges[1:]]
-    whole = records(workspace, entity)
-    assert [row.key for item in ranges for row in records(workspace, entity, item)] == [
-        row.key for row in whole
-    ]
-    rows_seen = [row for item in ranges for row in scanned(workspace, entity, item)]
-    assert [row.key for row in rows_seen] == [row.key for row in whole]
+    whole = [record.key for record in records(workspace, entity)]
     assert len(whole) == 9
+    for rows in (1, 3, 100):
+        ranges = list(workspace.bulk.cut(entity, rows))
+        assert (ranges[0].lower, ranges[-1].upper) == (None, None)
+        assert [item.upper for item in ranges[:-1]] == [item.lower for item in ranges[1:]]
+        for read in (records, scanned):
+            found: list[Record | ScanRow] = [row for item in ranges for row in read(workspace, entity, item)]
+            assert [row.key for row in found] == whole
 
 
 @pytest.mark.parametrize("entity", [RUNS, RUN_SUMMARIES], ids=lambda entity: entity.name)
 def test_keys_from_one_part_of_an_index_are_those_of_a_query_each(
     workspace: BulkWorkspace, monkeypatch: pytest.MonkeyPatch, entity: Entity
 ) -> None:
-    fill(workspace)
+    fill_runs(workspace)
     # No range can end at these.
     long = [f"r-{number}{'x' * LONGEST_TEXT}" for number in range(9)]
     workspace.force(
@@ -312,22 +293,6 @@ def test_keys_from_one_part_of_an_index_are_those_of_a_query_each(
     assert queries[500, 10_000] == 3 < queries[0, 10_000]
 
 
-def test_an_empty_entity_is_one_empty_range(workspace: BulkWorkspace) -> None:
-    assert list(workspace.bulk.cut(RUNS, 5)) == [ALL]
-    assert records(workspace, RUNS) == []
-    assert scanned(workspace, RUNS) == []
-    assert workspace.bulk.counts(RUNS) == {}
-
-
-def test_one_tenant_can_be_read_alone(workspace: BulkWorkspace) -> None:
-    fill(workspace)
-    workspace.storage.runs.create(make_run("other", "r-3a"))
-    assert workspace.bulk.counts(RUNS) == {"other": 1, T: 7}
-    assert workspace.bulk.counts(RUNS, tenant_id="other") == {"other": 1}
-    assert [record.key for record in records(workspace, RUNS, tenant_id="other")] == [("r-3a",)]
-    assert len(list(workspace.bulk.cut(RUNS, 3, tenant_id="other"))) == 1
-
-
 def test_rows_without_a_tenant_are_counted_under_the_empty_text(workspace: BulkWorkspace) -> None:
     workspace.force("runs", {"_id": "x"}, {"_id": "y", "tenantId": 5}, {"_id": "z", "tenantId": T})
     assert workspace.bulk.counts(RUNS) == {"": 2, T: 1}
@@ -335,7 +300,7 @@ def test_rows_without_a_tenant_are_counted_under_the_empty_text(workspace: BulkW
 
 def test_a_count_tells_the_bytes_of_the_largest_document(workspace: BulkWorkspace) -> None:
     assert workspace.bulk.counted(RUNS) == Counted({}, 0)
-    fill(workspace)
+    fill_runs(workspace)
     workspace.storage.runs.create(make_run("other", "r-0a"))
     found = list(cast("Any", workspace.database["runs"].find_raw_batches()))
     sizes = [len(document) for batch in found for document in documents_of(batch)]
@@ -344,39 +309,13 @@ def test_a_count_tells_the_bytes_of_the_largest_document(workspace: BulkWorkspac
     assert max(sizes) > min(sizes) > 100
 
 
-@each_copied
-def test_the_scan_writes_what_the_models_mean(workspace: BulkWorkspace, entity: Entity) -> None:
-    fill(workspace)
-    expected = {
-        record.key: dumps_sorted({"doc": record.model.wire(), "storage": dict(record.storage)})
-        for record in records(workspace, entity)
-        if record.model is not None
-    }
-    assert contents(workspace, entity) == expected
-    assert len(expected) == 7
-
-
-def test_markers_come_with_the_records(workspace: BulkWorkspace) -> None:
-    fill(workspace)
-    deleted, *others = records(workspace, SCHEDULES)
-    assert deleted.storage == {"deletedAt": datetime(2026, 1, 1, tzinfo=UTC), "deletedBy": "me"}
-    assert {len(record.storage) for record in others} == {0}
-    for record in records(workspace, IMPACT_SNAPSHOTS):
-        assert record.key == (record.storage["snapshotId"],)
-        assert record.storage["tenantId"] == T
-        assert record.owner == Tenant(T)
-
-
-def test_single_rows_are_fetched_as_the_scan_has_them(workspace: BulkWorkspace) -> None:
-    fill(workspace)
-    for entity in (RUNS, RUN_SUMMARIES, IMPACT_SNAPSHOTS):
-        wanted = contents(workspace, entity)
-        keys = [key for key in wanted if isinstance(key, tuple)]
-        absent = tuple("absent" for _ in entity.key)
-        with workspace.bulk.view() as view:
-            assert {row.key: row.content for row in view.rows_of(entity, [*keys, absent])} == wanted
-            found = {record.key: record.model for record in view.records_of(entity, [*keys, absent])}
-        assert found == {record.key: record.model for record in records(workspace, entity)}
+@pytest.mark.parametrize("entity", [RUNS, IMPACT_SNAPSHOTS], ids=lambda entity: entity.name)
+def test_single_records_are_those_of_the_range(source: BulkWorkspace, entity: Entity) -> None:
+    wanted = {record.key: record for record in records(source, entity)}
+    keys = [key for key in wanted if key is not None]
+    with source.bulk.view() as view:
+        assert {item.key: item for item in view.records_of(entity, [*keys, ("absent",)])} == wanted
+    assert len(keys) == 7
 
 
 def test_instants_stored_as_text_are_marked_and_reported(workspace: BulkWorkspace) -> None:
@@ -395,58 +334,43 @@ def test_instants_stored_as_text_are_marked_and_reported(workspace: BulkWorkspac
 @pytest.mark.parametrize(
     ("change", "shown"),
     [
-        ({"stats.queued": 0.0}, {"stats.queued": marked("double", "0.0")}),
-        ({"stats.queued": Int64(0)}, {"stats.queued": marked("int64", 0)}),
-        ({"error": datetime(2025, 1, 1, tzinfo=UTC)}, {"error": marked("bson", {"$date": ANY})}),
-        ({"reason": None, "deltas": []}, {"reason": None, "deltas": []}),
-        ({"_note": "x"}, {"_note": "x"}),
-        ({"id": "r-1"}, {"id": "r-1", "_id": "r-1"}),
+        ({"stats.queued": 0.0}, marked("double", "0.0")),
+        ({"stats.queued": Int64(0)}, marked("int64", 0)),
+        ({"error": datetime(2025, 1, 1, tzinfo=UTC)}, marked("bson", {"$date": ANY})),
+        ({"reason": None}, None),
+        ({"deltas": []}, []),
+        ({"_note": "x"}, "x"),
+        ({"id": "r-1"}, "r-1"),
+        ({"id": "other"}, ANY),
+        ({"stats.queued": 1}, 1),
+        ({"stats.queued": 0.5}, ANY),
+        ({"createdAt": at(0.001)}, ANY),
+        ({"scheduleId": "s-1 "}, "s-1 "),
+        ({"extra": bson.Decimal128("1")}, ANY),
+        ({"extra": bson.ObjectId()}, ANY),
+        ({"extra": float("nan")}, ANY),
+        ({"extra": bson.Binary(b"x")}, ANY),
+        ({"tenantId": 5}, ANY),
     ],
 )
-def test_what_the_driver_would_not_have_written_is_shown_as_it_is(
-    workspace: BulkWorkspace, change: Document, shown: Document
+def test_the_scan_shows_every_change_as_it_is(
+    workspace: BulkWorkspace, change: Document, shown: object
 ) -> None:
-    workspace.storage.runs.create(make_run(T, "r-1"))
-    (before,) = contents(workspace, RUNS).values()
-    workspace.database.command(
-        "update", "runs", updates=[{"q": {}, "u": {"$set": change}}], bypassDocumentValidation=True
-    )
-    (after,) = contents(workspace, RUNS).values()
-    assert after != before
-    document = json.loads(after)["doc"]
-    for path, value in shown.items():
-        head, _, rest = path.partition(".")
-        assert (document[head][rest] if rest else document[head]) == value
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"stats.queued": 1},
-        {"stats.queued": 0.5},
-        {"createdAt": at(0.001)},
-        {"scheduleId": "s-1 "},
-        {"extra": bson.Decimal128("1")},
-        {"extra": bson.ObjectId()},
-        {"extra": float("nan")},
-        {"extra": bson.Binary(b"x")},
-        {"id": "other"},
-        {"tenantId": 5},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_the_scan_sees_every_change(workspace: BulkWorkspace, change: Document) -> None:
     workspace.storage.runs.create(make_run(T, "r-1", schedule_id="s-1"))
     (before,) = contents(workspace, RUNS).values()
     update = {"q": {}, "u": {"$set": change}}
     workspace.database.command("update", "runs", updates=[update], bypassDocumentValidation=True)
     (after,) = contents(workspace, RUNS).values()
     assert after != before
+    value: Any = json.loads(after)["doc"]
+    for name in next(iter(change)).split("."):
+        value = value[name]
+    assert value == shown
     assert list(contents(workspace, RUNS).values()) == [after]
 
 
 def test_an_id_that_is_not_utf_8_is_a_row_without_a_key(workspace: BulkWorkspace) -> None:
-    fill(workspace)
+    fill_runs(workspace)
     sound = len(records(workspace, RUNS))
     good = RawBSONDocument(bson.encode({"_id": "XXXX", "tenantId": T}))
     workspace.force("runs", RawBSONDocument(bytes(good.raw).replace(b"XXXX", b"r\xff-1")))
@@ -456,7 +380,7 @@ def test_an_id_that_is_not_utf_8_is_a_row_without_a_key(workspace: BulkWorkspace
 
 
 def test_text_that_is_not_utf_8_spoils_one_row_only(workspace: BulkWorkspace) -> None:
-    fill(workspace)
+    fill_runs(workspace)
     good = RawBSONDocument(bson.encode({"_id": "r-3a", "tenantId": T, "error": "XXXX"}))
     workspace.force("runs", RawBSONDocument(bytes(good.raw).replace(b"XXXX", b"\xff\xfe\xff\xfe")))
     exported = records(workspace, RUNS)
@@ -467,7 +391,7 @@ def test_text_that_is_not_utf_8_spoils_one_row_only(workspace: BulkWorkspace) ->
 
 
 def test_an_instant_beyond_the_calendar_spoils_one_row_only(workspace: BulkWorkspace) -> None:
-    fill(workspace)
+    fill_runs(workspace)
     far = DatetimeMS(2**60)
     workspace.force("runs", {**make_document("r-9"), "createdAt": far})
     (broken,) = [record for record in records(workspace, RUNS) if record.error is not None]
@@ -500,7 +424,7 @@ def test_the_retention_instant_comes_with_the_row(workspace: BulkWorkspace) -> N
 
 @pytest.mark.parametrize("reading", ["records", "rows"])
 def test_a_position_shows_the_past_across_batches(workspace: BulkWorkspace, reading: str) -> None:
-    fill(workspace)
+    fill_runs(workspace)
     position = workspace.bulk.position()
     with workspace.bulk.view(as_of=position) as view:
         assert view.position == position
@@ -587,9 +511,8 @@ def test_the_identity_is_the_same_under_another_name_of_the_server(workspace: Bu
         assert storage.bulk.place != workspace.bulk.place
 
 
-def test_a_view_reads_one_list_at_a_time_and_none_after_its_end(workspace: BulkWorkspace) -> None:
-    fill(workspace)
-    with workspace.bulk.view() as view:
+def test_a_view_reads_one_list_at_a_time_and_none_after_its_end(source: BulkWorkspace) -> None:
+    with source.bulk.view() as view:
         first = view.records(RUNS, ALL, batch_size=1)
         next(first)
         with pytest.raises(ValidationError, match="reading a list already"):
@@ -605,28 +528,12 @@ def test_a_view_reads_one_list_at_a_time_and_none_after_its_end(workspace: BulkW
 # ------------------------------------------------------------------------------------- import
 
 
-@each_copied
-def test_a_copy_is_equal_and_the_second_one_writes_nothing(
-    source: BulkWorkspace, workspace: BulkWorkspace, entity: Entity
-) -> None:
-    fill(source)
-    copier = Copier(workspace)
-    rows = records(source, entity)
-    assert copier.copy(entity, rows).written == {T: 7}
-    assert contents(workspace, entity) == contents(source, entity)
-    written = workspace.oplog()
-    again = copier.copy(entity, rows)
-    assert (again.written, again.unchanged) == ({}, {T: 7})
-    assert workspace.oplog() == written
-
-
-def test_copied_documents_equal_those_of_the_repositories(
+def test_copied_documents_equal_those_of_the_repositories_and_a_second_copy_writes_none(
     source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
-    fill(source)
-    copier = Copier(workspace)
     for entity in SCHEDULER.entities:
-        copier.copy(entity, records(source, entity))
+        rows = records(source, entity)
+        assert copy(workspace, entity, rows).written == {T: 7}
         # A run that was given a log has been written more often than its copy.
         free = {"_version": 1} if entity.versioned else {}
         there, here = (
@@ -634,22 +541,24 @@ def test_copied_documents_equal_those_of_the_repositories(
             for side in (source, workspace)
         )
         assert here == there
+        written = workspace.oplog()
+        again = copy(workspace, entity, rows)
+        assert (again.written, again.unchanged) == ({}, {T: 7})
+        assert workspace.oplog() == written
 
 
 @pytest.mark.parametrize(("number", "conflicts"), [(int, []), (float, [("r-1",)]), (Int64, [("r-1",)])])
 def test_another_version_or_field_order_is_no_difference_but_another_number_type_is(
     source: BulkWorkspace, workspace: BulkWorkspace, number: Callable[[int], object], conflicts: list[object]
 ) -> None:
-    fill(source)
-    copier = Copier(workspace)
     rows = records(source, RUNS)
-    copier.copy(RUNS, rows)
+    copy(workspace, RUNS, rows)
     document = workspace.database["runs"].find_one({"_id": "r-1"})
     assert document is not None
     stats = {name: number(value) for name, value in document["stats"].items()}
     turned = {"_id": "r-1", **dict(reversed(document.items())), "_version": Int64(9), "stats": stats}
     workspace.database["runs"].replace_one({"_id": "r-1"}, turned)
-    outcome = copier.copy(RUNS, rows)
+    outcome = copy(workspace, RUNS, rows)
     assert [conflict.key for conflict in outcome.conflicts] == conflicts
     assert sum(outcome.unchanged.values()) == 7 - len(conflicts)
 
@@ -657,16 +566,14 @@ def test_another_version_or_field_order_is_no_difference_but_another_number_type
 def test_a_row_with_other_content_is_left_or_overwritten_as_asked(
     source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
-    fill(source)
-    copier = Copier(workspace)
     rows = records(source, RUNS)
-    copier.copy(RUNS, rows)
+    copy(workspace, RUNS, rows)
     run = workspace.storage.runs.get_required(T, "r-1")
     workspace.storage.runs.update(run.evolve(state=RunState.QUEUED))
-    left = copier.copy(RUNS, rows)
+    left = copy(workspace, RUNS, rows)
     assert (left.written, left.conflicts) == ({}, (Conflict(("r-1",), Tenant(T)),))
     assert workspace.storage.runs.get_required(T, "r-1").state == "queued"
-    forced = copier.copy(RUNS, rows, overwrite=True)
+    forced = copy(workspace, RUNS, rows, overwrite=True)
     assert (forced.written, forced.conflicts) == ({T: 1}, (Conflict(("r-1",), Tenant(T), overwritten=True),))
     assert contents(workspace, RUNS) == contents(source, RUNS)
     document = workspace.database["runs"].find_one({"_id": "r-1"})
@@ -675,33 +582,29 @@ def test_a_row_with_other_content_is_left_or_overwritten_as_asked(
 
 
 def test_an_append_only_row_is_never_overwritten(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
-    fill(source)
-    copier = Copier(workspace)
     rows = records(source, AUDIT)
-    copier.copy(AUDIT, rows)
+    copy(workspace, AUDIT, rows)
     workspace.database["audit"].update_one({"_id": "a-1"}, {"$set": {"message": "changed"}})
-    outcome = copier.copy(AUDIT, rows, overwrite=True)
+    outcome = copy(workspace, AUDIT, rows, overwrite=True)
     assert (outcome.written, outcome.conflicts) == ({}, (Conflict(("a-1",), Tenant(T)),))
 
 
 def test_an_undecodable_row_in_the_target_is_a_conflict(
     source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
-    fill(source)
     workspace.force("runs", {"_id": "r-1", "tenantId": T})
-    outcome = Copier(workspace).copy(RUNS, records(source, RUNS))
+    outcome = copy(workspace, RUNS, records(source, RUNS))
     assert (outcome.written, outcome.conflicts) == ({T: 6}, (Conflict(("r-1",), Tenant(T)),))
 
 
 def test_refused_records_are_set_aside_and_the_others_written(
     source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
-    fill(source)
     workspace.storage.schedules.upsert(make_schedule(T, "mine", name="n-3"))
     workspace.database.command(
         "collMod", "schedules", validator={"$or": [{"name": {"$nin": ["n-1", "n-5"]}}, {"never": True}]}
     )
-    outcome = Copier(workspace).copy(SCHEDULES, records(source, SCHEDULES))
+    outcome = copy(workspace, SCHEDULES, records(source, SCHEDULES))
     reasons = {item.record.key: item.reason for item in outcome.rejected}
     assert reasons == {
         ("s-1",): "the validator of the target refuses it",
@@ -716,13 +619,11 @@ def test_refused_records_are_set_aside_and_the_others_written(
 
 
 def test_refused_replacements_are_set_aside_too(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
-    fill(source)
-    copier = Copier(workspace)
     rows = records(source, SCHEDULES)
-    copier.copy(SCHEDULES, rows)
+    copy(workspace, SCHEDULES, rows)
     workspace.database["schedules"].update_many({}, {"$set": {"updatedBy": "else"}})
     workspace.database.command("collMod", "schedules", validator={"name": {"$ne": "n-3"}})
-    outcome = copier.copy(SCHEDULES, rows, overwrite=True)
+    outcome = copy(workspace, SCHEDULES, rows, overwrite=True)
     assert outcome.written == {T: 6}
     assert [item.record.key for item in outcome.rejected] == [("s-3",)]
     assert [item.key for item in outcome.conflicts] == [
@@ -736,12 +637,11 @@ def test_refused_replacements_are_set_aside_too(source: BulkWorkspace, workspace
 
 
 def test_a_document_that_does_not_fit_is_set_aside(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
-    fill(source)
     images = [make_image(number, labels={"x": "y" * 1_000_000}) for number in range(17)]
     huge = make_impact_set(snapshot_id="huge", images=tuple(images))
     storage = {"snapshotId": "huge", "tenantId": T, "selectorDigest": "sha256:0"}
     rows = [*records(source, IMPACT_SNAPSHOTS), Record(("huge",), Tenant(T), huge, storage)]
-    outcome = Copier(workspace).copy(IMPACT_SNAPSHOTS, rows)
+    outcome = copy(workspace, IMPACT_SNAPSHOTS, rows)
     assert [item.record.key for item in outcome.rejected] == [("huge",)]
     assert outcome.written == {T: 7}
 
@@ -750,18 +650,14 @@ def test_a_snapshot_under_a_key_that_a_read_would_not_give_back_is_set_aside(
     workspace: BulkWorkspace,
 ) -> None:
     storage = {"snapshotId": "strange", "tenantId": T, "selectorDigest": "sha256:0"}
-    outcome = Copier(workspace).copy(
-        IMPACT_SNAPSHOTS, [Record(("strange",), Tenant(T), make_impact_set(), storage)]
-    )
+    outcome = copy(workspace, IMPACT_SNAPSHOTS, [Record(("strange",), Tenant(T), make_impact_set(), storage)])
     (rejected,) = outcome.rejected
     assert "neither its own" in rejected.reason
 
 
-def test_a_record_that_was_never_decoded_is_set_aside(
-    source: BulkWorkspace, workspace: BulkWorkspace
-) -> None:
-    source.force("runs", {"_id": "x", "tenantId": T})
-    outcome = Copier(workspace).copy(RUNS, records(source, RUNS))
+def test_a_record_that_was_never_decoded_is_set_aside(workspace: BulkWorkspace) -> None:
+    workspace.force("runs", {"_id": "x", "tenantId": T})
+    outcome = copy(workspace, RUNS, records(workspace, RUNS))
     (rejected,) = outcome.rejected
     assert rejected.record.key == ("x",)
     assert "state" in rejected.reason
@@ -795,27 +691,27 @@ def test_a_heavy_range_is_written_in_parts_and_finished_once(workspace: BulkWork
     assert len(checks) == 2
     assert checks[0] == 0 < checks[1] < count
     assert [item.state for item in ledger.ranges(JOB)] == [RangeState.LIVE]
-    again = Copier(workspace).copy(IMPACT_SNAPSHOTS, iter([[heavy(number)] for number in range(count)]))
+    again = copy(workspace, IMPACT_SNAPSHOTS, iter([[heavy(number)] for number in range(count)]))
     assert again.unchanged == {T: count}
 
 
 @pytest.mark.parametrize("reading", ["records", "packed"])
 def test_a_range_of_many_small_documents_is_cut_by_the_entries_of_its_indexes(
-    source: BulkWorkspace, workspace: BulkWorkspace, monkeypatch: pytest.MonkeyPatch, reading: str
+    own_source: BulkWorkspace, workspace: BulkWorkspace, monkeypatch: pytest.MonkeyPatch, reading: str
 ) -> None:
     """One by one or packed, with some refused and some there already next to the cuts."""
     part, count = 7, 45
     monkeypatch.setattr(bulk_writer, "PART_ENTRIES", part * (1 + len(index_specs(SCHEDULES))) + 1)
     for number in range(count):
-        source.storage.schedules.upsert(make_schedule(T, f"s-{number:02}", name=f"n-{number:02}"))
+        own_source.storage.schedules.upsert(make_schedule(T, f"s-{number:02}", name=f"n-{number:02}"))
     for number in (6, 7, 20):
         taken = make_schedule(T, f"mine-{number}", name=f"n-{number:02}")
         workspace.storage.schedules.upsert(taken)
-    with source.bulk.view() as view:
+    with own_source.bulk.view() as view:
         read = view.packed if reading == "packed" else view.records
         batches = list(read(SCHEDULES, ALL, batch_size=part + 3))
     assert all(isinstance(batch, PackedBatch) == (reading == "packed") for batch in batches)
-    Copier(workspace).copy(SCHEDULES, batches[2][:2])
+    copy(workspace, SCHEDULES, batches[2][:2])
     before: list[int] = []
 
     def check(_: Access) -> None:
@@ -834,7 +730,7 @@ def test_a_range_of_many_small_documents_is_cut_by_the_entries_of_its_indexes(
     assert rejected == [("s-06",), ("s-07",), ("s-20",)]
     assert (outcome.unchanged, outcome.written) == ({T: 1}, {T: count - 4})
     stored = contents(workspace, SCHEDULES)
-    wanted = {key: content for key, content in contents(source, SCHEDULES).items() if key not in rejected}
+    wanted = {key: content for key, content in contents(own_source, SCHEDULES).items() if key not in rejected}
     assert {key: content for key, content in stored.items() if key in wanted} == wanted
     assert len(stored) == len(wanted) + 3
 
@@ -865,41 +761,6 @@ def take_over(ledger: Ledger, claim: Claim) -> None:
     assert ledger.take(JOB, "heir", claim.entity, HOUR) is not None
 
 
-def test_nothing_is_written_after_the_lease_was_taken(
-    source: BulkWorkspace, workspace: BulkWorkspace
-) -> None:
-    fill(source)
-    ledger = workspace.ledger
-    claim = claimed(workspace, RUNS)
-
-    def rows() -> Iterator[list[Record]]:
-        yield records(source, RUNS)
-        take_over(ledger, claim)
-
-    with pytest.raises(LeaseLostError, match="heir"):
-        import_range(workspace, claim, RUNS, rows())
-    assert contents(workspace, RUNS) == {}
-    (progress,) = ledger.ranges(JOB)
-    assert progress.state is RangeState.COPYING
-
-
-def test_a_range_taken_over_before_its_commit_leaves_no_rows(
-    source: BulkWorkspace, workspace: BulkWorkspace
-) -> None:
-    fill(source)
-    ledger = workspace.ledger
-    claim = claimed(workspace, RUNS)
-    with workspace.bulk.writer(RUNS) as writer:
-        writer.write(records(source, RUNS))
-        outcome = writer.flush()
-        take_over(ledger, claim)
-        with pytest.raises((ConcurrencyError, LeaseLostError)):
-            ledger.finish(writer.access, claim, tally(outcome))
-        with pytest.raises(TransactionAbortedError):
-            writer.commit()
-    assert contents(workspace, RUNS) == {}
-
-
 @pytest.fixture
 def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the writer give up soon where the rival never does; it would go on for ten seconds."""
@@ -910,7 +771,6 @@ def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_row_that_a_rival_holds_makes_the_range_fail_as_a_whole(
     source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
-    fill(source)
     client = workspace.database.client
     with client.start_session() as session, session.start_transaction():
         workspace.database["runs"].insert_one({**make_document("r-3")}, session=session)
@@ -918,7 +778,7 @@ def test_a_row_that_a_rival_holds_makes_the_range_fail_as_a_whole(
             writer.write(records(source, RUNS))
             with pytest.raises(ConcurrencyError):
                 writer.flush()
-    outcome = Copier(workspace).copy(RUNS, records(source, RUNS))
+    outcome = copy(workspace, RUNS, records(source, RUNS))
     # The rival has written integers of 32 bits and no version, which no copy does.
     assert (outcome.written, [conflict.key for conflict in outcome.conflicts]) == ({T: 6}, [("r-3",)])
 
@@ -927,9 +787,7 @@ def test_a_row_that_a_rival_holds_makes_the_range_fail_as_a_whole(
 def test_a_row_removed_before_it_is_overwritten_makes_the_range_fail_as_a_whole(
     source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
-    fill(source)
-    copier = Copier(workspace)
-    copier.copy(RUNS, records(source, RUNS))
+    copy(workspace, RUNS, records(source, RUNS))
     workspace.database["runs"].update_many({}, {"$set": {"error": "else"}})
     with workspace.bulk.writer(RUNS, on_conflict="overwrite") as writer:
         writer.write(records(source, RUNS))
@@ -937,14 +795,13 @@ def test_a_row_removed_before_it_is_overwritten_makes_the_range_fail_as_a_whole(
         with pytest.raises(ConcurrencyError, match="removed meanwhile"):
             writer.flush()
     assert sum(workspace.bulk.counts(RUNS).values()) == 6
-    outcome = copier.copy(RUNS, records(source, RUNS), overwrite=True)
+    outcome = copy(workspace, RUNS, records(source, RUNS), overwrite=True)
     assert (outcome.written, len(outcome.conflicts)) == ({T: 7}, 6)
 
 
 def test_rows_are_removed_and_written_in_the_order_of_the_calls(
     source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
-    fill(source)
     rows = records(source, SCHEDULES)
     keys = [record.key for record in rows if record.key is not None]
     with workspace.bulk.writer(SCHEDULES) as writer:
@@ -961,9 +818,8 @@ def test_rows_are_removed_and_written_in_the_order_of_the_calls(
 def test_children_are_removed_with_their_parents_however_many(
     source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
-    fill(source)
     for entity in (SCHEDULES, TRIGGERS):
-        Copier(workspace).copy(entity, records(source, entity))
+        copy(workspace, entity, records(source, entity))
     keys = [(f"s-{number}",) for number in range(1, 7)]
     with workspace.bulk.writer(SCHEDULES) as writer:
         writer.remove([*keys, *((f"absent-{number}",) for number in range(1200))])
@@ -992,7 +848,6 @@ def test_a_flushed_writer_takes_no_more_rows_and_a_fresh_one_has_no_transaction(
 def test_a_caught_error_of_the_store_undoes_the_range(
     source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
-    fill(source)
     with workspace.bulk.writer(RUNS) as writer:
         writer.write(records(source, RUNS))
         writer.flush()
@@ -1002,39 +857,6 @@ def test_a_caught_error_of_the_store_undoes_the_range(
         with pytest.raises(TransactionAbortedError):
             writer.commit()
     assert contents(workspace, RUNS) == {}
-
-
-def test_a_failure_of_the_source_leaves_no_rows(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
-    fill(source)
-
-    def rows() -> Iterator[list[Record]]:
-        yield records(source, RUNS)
-        raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        Copier(workspace).copy(RUNS, rows())
-    assert contents(workspace, RUNS) == {}
-
-
-def test_workers_with_one_lease_import_side_by_side(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
-    for number in range(60):
-        source.storage.runs.create(make_run(T, f"r-{number:02}"))
-    ledger = workspace.ledger
-    ledger.start(JOB, {}, START)
-    lease = ledger.acquire(JOB, "me", HOUR)
-    ledger.plan(lease, RUNS.name, list(source.bulk.cut(RUNS, 5)))
-
-    def work(number: int) -> int:
-        written = 0
-        while (claim := ledger.take(JOB, f"worker-{number}", RUNS.name, HOUR)) is not None:
-            rows = iter([records(source, RUNS, claim.within)])
-            written += sum(import_range(workspace, claim, RUNS, rows).written.values())
-        return written
-
-    with ThreadPoolExecutor(4) as pool:
-        assert sum(pool.map(work, range(4))) == 60
-    assert {progress.state for progress in ledger.ranges(JOB)} == {RangeState.LIVE}
-    assert contents(workspace, RUNS) == contents(source, RUNS)
 
 
 # ------------------------------------------------------------------------------------- ledger
@@ -1051,17 +873,6 @@ def test_jobs_are_listed_with_the_latest_start_first(workspace: BulkWorkspace) -
 def test_an_unknown_job_cannot_be_leased(workspace: BulkWorkspace) -> None:
     with pytest.raises(NotFoundError, match="start it first"):
         workspace.ledger.acquire("absent", "me", HOUR)
-
-
-def test_a_live_range_is_opened_again_and_claimed(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
-    fill(source)
-    Copier(workspace).copy(RUNS, records(source, RUNS))
-    (live,) = workspace.ledger.ranges(JOB)
-    assert live.state is RangeState.LIVE
-    assert live.finished_at is not None
-    assert live.tally == RangeTally(read={}, written={T: 7})
-    assert workspace.database[RANGES.collection].count_documents({"state": "live"}) == 1
-    assert Copier(workspace).copy(RUNS, records(source, RUNS)).unchanged == {T: 7}
 
 
 def test_a_wrong_handle_is_refused(workspace: BulkWorkspace) -> None:

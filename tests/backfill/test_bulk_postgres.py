@@ -24,7 +24,6 @@ from twinstore.errors import (
     ConcurrencyError,
     ConfigurationError,
     DuplicateError,
-    LeaseLostError,
     MigrationError,
     Outcome,
     TransactionAbortedError,
@@ -154,16 +153,6 @@ def stamps(connection: psycopg.Connection[Any], table: str, tenant: str) -> list
     return connection.execute(statement.format(sql.Identifier("scheduler", table)), [tenant]).fetchall()
 
 
-def test_a_second_import_touches_no_row(bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str) -> None:
-    batch = records(make_run(tenant, f"r{number}@{tenant}") for number in range(50))
-    assert load(bulk, RUNS, batch).written == {tenant: 50}
-    before = stamps(admin, "runs", tenant)
-    outcome = load(bulk, RUNS, batch)
-    assert (outcome.written, outcome.unchanged) == ({}, {tenant: 50})
-    assert load(bulk, RUNS, batch, on_conflict="overwrite").unchanged == {tenant: 50}
-    assert stamps(admin, "runs", tenant) == before
-
-
 def test_a_key_that_occurs_twice_in_a_range_is_written_once(
     bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
 ) -> None:
@@ -250,23 +239,6 @@ def test_overwriting_raises_the_version_of_the_row(
     assert [conflict.overwritten for conflict in outcome.conflicts] == [True]
     statement = "SELECT schedule_id, row_version FROM scheduler.runs WHERE id = %s"
     assert admin.execute(statement, [run.id]).fetchone() == ("other", 2)
-
-
-def test_a_range_taken_over_while_it_is_written_is_undone(
-    bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
-) -> None:
-    ledger, lease = ledger_of(bulk), started(bulk, RUNS)
-    claim = taken(bulk, lease, RUNS)
-    with bulk.writer(RUNS) as writer:
-        writer.write(records([make_run(tenant, f"r@{tenant}")]))
-        writer.flush()
-        ledger.leave(lease.job_id, "worker")
-        thief = ledger.take(lease.job_id, "thief", RUNS.name, LEASE)
-        with pytest.raises(LeaseLostError):
-            ledger.finish(writer.access, claim, NO_ROWS)
-    assert thief is not None
-    assert thief.number == claim.number
-    assert stamps(admin, "runs", tenant) == []
 
 
 def test_a_finished_range_that_is_not_committed_holds_up_neither_the_lease_nor_other_ranges(

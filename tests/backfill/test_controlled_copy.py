@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from typing_extensions import override
 
-from tests.backfill.toolkit import (
-    AS_OF,
-    Answer,
-    MemoryPair,
-    fill,
-    invoke,
-    memory_pair,
-    rows_of,
-    write_config,
-)
+from tests.backfill.toolkit import AS_OF, Answer, MemoryPair, fill, invoke, memory_pair, rows_of, write_config
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.options import CopyOptions

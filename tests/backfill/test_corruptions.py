@@ -13,7 +13,7 @@ from psycopg import sql
 from pymongo import MongoClient
 
 from tests.backfill.test_between_servers import opened
-from tests.backfill.toolkit import fill
+from tests.backfill.toolkit import fill, server_settings
 from twinstore.bulk import KeyRange
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, SCHEDULER
 
@@ -84,14 +84,8 @@ def settings(empty_mongo_database: MongoDatabase, postgres_database: PostgresDat
 
 def merged_settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
     """Return settings of two servers."""
-    merged: dict[str, dict[str, object]] = {}
-    for database in (mongo_database, postgres_database):
-        persistence = database.config["Persistence"]
-        assert isinstance(persistence, dict)
-        merged |= persistence
-    # They would refuse most of what is planted here.
-    merged["Mongo"] = {**merged["Mongo"], "Validators": False}
-    return {"Persistence": merged, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
+    # Validators would refuse most of what is planted here.
+    return server_settings(mongo_database, postgres_database, validators=False)
 
 
 @contextmanager

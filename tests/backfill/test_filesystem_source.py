@@ -24,12 +24,7 @@ from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError, DocumentDecodeError, TwinstoreError
 from twinstore.jsontext import dumps
 from twinstore.storage import open_module
-from twinstore.testing.taskrunner.builders import (
-    make_approval,
-    make_artifact,
-    make_log_entry,
-    make_pack_run,
-)
+from twinstore.testing.taskrunner.builders import make_approval, make_artifact, make_log_entry, make_pack_run
 from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.stores import open_store
 from twinstore_memory.store import drop_store

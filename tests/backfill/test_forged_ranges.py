@@ -18,7 +18,7 @@ from pymongo import MongoClient
 from tests.backfill.forging import BAD, ROWS, forged_ranges, record
 from tests.backfill.test_between_servers import opened
 from tests.backfill.test_two_stages import shares
-from tests.backfill.toolkit import invoke, write_config
+from tests.backfill.toolkit import invoke, server_settings, write_config
 from twinstore.access import Row
 from twinstore.bulk import RangeDigests
 from twinstore.fast.native import fast_path
@@ -45,12 +45,7 @@ pytestmark = pytest.mark.skipif(not fast_path().is_on, reason="the native librar
 @pytest.fixture
 def settings(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
     """Return settings that name both servers."""
-    merged: dict[str, object] = {"Scheduler": "Mongo"}
-    for database in (empty_mongo_database, postgres_database):
-        persistence = database.config["Persistence"]
-        assert isinstance(persistence, dict)
-        merged = {**persistence, **merged}
-    return {"Persistence": merged}
+    return server_settings(postgres_database, empty_mongo_database)
 
 
 @pytest.fixture

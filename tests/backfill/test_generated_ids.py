@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from bson import Binary, ObjectId
 
-from tests.backfill.toolkit import Answer, invoke, open_store, write_config
+from tests.backfill.toolkit import Answer, invoke, open_store, server_settings, write_config
 from tests.depot.module import PARCELS, SCANS
 from tests.distributions import install_distribution
 from twinstore.access import Row
@@ -370,10 +370,7 @@ def test_a_self_test_finds_all_that_it_plants(
     into_documents: Depot, mongo_server: MongoServer, postgres_server: PostgresServer
 ) -> None:
     with mongo_server.database() as empty, postgres_server.empty_database() as tables:
-        persistence: Document = {}
-        for database in (empty, tables):
-            persistence |= cast("Document", database.config["Persistence"])
-        scratch = write_config(into_documents.directory / "scratch.json", {"Persistence": persistence})
+        scratch = write_config(into_documents.directory / "scratch.json", server_settings(empty, tables))
         answer = into_documents("selftest", "--scratch", scratch, "--out", into_documents.directory)
     report = json.loads((into_documents.directory / "selftest-report.json").read_text())
     assert (answer.code, report["problems"], report["false_alarms"]) == (0, [], 0)

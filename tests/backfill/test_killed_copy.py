@@ -15,7 +15,7 @@ import pytest
 from pymongo import MongoClient
 
 from tests import forked
-from tests.backfill.toolkit import AS_OF, open_store, write_config
+from tests.backfill.toolkit import AS_OF, open_store, server_settings, write_config
 from twinstore.config import load_settings
 from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import SCHEDULER
@@ -54,14 +54,7 @@ def config(
     tmp_path: Path,
 ) -> Path:
     documents: int = getattr(request, "param", DOCUMENTS)
-    mongo, postgres = mongo_database.config["Persistence"], postgres_database.config["Persistence"]
-    assert isinstance(mongo, dict)
-    assert isinstance(postgres, dict)
-    settings = {
-        "Persistence": {**mongo, **postgres},
-        "Scheduler": {"Storage": {"RunRetentionDays": 0}},
-    }
-    path = write_config(tmp_path / "settings.json", settings)
+    path = write_config(tmp_path / "settings.json", server_settings(mongo_database, postgres_database))
     with open_store("scheduler", "mongo", load_settings(path, environ={})) as source:
         source.storage.initializer.ensure_migrations()
         source.storage.runs.create(make_run("acme", "run-0"))

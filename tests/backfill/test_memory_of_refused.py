@@ -9,7 +9,7 @@ import pytest
 from pymongo import MongoClient
 
 from tests.backfill.memory import MEGABYTE, peak
-from tests.backfill.toolkit import AS_OF, open_store, write_config
+from tests.backfill.toolkit import AS_OF, open_store, server_settings, write_config
 from twinstore.config import load_settings
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.outcome import Exit
@@ -30,10 +30,7 @@ THOUSAND: Final = "".join(chr(97 + (place * place) % 26) for place in range(1000
 
 @pytest.fixture
 def config(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
-    mongo, postgres = empty_mongo_database.config["Persistence"], postgres_database.config["Persistence"]
-    assert isinstance(mongo, dict)
-    assert isinstance(postgres, dict)
-    return write_config(tmp_path / "settings.json", {"Persistence": {**mongo, **postgres}})
+    return write_config(tmp_path / "settings.json", server_settings(empty_mongo_database, postgres_database))
 
 
 @pytest.fixture

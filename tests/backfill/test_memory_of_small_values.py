@@ -8,7 +8,7 @@ import pytest
 from pymongo import MongoClient
 
 from tests.backfill.memory import MEGABYTE, peak
-from tests.backfill.toolkit import AS_OF, open_store, write_config
+from tests.backfill.toolkit import AS_OF, open_store, server_settings, write_config
 from twinstore.config import load_settings
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.outcome import Exit
@@ -26,10 +26,7 @@ VALUE_BYTES: Final = 15
 
 @pytest.fixture
 def config(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
-    mongo, postgres = empty_mongo_database.config["Persistence"], postgres_database.config["Persistence"]
-    assert isinstance(mongo, dict)
-    assert isinstance(postgres, dict)
-    path = write_config(tmp_path / "settings.json", {"Persistence": {**mongo, **postgres}})
+    path = write_config(tmp_path / "settings.json", server_settings(empty_mongo_database, postgres_database))
     with open_store("scheduler", "mongo", load_settings(path, environ={})) as store:
         store.storage.initializer.ensure_migrations()
         store.storage.audit.append(make_audit_record("acme", "a-0"))

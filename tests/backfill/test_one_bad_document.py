@@ -17,7 +17,7 @@ from pymongo import MongoClient
 
 from tests.backfill.hostile.judging import quarantine_lines
 from tests.backfill.test_between_servers import opened
-from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill
+from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill, server_settings
 from twinstore.errors import DocumentDecodeError
 from twinstore.testing.workspace import unique
 from twinstore_backfill.copy.options import CopyOptions
@@ -97,12 +97,7 @@ BAD: Final[dict[str, tuple[str, Callable[[Document], bytes]]]] = {
 
 @pytest.fixture
 def settings(empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
-    merged: Document = {}
-    for database in (empty_mongo_database, postgres_database):
-        persistence = database.config["Persistence"]
-        assert isinstance(persistence, dict)
-        merged |= persistence
-    return {"Persistence": merged}
+    return server_settings(empty_mongo_database, postgres_database)
 
 
 @pytest.fixture

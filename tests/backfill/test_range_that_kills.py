@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.backfill.poisoned import repeat
-from tests.backfill.toolkit import AS_OF, invoke, open_store, write_config
+from tests.backfill.toolkit import AS_OF, invoke, open_store, server_settings, write_config
 from twinstore.config import load_settings
 from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import RUNS
@@ -30,10 +30,7 @@ REASON: Final = "its worker died 5 times; the next run tries it again"
 
 @pytest.fixture
 def settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
-    mongo, postgres = mongo_database.config["Persistence"], postgres_database.config["Persistence"]
-    assert isinstance(mongo, dict)
-    assert isinstance(postgres, dict)
-    return write_config(tmp_path / "settings.json", {"Persistence": {**mongo, **postgres}})
+    return write_config(tmp_path / "settings.json", server_settings(mongo_database, postgres_database))
 
 
 # What the ledger does is in the kit, on every driver.

@@ -197,11 +197,7 @@ def test_one_row_is_shown_with_its_values_only_on_request(shop: Shop) -> None:
     assert (plain.code, "error" in plain.out, "planted-value" in plain.out) == (Exit.DIFFERENT, True, False)
     shown = shop("diff", "--entity", "runs", "--key", "acme-run-1", "--show-values", "--format", "json")
     (place,) = shown.json["differences"]
-    assert (place["path"], place["source"], place["target"]) == (
-        "doc.error",
-        None,
-        "planted-value",
-    )
+    assert (place["path"], place["source"], place["target"]) == ("doc.error", None, "planted-value")
     equal = shop("diff", "--entity", "runs", "--key", "acme-run-2")
     assert (equal.code, equal.out.strip()) == (Exit.OK, "runs acme-run-2: equal")
     two = ("--entity", "run_summaries", "--key", "acme", "--key", "acme-schedule-0")

@@ -176,12 +176,7 @@ def _fault(random_: random.Random) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"mode": "sample", "sample_size": 10},
-        {"since": True},
-        {"ignored_fields": True},
-    ],
+    "options", [{"mode": "sample", "sample_size": 10}, {"since": True}, {"ignored_fields": True}]
 )
 def test_what_asks_for_a_part_goes_row_by_row(pair: MemoryPair, options: dict[str, Any]) -> None:
     given = dict(options)
@@ -263,13 +258,7 @@ def test_the_envelope_names_the_entities_that_were_compared_without_digests(
 ) -> None:
     """And every rendering does, with the reason."""
     always = compared(pair)[0].envelope.without_digests
-    assert always.keys() == {
-        "graph_job_events",
-        "graph_jobs",
-        "impact_snapshots",
-        "locks",
-        "policy_jobs",
-    }
+    assert always.keys() == {"graph_job_events", "graph_jobs", "impact_snapshots", "locks", "policy_jobs"}
     monkeypatch.setattr(dividing, "MOST_CELLS", 24)
     report = assert_alike(pair, monkeypatch)
     reason = "9 ranges of 3 owners would need more than 24 digests in memory"

@@ -14,7 +14,7 @@ from pymongo import MongoClient
 
 from tests.backfill.test_between_servers import DIRECTIONS, long_at, opened
 from tests.backfill.test_two_stages import TENANTS, assert_alike, shares
-from tests.backfill.toolkit import fill, long_ago
+from tests.backfill.toolkit import fill, long_ago, server_settings
 from twinstore.fast.native import fast_path
 from twinstore.testing.scheduler.builders import make_run
 
@@ -68,14 +68,9 @@ def pair(
 ) -> Iterator[Pair]:
     """Return two stores that hold the same; ranges for digests have seven rows."""
     monkeypatch.setattr("twinstore_backfill.verify.partition.ROWS_PER_DIGEST", 7)
-    sides: dict[str, Any] = {}
-    for database in (empty_mongo_database, postgres_database):
-        persistence = database.config["Persistence"]
-        assert isinstance(persistence, dict)
-        sides.update(persistence)
-    # They would refuse most of what is planted here.
-    sides["Mongo"] = {**sides["Mongo"], "Validators": False}
-    with opened({"Persistence": sides}, request.param, tmp_path) as pair:
+    # Validators would refuse most of what is planted here.
+    settings = server_settings(empty_mongo_database, postgres_database, validators=False)
+    with opened(settings, request.param, tmp_path) as pair:
         fill(pair.source.storage, TENANTS)
         for number in range(ROWS):
             pair.source.storage.runs.create(make_run(TENANTS[number % 3], f"run-{number:03}"))

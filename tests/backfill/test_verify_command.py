@@ -18,6 +18,7 @@ from tests.backfill.toolkit import (
     invoke,
     memory_pair,
     open_store,
+    server_settings,
     write_config,
 )
 from twinstore.config import load_settings
@@ -74,11 +75,7 @@ def test_rows_due_for_removal_are_named_beside_the_verdict(
         answer.code,
         "1 / 0" in answer.out,
         f"PASS: {2 * DOCUMENTS_PER_TENANT} documents equal. {said}" in answer.out,
-    ) == (
-        0,
-        True,
-        True,
-    )
+    ) == (0, True, True)
     for suffix in ("md", "html"):
         page = (tmp_path / f"parity-report.{suffix}").read_text()
         assert (said in page, "1 / 0" in page) == (True, True)
@@ -192,13 +189,7 @@ def test_a_directory_that_takes_no_file_is_refused_first(
 @pytest.fixture
 def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
     """Return settings of two servers that hold the same."""
-    merged: dict[str, object] = {"Scheduler": "Mongo"}
-    for database in (mongo_database, postgres_database):
-        persistence = database.config["Persistence"]
-        assert isinstance(persistence, dict)
-        merged = {**persistence, **merged}
-    document = {"Persistence": merged, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
-    path = write_config(tmp_path / "settings.json", document)
+    path = write_config(tmp_path / "settings.json", server_settings(postgres_database, mongo_database))
     for name in ("mongo", "postgres"):
         with open_store("scheduler", name, load_settings(path, environ={})) as store:
             store.storage.initializer.ensure_migrations()

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from tests.databases import MongoDatabase, PostgresDatabase
     from twinstore.bulk import BulkPort
     from twinstore.config import Settings
     from twinstore.keys import Key
@@ -85,6 +86,7 @@ __all__ = [
     "memory_pair",
     "open_store",
     "rows_of",
+    "server_settings",
     "single_keys_in",
     "write_config",
 ]
@@ -270,6 +272,25 @@ def contents_of(port: BulkPort, entity: Entity) -> list[bytes]:
 def rows_of(port: BulkPort) -> dict[str, int]:
     """Return the number of rows by entity."""
     return {entity.name: sum(port.counts(entity).values()) for entity in port.entities()}
+
+
+def server_settings(
+    *databases: MongoDatabase | PostgresDatabase, validators: bool = True, **storage: object
+) -> dict[str, Any]:
+    """Return settings that name databases; the scheduler is in the last one, and its rows do not expire.
+
+    Args:
+        databases: on which servers.
+        validators: whether MongoDB refuses documents that no driver would write.
+        storage: more options of the scheduler.
+    """
+    persistence: dict[str, Any] = {}
+    for database in databases:
+        persistence |= cast("dict[str, Any]", database.config["Persistence"])
+    if not validators:
+        persistence["Mongo"] = {**persistence["Mongo"], "Validators": False}
+    # The rows of these tests are old; the TTL indexes of MongoDB would remove them at some time.
+    return {"Persistence": persistence, "Scheduler": {"Storage": {"RunRetentionDays": 0, **storage}}}
 
 
 def write_config(path: Path, settings: object) -> Path:

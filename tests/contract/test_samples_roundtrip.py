@@ -1,187 +1,148 @@
-"""Every sample is stored and comes back byte for byte: by repository and by import, on every driver."""
+"""Every sample is stored by its repository and comes back byte for byte, on every driver."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 
 import twinstore
-from docs.parts.samples import samples_of
+from docs.parts.samples import SAMPLES, folder_of, samples_of
 from tests.stores import DRIVERS, fresh_settings, kept
 from twinstore import scheduler
-from twinstore.bulk import KeyRange, Record
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
-from twinstore.ledger import Ledger, RangeTally
+from twinstore.errors import TwinstoreError
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore.scheduler.module import MODULE
+from twinstore.storage import open_module
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
+from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
+from twinstore.variants import variants_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from tests.databases import MongoDatabase
-    from twinstore import SchedulerStorage
-    from twinstore.bulk import BulkPort, ImportOutcome
     from twinstore.catalog import Entity
-    from twinstore.testing.examples import Example
+    from twinstore.testing.examples import Example, ModuleExamples
 
-FOLDER: Final = Path(__file__).parents[2] / "samples/api/scheduler"
 TENANT: Final = "acme"
-MINUTES: Final = timedelta(minutes=5)
-
-
+# The pack run of the samples has none.
+TENANTS: Final[dict[str, Any]] = {"taskrunner": None}
+KITS: Final = (SCHEDULER_EXAMPLES, TRACKING_EXAMPLES, TASKRUNNER_EXAMPLES)
 # What callers are told or ask for is stored as the row of another model, or not at all.
 NOT_STORED: Final = (scheduler.PolicyRunRequest, scheduler.PolicyRunStatus)
 
 
-def example_of(model: type[CanonicalModel]) -> Example:
-    """Return the entity of the model of a sample."""
-    found = [item for item in SCHEDULER_EXAMPLES.examples if issubclass(model, item.entity.model)]
-    assert len(found) == 1, f"{model.__name__} is the model of no entity"
-    return found[0]
+INVALID: Final[dict[str, dict[str, str]]] = json.loads((SAMPLES / "invalid" / "expected.json").read_text())
 
 
-SAMPLES: Final = {
-    name: example_of(model) for name, model in samples_of(MODULE).items() if model not in NOT_STORED
-}
-# What is written with another entity has no write of its own, so its sample is imported.
-WRITABLE: Final = tuple(
-    name
-    for entity in SCHEDULER.entities  # parents first
-    for name, item in SAMPLES.items()
-    if item.entity == entity and item.drawn is not None
-)
+class Sample(NamedTuple):
+    """A model of a file with samples."""
+
+    name: str
+    item: Example
+    model: Any
+    written: bytes
+
+    @property
+    def tenant(self) -> Any:  # noqa: ANN401  # a text or none
+        return getattr(self.model, "tenant_id", None) or TENANTS.get(self.item.entity.module, TENANT)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether its entity is not written with another one alone."""
+        return self.item.drawn is not None
 
 
-def sample(name: str) -> CanonicalModel:
-    return CanonicalJsonSerializer.deserialize(SAMPLES[name].entity.model, (FOLDER / name).read_bytes())
+def samples(kit: ModuleExamples) -> list[Sample]:
+    """Return the samples of a module, parents first."""
+    return [
+        Sample(name, item, CanonicalJsonSerializer.deserialize(model, text), text)
+        for item in kit.examples
+        for name, model in samples_of(kit.module).items()
+        if model not in NOT_STORED and issubclass(model, item.entity.model)
+        for text in texts((folder_of(kit.module) / name).read_bytes(), name)
+    ]
 
 
-def by_repository(storage: SchedulerStorage) -> None:
-    for name in WRITABLE:
-        SAMPLES[name].store(storage.unbound, TENANT, sample(name))
+def texts(content: bytes, name: str) -> list[bytes]:
+    return content.splitlines(keepends=True) if name.endswith(".ndjson") else [content]
 
 
-def by_import(storage: SchedulerStorage) -> None:
-    """Import each entity as one range."""
-    port = storage.bulk
-    port.ledger_initializer.ensure_migrations()
-    ledger = Ledger(port.access())
-    job = ledger.start("samples", {}, datetime(2025, 11, 1, tzinfo=UTC))
-    lease = ledger.acquire(job.id, "test", MINUTES)
-    for entity in SCHEDULER.entities:
-        ledger.plan(lease, entity.name, [KeyRange()])
-        claim = ledger.take(job.id, "test", entity.name, MINUTES)
-        assert claim is not None
-        records = [record(name) for name, item in SAMPLES.items() if item.entity == entity]
-        with port.writer(entity, check=partial(ledger.hold, claim=claim)) as writer:
-            writer.write(records)
-            tally = all_written(records, writer.flush())
-            ledger.finish(writer.access, claim, tally)
-            writer.commit()
-    ledger.release(lease)
+def text_of(model: CanonicalModel, name: str) -> bytes:
+    if name.endswith(".ndjson"):
+        return CanonicalJsonSerializer.serialize(model) + b"\n"
+    return CanonicalJsonSerializer.serialize_pretty(model)
 
 
-def record(name: str) -> Record:
-    item, model = SAMPLES[name], sample(name)
-    row = item.row(TENANT, model)
-    owner = item.entity.owner_of(row.model, row.storage)
-    return Record(item.entity.key_of(row.model, row.storage), owner, model, row.storage)
+def test_every_sample_is_canonical_and_every_entity_of_a_module_has_one() -> None:
+    for kit in KITS:
+        found = samples(kit)
+        assert {item.name for item in found} | {
+            name for name, model in samples_of(kit.module).items() if model in NOT_STORED
+        } == {path.name for path in folder_of(kit.module).iterdir() if path.is_file()}
+        assert {item.item.entity for item in found} == {item.entity for item in kit.examples}
+        assert [item.name for item in found if text_of(item.model, item.name) != item.written] == []
+    found = samples(SCHEDULER_EXAMPLES)
+    assert {item.item.entity.model.__name__ for item in found} <= {*scheduler.__all__}
+    stored = {model for item in SCHEDULER.entities for model in variants_of(item.model) or (item.model,)}
+    assert stored <= set(samples_of(SCHEDULER_EXAMPLES.module).values())
+    assert {path.name for path in (SAMPLES / "invalid").iterdir()} == {*INVALID, "expected.json"}
 
 
-def all_written(records: Sequence[Record], outcome: ImportOutcome) -> RangeTally:
-    expected = Counter(record.label for record in records)
-    assert outcome.written == expected
-    assert not outcome.rejected
-    assert not outcome.conflicts
-    return RangeTally(read=expected, written=outcome.written)
-
-
-ROADS: Final[dict[str, Callable[[SchedulerStorage], None]]] = {
-    "repository": by_repository,
-    "import": by_import,
-}
-
-
-@pytest.fixture(scope="module", params=[(driver, road) for driver in DRIVERS for road in ROADS], ids="-".join)
-def road(request: pytest.FixtureRequest) -> Iterator[tuple[str, SchedulerStorage]]:
-    """Write all samples on one road into a fresh store of one driver, and open the store anew."""
-    driver, name = request.param
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("kit", KITS, ids=lambda kit: kit.module.name)
+def test_a_stored_sample_comes_back_byte_for_byte(
+    kit: ModuleExamples, driver: str, request: pytest.FixtureRequest
+) -> None:
     with fresh_settings(driver, request) as settings:
-        with twinstore.open_storage(settings) as writing:
-            writing.scheduler.initializer.ensure_migrations()
-            ROADS[name](writing.scheduler)
-        with twinstore.open_storage(settings) as reading:
-            yield name, reading.scheduler
+        with open_module(kit.module.name, driver.capitalize(), settings) as writing:
+            writing.initializer.ensure_migrations()
+            for sample in samples(kit):
+                if sample.is_writable:
+                    sample.item.store(writing.unbound, sample.tenant, sample.model)
+        with open_module(kit.module.name, driver.capitalize(), settings) as reading:
+            for sample in samples(kit):
+                found = sample.item.found(reading.unbound, sample.tenant, sample.model)
+                assert isinstance(found, CanonicalModel), sample.name
+                if sample.is_writable:
+                    assert text_of(found, sample.name) == sample.written
+                else:
+                    # The derived id of the sample is the one that the write of its schedule gives.
+                    key = sample.item.key(sample.tenant, found)
+                    assert key == sample.item.key(sample.tenant, sample.model)
 
 
-def test_every_entity_has_a_sample() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == set(samples_of(MODULE))
-    assert {item.entity for item in SAMPLES.values()} == set(SCHEDULER.entities)
+def test_the_stored_document_of_mongodb_is_the_sample(mongo_database: MongoDatabase) -> None:
+    with (
+        twinstore.open_storage(kept(mongo_database.config)) as storage,
+        closing(MongoClient[dict[str, Any]](mongo_database.url)) as client,
+    ):
+        for sample in samples(SCHEDULER_EXAMPLES):
+            if not sample.is_writable:
+                continue
+            sample.item.store(storage.scheduler.unbound, TENANT, sample.model)
+            entity = sample.item.entity
+            stored = wire_of(raw_document(client, mongo_database.name, sample), entity)
+            wanted = json.loads(sample.written)
+            assert stored == wanted, sample.name
+            assert in_order(stored, entity) == in_order(wanted, entity), sample.name
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_a_stored_sample_comes_back_byte_for_byte(road: tuple[str, SchedulerStorage], name: str) -> None:
-    way, storage = road
-    item, wanted = SAMPLES[name], sample(name)
-    # That of the lock is of no tenant.
-    found = item.found(storage.unbound, getattr(wanted, "tenant_id", None) or TENANT, wanted)
-    assert isinstance(found, CanonicalModel)
-    if way == "repository" and name not in WRITABLE:
-        # The derived id of the sample is the one that the write of its schedule gives.
-        assert item.key(TENANT, found) == item.key(TENANT, wanted)
-        return
-    assert CanonicalJsonSerializer.serialize_pretty(found) == (FOLDER / name).read_bytes()
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_an_exported_sample_comes_back_byte_for_byte(road: tuple[str, SchedulerStorage], name: str) -> None:
-    way, storage = road
-    if way == "import":
-        assert (FOLDER / name).read_bytes() in exported(storage.bulk, SAMPLES[name].entity)
-
-
-def exported(port: BulkPort, entity: Entity) -> list[bytes]:
-    with port.view() as view:
-        rows = [row for batch in view.records(entity, KeyRange()) for row in batch]
-    return [CanonicalJsonSerializer.serialize_pretty(row.model) for row in rows if row.model is not None]
-
-
-@pytest.mark.parametrize("way", ROADS)
-def test_the_stored_document_of_mongodb_is_the_sample(way: str, mongo_database: MongoDatabase) -> None:
-    with twinstore.open_storage(kept(mongo_database.config)) as storage:
-        storage.scheduler.initializer.ensure_migrations()
-        ROADS[way](storage.scheduler)
-    names = WRITABLE if way == "repository" else tuple(SAMPLES)
-    with closing(MongoClient[dict[str, Any]](mongo_database.url)) as client:
-        for name in names:
-            entity = SAMPLES[name].entity
-            stored = wire_of(raw_document(client, mongo_database.name, name), entity)
-            wanted = json.loads((FOLDER / name).read_text("utf-8"))
-            assert stored == wanted, name
-            assert in_order(stored, entity) == in_order(wanted, entity), name
-
-
-def raw_document(client: MongoClient[dict[str, Any]], database: str, name: str) -> dict[str, Any]:
-    item = SAMPLES[name]
+def raw_document(client: MongoClient[dict[str, Any]], database: str, sample: Sample) -> dict[str, Any]:
+    entity, row = sample.item.entity, sample.item.row(TENANT, sample.model)
     collection = client[database].get_collection(
-        item.entity.collection, codec_options=CodecOptions[dict[str, Any]](tz_aware=True)
+        entity.collection, codec_options=CodecOptions[dict[str, Any]](tz_aware=True)
     )
-    entity, row = item.entity, item.row(TENANT, sample(name))
     wanted = entity.key if entity.document_id is None else (entity.document_id,)
     names = wanted if entity.document_id is None else ("_id",)
     values = [entity.value(row.model, row.storage, name) for name in wanted]
     document = collection.find_one(dict(zip(names, values, strict=True)))
-    assert document is not None, name
+    assert document is not None, sample.name
     return document
 
 
@@ -208,5 +169,12 @@ def json_value(value: object) -> Any:  # noqa: ANN401  # JSON
     return value
 
 
-def test_every_model_of_a_sample_is_public() -> None:
-    assert {item.entity.model.__name__ for item in SAMPLES.values()} <= set(scheduler.__all__)
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_sample_is_refused_for_the_stated_reason(name: str) -> None:
+    expected = INVALID[name]
+    model: type[CanonicalModel] = getattr(scheduler, expected["model"])
+    with pytest.raises(TwinstoreError) as caught:
+        CanonicalJsonSerializer.deserialize(model, (SAMPLES / "invalid" / name).read_bytes())
+    assert caught.value.code == expected["code"]
+    assert expected["mentions"] in str(caught.value)
+    assert "\n" not in str(caught.value)

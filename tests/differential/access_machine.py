@@ -107,11 +107,7 @@ class AccessSide:
             for row in self.outside.page(
                 entity,
                 Query(
-                    entity=entity.name,
-                    scope=ALL_TENANTS,
-                    where=(),
-                    order=key_order(entity),
-                    limit=EVERYTHING,
+                    entity=entity.name, scope=ALL_TENANTS, where=(), order=key_order(entity), limit=EVERYTHING
                 ),
             )
         ]

@@ -147,11 +147,7 @@ def odd_calls(spec: ModuleSpec[object], examples: ModuleExamples) -> Iterator[Od
             for item in parameters:
                 for kind, make in odd_values(annotation_text(item.annotation), good):
                     yield OddCall(
-                        facade.attribute,
-                        name,
-                        item.name,
-                        kind,
-                        partial(with_one, base, item.name, make),
+                        facade.attribute, name, item.name, kind, partial(with_one, base, item.name, make)
                     )
 
 

@@ -18,12 +18,7 @@ from twinstore.shapes import Kind
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore.testing.scheduler.policy_builders import (
-    as_dispatched,
-    as_ended,
-    as_submitted,
-    make_policy_job,
-)
+from twinstore.testing.scheduler.policy_builders import as_dispatched, as_ended, as_submitted, make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -430,10 +425,7 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[ValueGenerator], Operation]]]] 
     "cancel_run": (2, on_run("request_cancellation", lambda generator: generator.choice((None, " why ")))),
     "retry_run": (2, on_run("retry")),
     "get_run_status": (1, keyed("policy_run_service.get")),
-    "list_run_statuses": (
-        1,
-        lambda generator: MethodCall("policy_run_service.list", (generator.tenant(),)),
-    ),
+    "list_run_statuses": (1, lambda generator: MethodCall("policy_run_service.list", (generator.tenant(),))),
     "upsert_snapshot": (4, upsert_snapshot),
     "get_latest_snapshot": (
         1,

@@ -146,14 +146,7 @@ class ReleasesLate(GeneralContender):
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        LetsTheSameNameIn,
-        BeginsFencesAnew,
-        RenewsByName,
-        RenewsWhatHasEnded,
-        ReleasesByName,
-        ReleasesLate,
-    ],
+    [LetsTheSameNameIn, BeginsFencesAnew, RenewsByName, RenewsWhatHasEnded, ReleasesByName, ReleasesLate],
 )
 def test_statements_that_are_wrong_in_one_point_are_found(
     memory: Side, wrong: Callable[[Access], Contender]

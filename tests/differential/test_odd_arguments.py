@@ -58,11 +58,7 @@ def test_every_argument_of_every_method_is_judged_alike(
     examples: ModuleExamples = getattr(import_module(place), name).module
     calls = list(odd_calls(module, examples))
     assert len(calls) > 500
-    judge(
-        storages,
-        module,
-        [(call.name, partial(ending, call)) for call in calls],
-    )
+    judge(storages, module, [(call.name, partial(ending, call)) for call in calls])
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
@@ -71,9 +67,7 @@ def test_every_argument_of_a_storage_is_judged_alike(storages: Storages, module:
 
 
 def judge(
-    storages: Storages,
-    module: ModuleSpec[object],
-    calls: Sequence[tuple[str, Callable[[object], object]]],
+    storages: Storages, module: ModuleSpec[object], calls: Sequence[tuple[str, Callable[[object], object]]]
 ) -> None:
     """Make calls on every store; fail with all that end otherwise on one of them, or with a foreign error."""
     drivers = [name for name in storages if name != "Filesystem" or module.name == "taskrunner"]

@@ -1,4 +1,4 @@
-"""Every command line in the pages exists, with the options and values it shows."""
+"""Command lines in the pages exist, with the options and values they show; files of settings load."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -146,10 +147,13 @@ def assignments(words: list[str]) -> Iterator[tuple[str, str]]:
         yield match["name"], match["value"]
 
 
-@pytest.mark.parametrize(("block", "line"), LINES, ids=[f"{block.place}: {line}" for block, line in LINES])
-def test_a_command_line_in_a_page_exists(block: Block, line: str) -> None:
-    del block
+def check(block: Block, line: str) -> None:
+    """Check that what a line of a page calls exists."""
     words = shlex.split(line, comments=True)
+    # The settings that `twinstore up` writes name three, so without one the command would be refused. The
+    # generated examples of each command know no module, and their page says when one is needed.
+    one = re.search(r"\btwinstore (--\S+ \S+ )*(config check|migrate \w+|smoke|purge)\b", line)
+    assert "--module" in words or block.place.startswith("docs/cli.md") or not one, "it names no module"
     if words[0] == "export":
         words = words[1:]
     variables = dict(assignments(words))
@@ -163,15 +167,15 @@ def test_a_command_line_in_a_page_exists(block: Block, line: str) -> None:
         CHECKS[words[0]](words[1:])
 
 
-@pytest.mark.parametrize(("block", "line"), LINES, ids=[f"{block.place}: {line}" for block, line in LINES])
-def test_a_command_on_one_module_names_it(block: Block, line: str) -> None:
-    """The settings that `twinstore up` writes name three, so without it the command would be refused.
-
-    The generated examples of each command know no module, and their page says when one is needed.
-    """
-    words = shlex.split(line, comments=True)
-    one = r"\btwinstore (--\S+ \S+ )*(config check|migrate \w+|smoke|purge)\b"
-    assert "--module" in words or block.place.startswith("docs/cli.md") or not re.search(one, line)
+def test_every_command_line_in_a_page_exists_and_names_its_module() -> None:
+    wrong: list[str] = []
+    for block, line in LINES:
+        try:
+            check(block, line)
+        except (AssertionError, KeyError, ValueError) as error:
+            wrong.append(f"{block.place}: {line}: {error!r}")
+    assert wrong == []
+    assert len(LINES) > 100
 
 
 @pytest.mark.parametrize(
@@ -187,3 +191,25 @@ def test_a_command_on_one_module_names_it(block: Block, line: str) -> None:
 def test_a_wrong_command_line_is_noticed(line: str) -> None:
     with pytest.raises((AssertionError, KeyError)):
         check_twinstore(line.split())
+
+
+def with_settings(language: str) -> list[Block]:
+    return [block for block in all_blocks(language) if "Persistence__" in block.body]
+
+
+def test_environment_files_load(tmp_path: Path) -> None:
+    blocks = with_settings("ini")
+    assert blocks
+    for block in blocks:
+        (tmp_path / ".env").write_text(block.body)
+        settings = load_settings(env_file=tmp_path / ".env", environ={})
+        assert settings.problems() == ()
+        assert "${" not in str([entry.value for entry in settings.entries.values()])
+
+
+def test_names_of_secret_files_are_keys(tmp_path: Path) -> None:
+    names = [Path(line).name for block in with_settings("text") for line in block.body.splitlines()]
+    assert names
+    for name in names:
+        (tmp_path / name).write_text("postgresql://host/db")
+    assert len(load_settings(secrets_dir=tmp_path, environ={}).entries) == len(names)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pytest
-
-import twinstore
 from docs.parts.commands import commands
 from docs.parts.drivers import contracts, hooks
 from docs.parts.errors import core_errors, tool_errors
@@ -19,8 +16,11 @@ from twinstore.backend import CAPABILITY_NAMES
 from twinstore.config import CONFIG_VARIABLE
 from twinstore.config.keys import modules
 from twinstore.observing import Call, LockWait, Operation, SystemScopeOpening
-from twinstore.observing.counters import METRICS, Metric
+from twinstore.observing.counters import METRICS
 from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 COMMANDS: Final = dict(commands())
 CODE: Final = re.compile(r"`+([^`]+)`+")
@@ -32,28 +32,27 @@ def named(name: str, *pages: str) -> bool:
     return any(name in span for span in CODE.findall(text))
 
 
-@pytest.mark.parametrize("kind", [*core_errors(), *tool_errors()], ids=lambda kind: kind.__name__)
-def test_every_error_has_its_row(kind: type[twinstore.TwinstoreError]) -> None:
-    assert f"| `{kind.__name__}` | " in prose(DOCS / "errors.md")
-    assert f"| `{kind.code}` |" in prose(DOCS / "errors.md")
+def missing(rows: Iterable[str], *pages: str) -> list[str]:
+    """Return the beginnings of rows, or parts of them, that the pages lack."""
+    return [row for row in rows for page in pages if row not in prose(DOCS / page)]
 
 
-@pytest.mark.parametrize("item", Exit)
-def test_every_exit_code_is_explained_to_operators(item: Exit) -> None:
-    for page in ("errors.md", "backfill.md"):
-        assert f"| `{item.value}` |" in prose(DOCS / page), page
+def test_every_error_exit_code_and_metric_has_its_row() -> None:
+    errors = [*core_errors(), *tool_errors()]
+    rows = [row for kind in errors for row in (f"| `{kind.__name__}` | ", f"| `{kind.code}` |")]
+    assert missing(rows, "errors.md") == []
+    assert missing([f"| `{item.value}` |" for item in Exit], "errors.md", "backfill.md") == []
+    metrics = [
+        f"| `{metric.name}` | {'counter' if metric.buckets is None else 'histogram'} | "
+        + ", ".join(f"`{label}`" for label in metric.labels)
+        for metric in METRICS
+    ]
+    assert missing(metrics, "observing.md") == []
 
 
-@pytest.mark.parametrize("name", sorted(CAPABILITY_NAMES))
-def test_every_capability_is_explained(name: str) -> None:
-    assert prose(DOCS / "capabilities.md").count(f"| `{name}` |") == 2
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_every_metric_has_its_row_with_its_labels(metric: Metric) -> None:
-    kind = "counter" if metric.buckets is None else "histogram"
-    labels = ", ".join(f"`{label}`" for label in metric.labels)
-    assert f"| `{metric.name}` | {kind} | {labels} | " in prose(DOCS / "observing.md")
+def test_every_capability_is_explained() -> None:
+    page = prose(DOCS / "capabilities.md")
+    assert [name for name in sorted(CAPABILITY_NAMES) if page.count(f"| `{name}` |") != 2] == []
 
 
 def test_every_event_and_its_fields_are_explained_to_observers() -> None:
@@ -62,9 +61,8 @@ def test_every_event_and_its_fields_are_explained_to_observers() -> None:
             assert named(name, "observing.md"), name
 
 
-@pytest.mark.parametrize("name", hooks())
-def test_every_hook_is_explained(name: str) -> None:
-    assert named(name, "writing-a-driver.md")
+def test_every_hook_is_explained() -> None:
+    assert [name for name in hooks() if not named(name, "writing-a-driver.md")] == []
 
 
 def test_every_public_name_of_the_contract_kit_is_explained() -> None:
@@ -72,36 +70,38 @@ def test_every_public_name_of_the_contract_kit_is_explained() -> None:
         assert name in prose(DOCS / "writing-a-driver.md"), name
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
+def test_every_setting_is_explained() -> None:
+    keys = [
         *option_keys(),
         *(key for driver in DRIVERS for key in driver_keys(driver)),
         *(":".join(keys.switch) for keys in modules().values()),
         CONFIG_VARIABLE,
-    ],
-)
-def test_every_setting_is_explained(key: str) -> None:
-    assert named(key, "configuration.md")
+    ]
+    assert [key for key in keys if not named(key, "configuration.md")] == []
 
 
-@pytest.mark.parametrize("name", [MONGO_URL, POSTGRES_URL, SERVERS, ONLY])
-def test_every_variable_of_the_tests_is_explained_to_contributors(name: str) -> None:
-    assert name in prose(ROOT / "CONTRIBUTING.md")
+def test_every_variable_of_the_tests_is_explained_to_contributors() -> None:
+    page = prose(ROOT / "CONTRIBUTING.md")
+    assert [name for name in (MONGO_URL, POSTGRES_URL, SERVERS, ONLY) if name not in page] == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_option_is_explained(name: str) -> None:
-    section = re.search(
-        rf"^##+ `{re.escape(name)}`\n(.*?)(?=^##|\Z)", prose(DOCS / "cli.md"), re.DOTALL | re.MULTILINE
-    )
-    assert section, name
-    for parameter in COMMANDS[name].params:
-        if getattr(parameter, "hidden", False):
-            # What every command takes is explained where it is shown, with the program.
-            continue
-        shown = [option if option.startswith("-") else option.upper() for option in parameter.opts]
-        assert parameter.name == "help" or all(f"`{option}" in section[1] for option in shown), name
+def test_every_command_and_option_is_explained() -> None:
+    page, unexplained = prose(DOCS / "cli.md"), list[str]()
+    for name, command in COMMANDS.items():
+        heading = rf"^##+ `{re.escape(name)}`\n(.*?)(?=^##|\Z)"
+        section = re.search(heading, page, re.DOTALL | re.MULTILINE)
+        # What every command takes is explained where it is shown, with the program.
+        shown = [
+            item for item in command.params if item.name != "help" and not getattr(item, "hidden", False)
+        ]
+        options = [
+            option if option.startswith("-") else option.upper() for item in shown for option in item.opts
+        ]
+        unexplained += [
+            f"{name} {option}" for option in options if section is None or f"`{option}" not in section[1]
+        ]
+        unexplained += [name] if section is None else []
+    assert unexplained == []
 
 
 def test_every_command_and_option_has_a_help_text() -> None:

@@ -36,12 +36,7 @@ FORMATS = {2: "<q", 3: "<?", 4: "<q", 6: "<B", 7: "<d"}
 class NativeRows:
     """The documents of a program made by hand."""
 
-    def __init__(
-        self,
-        program: Program,
-        names: Sequence[str],
-        identity: Identity = Identity.SLOT,
-    ) -> None:
+    def __init__(self, program: Program, names: Sequence[str], identity: Identity = Identity.SLOT) -> None:
         """Take the stored names of the slots; that of ``_id`` is empty."""
         self.program = program
         self.documents = NativeDocuments(

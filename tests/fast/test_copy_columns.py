@@ -116,13 +116,7 @@ def sent(sql_type: str, value: object) -> bytes:
         (ColumnKind.INT8S, "int8[]", JSON, b"[-9223372036854775808]", [-(2**63)]),
         (ColumnKind.INT8S, "int8[]", JSON, b"[9223372036854775807,7]", [2**63 - 1, 7]),
         *(
-            (
-                ColumnKind.TIMESTAMPTZ,
-                "timestamptz",
-                INSTANT,
-                instant,
-                EPOCH + timedelta(milliseconds=instant),
-            )
+            (ColumnKind.TIMESTAMPTZ, "timestamptz", INSTANT, instant, EPOCH + timedelta(milliseconds=instant))
             for instant in (EARLIEST, -1, 0, 946_684_800_000, 1_761_487_501_001, LATEST)
         ),
     ],

@@ -114,7 +114,7 @@ def test_rows_of_drawn_models_are_those_that_the_client_sends(
     assert draw is not None
     found: list[bool] = []
 
-    @settings(max_examples=2000 if long_form else 40, database=None)
+    @settings(max_examples=2000 if long_form else 15, database=None)
     @given(draw(TENANT, "drawn"))
     def compare(model: CanonicalModel) -> None:
         raw = stored(entity, Row(model, example.markers(TENANT, model)))

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.testing.examples import Example
 
-EACH: Final = 80
+EACH: Final = 40
+EACH_OF_LONG: Final = 80
 STEP: Final = 2
 TOLERANT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace"
@@ -72,10 +73,14 @@ def example(request: pytest.FixtureRequest) -> Example:
     return found
 
 
-def test_digests_of_hostile_documents_are_those_of_the_rows(mongo: MongoDatabase, example: Example) -> None:
+def test_digests_of_hostile_documents_are_those_of_the_rows(
+    mongo: MongoDatabase, example: Example, *, long_form: bool
+) -> None:
     with MongoClient[dict[str, Any]](mongo.url) as client:
         collection = client[mongo.name].get_collection(example.entity.collection, codec_options=TOLERANT)
-        documents = [RawBSONDocument(raw) for raw in hostile_documents(example, EACH, 1)]
+        documents = [
+            RawBSONDocument(raw) for raw in hostile_documents(example, EACH_OF_LONG if long_form else EACH, 1)
+        ]
         with suppress(BulkWriteError, InvalidBSON):
             collection.insert_many(documents, ordered=False, bypass_document_validation=True)
     settings = load_settings(for_every_module(mongo.config, "Mongo"), environ={})
@@ -83,10 +88,14 @@ def test_digests_of_hostile_documents_are_those_of_the_rows(mongo: MongoDatabase
         assert check(store.bulk, example.entity) > 0
 
 
-def test_digests_of_hostile_rows_are_those_of_the_rows(postgres: PostgresDatabase, example: Example) -> None:
+def test_digests_of_hostile_rows_are_those_of_the_rows(
+    postgres: PostgresDatabase, example: Example, *, long_form: bool
+) -> None:
     settings = load_settings(for_every_module(postgres.config, "Postgres"), environ={})
     with open_store(example.entity.module, "postgres", settings) as store:
-        plant_hostile_rows(postgres.superuser_url, store.bulk, example, EACH, 1)
+        plant_hostile_rows(
+            postgres.superuser_url, store.bulk, example, EACH_OF_LONG if long_form else EACH, 1
+        )
         assert check(store.bulk, example.entity, parts=3) > 0
 
 

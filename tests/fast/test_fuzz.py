@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 DOCUMENTS: Final = 20_000
 LONG: Final = 100 * DOCUMENTS
-CANONICAL: Final = 60
+CANONICAL: Final = 25
+CANONICAL_OF_LONG: Final = 60
 SEED: Final = 13
 TOLERANT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -45,18 +46,20 @@ def test_changed_documents_find_no_fault(name: str, long_form: bool) -> None:  #
 
 
 @pytest.mark.parametrize("name", programs())
-def test_every_canonical_document_is_accepted_and_comes_out_as_it_went_in(name: str) -> None:
-    program = programs()[name]
+def test_every_canonical_document_is_accepted_and_comes_out_as_it_went_in(
+    name: str, *, long_form: bool
+) -> None:
+    program, count = programs()[name], CANONICAL_OF_LONG if long_form else CANONICAL
     generator = Generator(program, Random(f"canonical {name}"))
-    made = (generator.document() for _ in range(2 * CANONICAL))
+    made = (generator.document() for _ in range(2 * count))
     has_lower = any(node.kind is NodeKind.JSON and node.flags & LOWER_KEYS for node in program.nodes)
     plain = (raw for raw in made if is_plain(bson.decode(raw, TOLERANT), has_lower=has_lower))
-    documents = list(islice(plain, CANONICAL))
-    assert len(documents) == CANONICAL
+    documents = list(islice(plain, count))
+    assert len(documents) == count
     accepted = taken(program, documents)
     assert [item.raw for item in accepted] == documents
     oracle = Oracle(program)
-    assert [oracle.wrong(item.raw, item.row) for item in accepted] == [""] * CANONICAL
+    assert [oracle.wrong(item.raw, item.row) for item in accepted] == [""] * count
 
 
 def is_plain(value: object, *, has_lower: bool) -> bool:
@@ -101,6 +104,7 @@ class TestTheFuzzItself:
         assert isinstance(fuzz(9, 1, names=["kit.places"]), Outcome)
 
 
+@pytest.mark.long
 @settings(deadline=None, suppress_health_check=[*NO_CHECKS])
 @given(st.sampled_from(sorted(programs())), st.randoms(use_true_random=False))
 def test_what_hypothesis_changes_finds_no_fault(name: str, random: Random) -> None:

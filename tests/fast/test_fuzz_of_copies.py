@@ -18,7 +18,7 @@ from twinstore.fast.native import Buffer
 from twinstore_mongo.packing import native_documents
 from twinstore_postgres.bulk.packing import native_columns
 
-DOCUMENTS: Final = 600
+DOCUMENTS: Final = 250
 LONG: Final = 40_000
 
 

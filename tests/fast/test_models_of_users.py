@@ -59,11 +59,7 @@ def test_a_map_whose_order_the_model_keeps_becomes_the_same_document() -> None:
 def test_whole_numbers_in_lists_and_maps_of_models_are_written_alike() -> None:
     for number in (3.0, float(2**40), 0.5):
         part = Part(share=number)
-        for raw in (
-            document(parts=(part,)),
-            document(shares=(number,)),
-            document(named={"a": part}),
-        ):
+        for raw in (document(parts=(part,)), document(shares=(number,)), document(named={"a": part})):
             row = written(WHOLES, raw)
             assert row is not None
             assert row == expected(WHOLES, raw)

@@ -29,7 +29,7 @@ def test_no_bytes_lead_beyond_their_end(*, long_form: bool) -> None:
     buffers = [Buffer(library) for _ in range(3)]
     handles = [buffer.handle for buffer in buffers]
     answers = set[int]()
-    for documents, raw in spoilt_documents(library, 20_000 if long_form else 100):
+    for documents, raw in spoilt_documents(library, 20_000 if long_form else 40):
         # A copy of exactly this size, so that a sanitizer sees each byte behind it.
         copy = (ctypes.c_char * len(raw)).from_buffer_copy(raw)
         answers.add(library.ts_read_documents(documents.handle.address, copy, len(raw), *handles))

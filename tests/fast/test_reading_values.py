@@ -231,11 +231,7 @@ def test_a_flag_is_0_or_1() -> None:
 
 
 def test_members_are_packed_by_position() -> None:
-    assert [taken(ENUM, text) for text in ("new", "done", "DONE", "", "don", "donee")] == [
-        0,
-        1,
-        *[None] * 4,
-    ]
+    assert [taken(ENUM, text) for text in ("new", "done", "DONE", "", "don", "donee")] == [0, 1, *[None] * 4]
     assert taken(CONST, "book@1") == b"book@1"
     assert [taken(CONST, text) for text in ("", "book@2", "Book@1", "book@")] == [None] * 4
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
     from twinstore_backfill.copy.reporting import CopyResult
 
-EACH: Final = 40
+EACH: Final = 15
+EACH_OF_LONG: Final = 40
 # What differs between two runs over equal rows, or between two databases.
 OWN: Final = frozenset({"envelope", "job", "settings", "target"})
 OWN_OF_LINE: Final = frozenset({"job", "generation"})
@@ -43,9 +44,11 @@ def test_wild_rows_become_the_same_documents_reports_and_quarantine(
     postgres_server: PostgresServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    *,
+    long_form: bool,
 ) -> None:
     with postgres_server.migrated_database() as source, both(mongo_server, source, tmp_path) as sides:
-        plant(source, sides[0][1], seed)
+        plant(source, sides[0][1], seed, EACH_OF_LONG if long_form else EACH)
         totals = Counter[str]()
         for on_conflict in ("fail", "fail", "overwrite"):
             totals += copied_alike(sides, monkeypatch, on_conflict)
@@ -95,7 +98,7 @@ def copied_alike(
 
 
 def test_what_went_there_and_back_is_stored_as_it_was(
-    mongo_server: MongoServer, postgres_server: PostgresServer, tmp_path: Path
+    mongo_server: MongoServer, postgres_server: PostgresServer, tmp_path: Path, *, long_form: bool
 ) -> None:
     with (
         postgres_server.migrated_database() as between,
@@ -105,7 +108,7 @@ def test_what_went_there_and_back_is_stored_as_it_was(
         postgres_server.migrated_database() as other,
     ):
         with opened(settings(first, between), "mongo to postgres", tmp_path / "there") as pair:
-            fill(pair.source.storage)
+            fill(pair.source.storage, TENANTS if long_form else TENANTS[:1])
             check_whole(pair.copy())
         with opened(settings(last, between), "postgres to mongo", tmp_path / "back") as pair:
             check_whole(pair.copy())
@@ -154,11 +157,11 @@ def between_two(
         yield Pair(left, right, directory)
 
 
-def plant(source: PostgresDatabase, pair: Pair, seed: int) -> None:
-    """Put wild rows into the source."""
+def plant(source: PostgresDatabase, pair: Pair, seed: int, each: int) -> None:
+    """Put wild rows of each entity into the source."""
     with psycopg.connect(source.superuser_url, autocommit=True) as connection:
         for entity in ENTITIES:
-            good = good_lines(connection, pair.source.bulk, entity, EACH)
+            good = good_lines(connection, pair.source.bulk, entity, each)
             drop_rules(connection, entity)
             plant_rows(connection, entity, hostile_rows(entity, good, seed))
         # Reports tell about how many rows there are; the server may count them itself between two copies.

@@ -68,7 +68,7 @@ def test_documents_of_drawn_models_are_those_that_the_driver_encodes(
     assert draw is not None
     found = 0
 
-    @settings(max_examples=2000 if long_form else 30, database=None)
+    @settings(max_examples=2000 if long_form else 12, database=None)
     @given(draw(TENANT, "drawn"))
     def compare(model: CanonicalModel) -> None:
         nonlocal found

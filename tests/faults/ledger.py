@@ -13,13 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from twinstore.errors import (
-    ConcurrencyError,
-    LeaseLostError,
-    LockTimeoutError,
-    Outcome,
-    UnavailableError,
-)
+from twinstore.errors import ConcurrencyError, LeaseLostError, LockTimeoutError, Outcome, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

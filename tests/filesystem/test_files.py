@@ -340,18 +340,20 @@ def test_a_full_disk_is_told_with_the_path_and_leaves_what_was_there(
 
 
 def test_ten_thousand_runs_are_listed_in_less_than_five_seconds(
-    storage: TaskRunnerStorage, root: Path
+    storage: TaskRunnerStorage, root: Path, *, long_form: bool
 ) -> None:
+    """A fifth of them in a fifth of the time in a bounded run."""
+    share = 1 if long_form else 5
     storage.pack_runs.create(rich_pack_run(None, "r0"))
     text = (root / "state/runs/r0.json").read_bytes()
-    for number in range(1, 10_000):
+    for number in range(1, 10_000 // share):
         content = text.replace(b'"r0"', b'"r%d"' % number)
         (root / f"state/runs/r{number}.json").write_bytes(content)
     # Of this thread, because other tests run beside it and may leave some; nothing here waits for a disk.
     begun = thread_time()
     page = storage.pack_runs.list(PackRunQueryOptions(limit=200))
     seconds = thread_time() - begun
-    assert (len(page), page.next_page_token is not None, seconds < 5) == (200, True, True), seconds
+    assert (len(page), page.next_page_token is not None, seconds < 5 / share) == (200, True, True), seconds
 
 
 def test_memory_of_a_list_depends_on_the_page_and_not_on_the_runs(

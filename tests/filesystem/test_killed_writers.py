@@ -68,7 +68,7 @@ def test_nothing_acknowledged_is_lost_and_every_file_is_whole(root: Path, *, lon
         open_module("taskrunner", "Filesystem", {"Persistence": {"Filesystem": {"Root": str(root)}}}) as one,
     ):
         storage = cast("TaskRunnerStorage", one)
-        for kill in range(60 if long_form else 8):
+        for kill in range(60 if long_form else 4):
             told = killed(writers, kill, chosen)
             assert_whole(root)
             assert_stored(storage, told)

@@ -62,11 +62,7 @@ def commit(folder: Path) -> str:
     ("name", "files", "whole"),
     [
         # A product file concerns whoever executes it; what only the long run does of them stays there.
-        (
-            "core/twinstore/paging.py",
-            {PAGING, "tests/tutorials/test_tutorials.py"},
-            set(),
-        ),
+        ("core/twinstore/paging.py", {PAGING, "tests/tutorials/test_tutorials.py"}, set()),
         # Files of tests, pages and samples run all of what they concern.
         ("tests/toolkit.py", {"tests/samples/test_ci.py"}, {"tests/samples/test_ci.py"}),
         (PAGING, {PAGING}, {PAGING}),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -253,22 +251,8 @@ def test_without_validators_nothing_is_refused_and_nothing_asked(
     with twinstore.add_scheduler_storage(config) as storage:
         assert storage.initializer.effects() == ()
         assert storage.initializer.ensure_migrations().applied == STEPS
-
-
-def test_a_consent_that_is_not_needed_has_no_effect(empty_mongo_database: MongoDatabase) -> None:
-    accept = {Consent(EffectKind.TTL, "runs", 0), Consent(EffectKind.RLS, "runs")}
-    with opened(empty_mongo_database) as storage:
-        assert storage.initializer.ensure_migrations(accept=accept).applied == STEPS
-
-
-def test_the_error_survives_the_way_to_another_process(
-    empty_mongo_database: MongoDatabase, database: Database[Document]
-) -> None:
-    database["audit"].insert_one({"_id": "odd"})
-    with opened(empty_mongo_database) as storage, pytest.raises(ConsentRequiredError) as caught:
-        storage.initializer.ensure_migrations()
-    for copied in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):  # noqa: S301  # our own bytes
-        assert (copied.message, copied.effects) == (caught.value.message, caught.value.effects)
+        assert storage.initializer.verify() == ()
+    assert validated(database) == []
 
 
 def test_a_collation_of_its_own_is_named_because_tenants_are_not_told_apart(

@@ -13,7 +13,7 @@ from pymongo.errors import WriteError
 import twinstore
 from tests.migration.migrators import expire_lease, killed
 from tests.shipped import MONGO_STEPS as STEPS
-from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError, ValidationError
+from twinstore.errors import MigrationError, ValidationError
 from twinstore.migrations import Consent, EffectKind, MigrationState
 from twinstore.testing.scheduler.builders import (
     make_impact_set,
@@ -88,40 +88,19 @@ def index(database: Database[Document], collection: str, name: str) -> Document:
     return dict(database[collection].index_information()[name])
 
 
-def test_the_first_call_applies_every_step_and_the_second_does_nothing(
+def test_the_first_call_makes_the_wanted_indexes_and_the_second_does_nothing(
     empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     with opened(empty_mongo_database) as storage:
+        with pytest.raises(MigrationError, match="001_scheduler_baseline, 010_backfill_ledger"):
+            storage.check_ready()
         first = storage.initializer.ensure_migrations()
         ledger = list(database["_migrations"].find().sort("_id"))
         second = storage.initializer.ensure_migrations()
     assert first.applied == STEPS
     assert (second.applied, second.already_applied, second.changes) == ((), STEPS, ())
     assert list(database["_migrations"].find().sort("_id")) == ledger
-
-
-def test_the_collections_have_exactly_the_wanted_indexes(
-    empty_mongo_database: MongoDatabase, database: Database[Document]
-) -> None:
-    with opened(empty_mongo_database) as storage:
-        storage.initializer.ensure_migrations()
-    assert {name: set(database[name].index_information()) for name in WANTED} == WANTED
-    names = index(database, "schedules", "ux_tenantId_name")
-    assert names["unique"]
-    assert names["partialFilterExpression"] == {"deletedAt": None}
-    assert index(database, "runs", "ttl_finishedAt")["expireAfterSeconds"] == 15_552_000
-    assert "expireAfterSeconds" not in index(database, "impact_snapshots", "ix_generatedAt")
-
-
-def test_the_ledger_has_checksum_and_author(
-    empty_mongo_database: MongoDatabase, database: Database[Document]
-) -> None:
-    with opened(empty_mongo_database) as storage:
-        storage.initializer.ensure_migrations()
-        states = storage.initializer.status()
-    row = database["_migrations"].find_one({"_id": "scheduler:001_scheduler_baseline"})
-    assert row is not None
-    assert set(row) == {
+    assert set(next(row for row in ledger if row["_id"] == "scheduler:001_scheduler_baseline")) == {
         "_id",
         "migration_name",
         "category",
@@ -131,7 +110,12 @@ def test_the_ledger_has_checksum_and_author(
         "duration_ms",
         "collections",
     }
-    assert [(item.name, item.state) for item in states] == [(name, MigrationState.APPLIED) for name in STEPS]
+    assert {name: set(database[name].index_information()) for name in WANTED} == WANTED
+    names = index(database, "schedules", "ux_tenantId_name")
+    assert names["unique"]
+    assert names["partialFilterExpression"] == {"deletedAt": None}
+    assert index(database, "runs", "ttl_finishedAt")["expireAfterSeconds"] == 15_552_000
+    assert "expireAfterSeconds" not in index(database, "impact_snapshots", "ix_generatedAt")
 
 
 def test_the_lease_lets_one_in_at_a_time_and_grows_its_fence(database: Database[Document]) -> None:
@@ -225,36 +209,6 @@ def test_one_renewal_that_fails_is_no_loss_of_the_lease(database: Database[Docum
             lease.check()
 
 
-def test_a_changed_step_stops_everything(
-    empty_mongo_database: MongoDatabase, database: Database[Document]
-) -> None:
-    with opened(empty_mongo_database) as storage:
-        storage.initializer.ensure_migrations()
-        database["_migrations"].update_one({"migration_name": STEPS[0]}, {"$set": {"checksum": "sha256:0"}})
-        with pytest.raises(MigrationChecksumError, match=STEPS[0]):
-            storage.initializer.ensure_migrations()
-        with pytest.raises(MigrationChecksumError, match=STEPS[0]):
-            storage.check_ready()
-        assert storage.initializer.status()[0].state is MigrationState.CHANGED
-
-
-def test_a_step_that_is_not_shipped_stops_everything(
-    empty_mongo_database: MongoDatabase, database: Database[Document]
-) -> None:
-    with opened(empty_mongo_database) as storage:
-        storage.initializer.ensure_migrations()
-        row = {
-            "migration_name": "900_future",
-            "checksum": "sha256:0",
-            "category": "release",
-            "applied_at": None,
-        }
-        database["_migrations"].insert_one({"_id": "scheduler:900_future", **row})
-        with pytest.raises(MigrationMissingError, match="newer"):
-            storage.initializer.ensure_migrations()
-        assert storage.initializer.status()[-1].state is MigrationState.MISSING
-
-
 def test_the_ledger_of_another_module_is_left_alone(
     empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
@@ -262,14 +216,6 @@ def test_the_ledger_of_another_module_is_left_alone(
     with opened(empty_mongo_database) as storage:
         assert storage.initializer.ensure_migrations().applied == STEPS
         storage.check_ready()
-
-
-def test_a_pending_step_is_named_before_first_use(empty_mongo_database: MongoDatabase) -> None:
-    with opened(empty_mongo_database) as storage:
-        with pytest.raises(MigrationError, match="001_scheduler_baseline, 010_backfill_ledger"):
-            storage.check_ready()
-        assert {item.state for item in storage.initializer.status()} == {MigrationState.PENDING}
-        assert storage.initializer.verify()
 
 
 def test_duplicates_under_a_unique_index_are_listed_before_later_indexes_are_built(
@@ -310,24 +256,6 @@ def test_retention_is_switched_on_changed_and_off_again(
             assert age() == seconds
             assert bool(report.changes) == (report.already_applied == STEPS)
             assert storage.initializer.verify() == ()
-
-
-def test_what_was_changed_by_hand_is_named_and_brought_in_line(
-    empty_mongo_database: MongoDatabase, database: Database[Document]
-) -> None:
-    with opened(empty_mongo_database) as storage:
-        storage.initializer.ensure_migrations()
-        database["runs"].drop_index("ix_state_createdAt__id")
-        database["audit"].drop_index("ix_tenantId_occurredAt__id")
-        database["audit"].create_index([("tenantId", 1)], name="ix_tenantId_occurredAt__id")
-        database.command("collMod", "runs", validator={}, validationLevel="off")
-        database.drop_collection("run_summaries")
-        differences = storage.initializer.verify()
-        assert len(differences) == 4
-        changes = storage.initializer.ensure_migrations().changes
-        assert len(changes) == 4
-        assert storage.initializer.verify() == ()
-    assert {name: set(database[name].index_information()) for name in WANTED} == WANTED
 
 
 def test_an_unknown_index_is_reported_and_kept(
@@ -438,17 +366,6 @@ def test_a_document_that_the_validator_refuses_is_a_validation_error(
         database.command("collMod", "audit", validator={"impossible": 1})
         with pytest.raises(ValidationError, match="validator"):
             storage.audit.append(rich_audit_record("t", "a-1"))
-
-
-def test_without_validators_the_collections_have_none(
-    empty_mongo_database: MongoDatabase, database: Database[Document]
-) -> None:
-    config: Document = empty_mongo_database.config
-    config["Persistence"]["Mongo"]["Validators"] = False
-    with twinstore.add_scheduler_storage(config) as storage:
-        storage.initializer.ensure_migrations()
-        assert storage.initializer.verify() == ()
-    assert all("validator" not in item["options"] for item in database.list_collections())
 
 
 def test_the_script_for_administrators_holds_every_index_and_ledger_row(

@@ -62,12 +62,14 @@ def test_migrations_run_under_the_lease_and_once(storage: SchedulerStorage) -> N
 
 def test_what_is_absent_is_declared_and_refused(storage: SchedulerStorage) -> None:
     capabilities = storage.capabilities
-    assert not capabilities.transactions
-    assert not capabilities.point_in_time_reads
+    for name in ("transactions", "sessions", "change_stream", "point_in_time_reads"):
+        assert not getattr(capabilities, name), name
     assert capabilities.server_ttl
     assert capabilities.server_clock
     with pytest.raises(UnsupportedCapabilityError, match="AllowStandalone"):
         storage.transaction(T).__enter__()
+    with pytest.raises(UnsupportedCapabilityError, match="--replSet"):
+        storage.sessions.open(T).__enter__()
     with pytest.raises(UnsupportedCapabilityError):
         storage.bulk.view(as_of="1.1").__enter__()
     assert storage.bulk.position() is None

@@ -173,11 +173,7 @@ def test_a_server_that_is_too_old_is_refused_before_anything_is_changed(
 
 RECORDED: Final = 'INSERT INTO "scheduler".schema_migrations'
 KILLS: Final = {
-    "postgres": [
-        ("CREATE TABLE IF NOT EXISTS scheduler.graph_jobs", 1),
-        (RECORDED, 1),
-        (RECORDED, 7),
-    ],
+    "postgres": [("CREATE TABLE IF NOT EXISTS scheduler.graph_jobs", 1), (RECORDED, 1), (RECORDED, 7)],
     "mongo": [("create graph_jobs", 1), ("createIndexes graph_job_events", 1), ("update _migrations", 4)],
 }
 

@@ -147,11 +147,7 @@ def test_a_list_of_some_reads_the_index_that_has_no_others(
     ids=["by id", "by tenant and schedule"],
 )
 def test_a_range_is_read_along_its_key(
-    explained: Explained,
-    reading: str,
-    entity: Entity,
-    within: KeyRange,
-    index: str,
+    explained: Explained, reading: str, entity: Entity, within: KeyRange, index: str
 ) -> None:
     def read(storage: SchedulerStorage) -> None:
         with storage.bulk.view() as view:

@@ -6,7 +6,7 @@ of rows in the middle of a tenant with many rows, and of one with few.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from twinstore.catalog import Module
     from twinstore.modules import ModuleSpec
 
-pytestmark = pytest.mark.long
-
 Connections = tuple[psycopg.Connection[Any], psycopg.Connection[Any]]
 
 
@@ -39,7 +37,17 @@ def rows(request: pytest.FixtureRequest) -> int:
     return LONG_ROWS if request.getfixturevalue("long_form") else ROWS
 
 
-@pytest.fixture(scope="module", params=SPECS, ids=lambda spec: spec.name)
+# Statements are made from descriptions, so those of one module stand for all.
+EVERY_PUSH: Final = ("taskrunner", LEDGER_MODULE.name)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        spec if spec.name in EVERY_PUSH else pytest.param(spec, marks=pytest.mark.long) for spec in SPECS
+    ],
+    ids=lambda spec: spec.name,
+)
 def spec(request: pytest.FixtureRequest) -> ModuleSpec[object]:
     found: ModuleSpec[object] = request.param
     return found

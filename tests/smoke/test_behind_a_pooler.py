@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.pgbouncer
 
 # More than a message of the pooler or a packet of it, less than a document of MongoDB may have.
-LARGE: Final = 8_000  # values of a thousand characters
+LARGE: Final = 2_000  # values of a thousand characters
+LARGE_OF_LONG: Final = 8_000
 COPY: Final = (
     "backfill",
     "copy",
@@ -48,13 +49,16 @@ def test_what_was_stored_through_it_is_smoked_copied_and_proved_equal(
     mongo_database: MongoDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    *,
+    long_form: bool,
 ) -> None:
     settings = kept(pooler.config(postgres_database))
     source = write_config(tmp_path / "postgres.json", settings)
     target = write_config(tmp_path / "mongo.json", kept(mongo_database.config))
     with open_storage(settings) as storage:
         fill(storage.scheduler, ("acme",))
-        large = make_impact_set(images=(make_image(1, labels={f"{n:08}": "x" * 1000 for n in range(LARGE)}),))
+        labels = {f"{n:08}": "x" * 1000 for n in range(LARGE_OF_LONG if long_form else LARGE)}
+        large = make_impact_set(images=(make_image(1, labels=labels),))
         key = storage.scheduler.impact_snapshots.upsert("acme", large, run_id="large")
         assert storage.scheduler.impact_snapshots.get("acme", key) == large
     assert invoke(capsys, "--config", source, "smoke").code == 0

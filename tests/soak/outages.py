@@ -13,14 +13,7 @@ if TYPE_CHECKING:
 
     from tests.soak.journal import Line
 
-__all__ = [
-    "HEALED_SECONDS",
-    "Away",
-    "aways_of",
-    "doubtful",
-    "refusal_violations",
-    "with_next",
-]
+__all__ = ["HEALED_SECONDS", "Away", "aways_of", "doubtful", "refusal_violations", "with_next"]
 
 # How long after the server is back calls may still be refused; on a quiet machine pools heal within two.
 HEALED_SECONDS: Final = 10.0

@@ -11,7 +11,6 @@ import pytest
 from pymongo import MongoClient
 
 import twinstore
-from tests.taskrunner.settings import on_mongo
 from twinstore import ConfigurationError
 from twinstore.taskrunner import ALL_TENANTS
 from twinstore.testing.taskrunner.builders import make_approval, make_artifact, make_draft, make_pack_run
@@ -134,18 +133,6 @@ def test_a_worker_reads_the_mirror_of_the_block(
             assert collections_of(database)[runs] == 1
 
 
-def test_the_mode_agrees_with_the_switch_or_is_refused() -> None:
-    mode = {"TaskRunner": {"Storage": {"Mode": "memory"}}}
-    with twinstore.open_storage(mode) as storage:
-        assert storage.taskrunner.driver == "Memory"
-    with twinstore.open_storage({**mode, "Persistence": {"TaskRunner": "MEMORY"}}) as storage:
-        assert storage.taskrunner.driver == "Memory"
-    with pytest.raises(
-        ConfigurationError, match=r"Persistence:TaskRunner .* contradicts TaskRunner:Storage:Mode"
-    ):
-        twinstore.open_storage({**mode, "Persistence": {"TaskRunner": "Mongo"}})
-
-
 def test_a_test_of_a_host_gets_a_database_that_is_dropped(
     mongo_server: MongoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,26 +148,3 @@ def test_a_test_of_a_host_gets_a_database_that_is_dropped(
         assert entered.database in mongo_server.client.list_database_names()
     assert context.database not in mongo_server.client.list_database_names()
     assert MongoTaskRunnerTestContext.__name__ == "MongoTaskRunnerTestContext"
-
-
-def test_the_class_names_of_the_customer_are_there(empty_mongo_database: MongoDatabase) -> None:
-    import twinstore_memory  # noqa: PLC0415  # their names are derived when they are asked for
-    import twinstore_mongo  # noqa: PLC0415
-    import twinstore_postgres  # noqa: PLC0415
-
-    for driver, package in (
-        ("Mongo", twinstore_mongo),
-        ("Postgres", twinstore_postgres),
-        ("Memory", twinstore_memory),
-    ):
-        for name in (
-            "PackRunStateStore",
-            "PackRunLogStore",
-            "PackRunArtifactUploader",
-            "PackRunApprovalStore",
-        ):
-            assert getattr(package, f"{driver}{name}").__name__ == f"{driver}{name}"
-    assert twinstore_mongo.TaskRunnerMongoInitializer.__name__ == "TaskRunnerMongoInitializer"
-    assert twinstore_postgres.TaskRunnerDataSource.__name__ == "TaskRunnerDataSource"
-    with twinstore.add_taskrunner_mongo_storage(on_mongo(empty_mongo_database)) as storage:
-        assert type(storage.initializer).__name__ == "TaskRunnerMongoInitializer"

@@ -37,11 +37,7 @@ LISTED: Final[dict[str, list[tuple[list[tuple[str, int]], bool]]]] = {
         ([("runId", 1), ("timestamp", 1)], False),
         ([("timestamp", 1)], False),
     ],
-    "pack_artifacts": [
-        ([("_id", 1)], False),
-        ([("runId", 1), ("name", 1)], True),
-        ([("runId", 1)], False),
-    ],
+    "pack_artifacts": [([("_id", 1)], False), ([("runId", 1), ("name", 1)], True), ([("runId", 1)], False)],
     "pack_run_approvals": [([("_id", 1)], False), ([("runId", 1), ("approvalId", 1)], True)],
 }
 # What stands beside them, with the list that needs it.

@@ -61,16 +61,7 @@ def test_text_is_written_as_itself_and_only_json_specials_are_escaped() -> None:
 
 def test_properties_stand_in_field_order_and_start_with_the_version() -> None:
     data = json.loads(CanonicalJsonSerializer.serialize(run(scheduleId="s")))
-    assert list(data) == [
-        "schemaVersion",
-        "id",
-        "tenantId",
-        "scheduleId",
-        "trigger",
-        "state",
-        "stats",
-        "createdAt",
-    ]
+    assert " ".join(data) == "schemaVersion id tenantId scheduleId trigger state stats createdAt"
 
 
 def test_pretty_text_has_two_blanks_and_one_final_line_feed() -> None:
@@ -113,12 +104,6 @@ def test_numbers_have_the_spelling_of_python(given_value: float, written: str) -
     assert jsontext.dumps(jsontext.encodable(jsontext.normalise(given_value))).decode() == written
 
 
-@pytest.mark.parametrize("value", [1e-5, 9.9e-5, -2.5e-7, 1e-4, 0.1])
-def test_small_numbers_of_a_model_have_the_spelling_of_python(value: float) -> None:
-    written = CanonicalJsonSerializer.serialize(make_pack_run(None, "a", plan={"x": value})).decode()
-    assert f'"plan":{{"x":{value!r}}}' in written
-
-
 class Reading(CanonicalModel):
     """Something that holds free JSON."""
 
@@ -131,8 +116,10 @@ class Readings(CanonicalModel):
     readings: tuple[Reading, ...]
 
 
-@pytest.mark.parametrize("value", [1e-5, -2.5e-7])
-def test_small_numbers_in_a_list_of_models_have_the_spelling_of_python(value: float) -> None:
+@pytest.mark.parametrize("value", [1e-5, 9.9e-5, -2.5e-7, 1e-4, 0.1])
+def test_small_numbers_of_a_model_and_of_a_list_of_models_have_the_spelling_of_python(value: float) -> None:
+    written = CanonicalJsonSerializer.serialize(make_pack_run(None, "a", plan={"x": value})).decode()
+    assert f'"plan":{{"x":{value!r}}}' in written
     model = Readings(readings=(Reading(values={"x": [value]}),))
     written = f'{{"readings":[{{"values":{{"x":[{value!r}]}}}}]}}'
     assert CanonicalJsonSerializer.serialize(model).decode() == written
@@ -304,21 +291,11 @@ def test_a_changed_copy_is_validated_like_a_new_model() -> None:
         ({"tenantId": "a:b"}, "colon"),
         ({"tenantId": "x" * 129}, "tenantId"),
         ({"tenantId": " system "}, "reserved"),
-        ({"state": "running"}, "startedAt"),
-        ({"state": "error", "finishedAt": CREATED}, "error should be present"),
-        ({"startedAt": CREATED}, "startedAt should be absent"),
-        (
-            {"state": "cancelled", "finishedAt": CREATED - timedelta(seconds=1)},
-            "finishedAt should not be before",
-        ),
-        ({"stats": {"candidates": 1, "deduped": 2}}, "deduped"),
         ({"deltas": [{"imageDigest": DIGEST}, {"imageDigest": DIGEST}]}, "once"),
-        ({"deltas": [{"imageDigest": DIGEST, "newFindings": 1, "newHigh": 2}]}, "newFindings"),
         ({"deltas": [{"imageDigest": DIGEST.upper()}]}, "imageDigest"),
-        ({"reason": {"impactWindowFrom": CREATED, "impactWindowTo": CREATED - timedelta(1)}}, "impactWindow"),
     ],
 )
-def test_a_run_that_contradicts_itself_is_refused(changes: dict[str, object], problem: str) -> None:
+def test_a_field_of_a_run_that_no_store_may_hold_is_refused(changes: dict[str, object], problem: str) -> None:
     with pytest.raises(pydantic.ValidationError) as caught:
         run(**changes)
     assert problem in describe_failure(Run, caught.value)

@@ -246,8 +246,9 @@ class TestLists:
         assert done.stdout.splitlines()[-1] == "[]"
 
     def test_help_of_a_group_names_each(self, capsys: pytest.CaptureFixture[str]) -> None:
-        shown = invoke(capsys, "backfill", "-h").out
-        assert all(re.search(rf"^│ {name} ", shown, re.MULTILINE) for name in OF_BACKFILL)
+        for group, commands in (((), COMMANDS), (("backfill",), OF_BACKFILL)):
+            shown = invoke(capsys, *group, "-h").out
+            assert all(re.search(rf"^│ {name} ", shown, re.MULTILINE) for name in commands)
 
 
 @pytest.fixture

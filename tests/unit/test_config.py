@@ -165,49 +165,23 @@ def test_a_mode_that_contradicts_the_switch_is_refused_with_both_sources() -> No
 # ------------------------------------------------------------------------------------- sources
 
 
+# What stands in the section of a driver is judged by the settings of that driver.
 FULL: Mapping[str, object] = {
     "Logging": {"LogLevel": {"Default": "Information"}},
     "Persistence": {
         "Scheduler": "Postgres",
         "Tracking": "Mongo",
         "TaskRunner": "Filesystem",
-        "Mongo": {
-            "ConnectionString": URL,
-            "Database": "d",
-            "AllowStandalone": True,
-            "ServerSelectionTimeoutMs": 1,
-        },
-        "Postgres": {
-            "ConnectionString": "host=h",
-            "ApplicationRole": "r",
-            "PoolMin": 1,
-            "PoolMax": 2,
-            "StatementTimeoutMs": 3,
-            "AllowUnsafeRole": False,
-        },
+        "Mongo": {"ConnectionString": URL, "Database": "d"},
+        "Postgres": {"ConnectionString": "host=h", "PoolMax": 2},
     },
     "Scheduler": {
-        "Storage": {
-            "RunRetentionDays": 90,
-            "ImpactRetentionDays": 7,
-            "Mongo": {"ConnectionString": URL, "Database": "d", "Validators": False},
-            "Postgres": {"ConnectionString": "a", "OwnerConnectionString": "b", "LockConnectionString": "c"},
-        },
+        "Storage": {"RunRetentionDays": 90, "ImpactRetentionDays": 7, "Mongo": {"Database": "d"}},
         "Workers": {"HeartbeatSeconds": 5, "DeadAfterSeconds": 50},
     },
     "Tracking": {"StaleAfterSeconds": 60, "Storage": {"Postgres": {"ConnectionString": "x"}}},
     "TaskRunner": {
-        "Storage": {
-            "Mode": "filesystem",
-            "LogRetentionDays": 3,
-            "Filesystem": {"Root": "/srv"},
-            "Mongo": {
-                "RunsCollection": "pack_runs",
-                "LogsCollection": "pack_run_logs",
-                "ArtifactsCollection": "pack_artifacts",
-                "ApprovalsCollection": "pack_run_approvals",
-            },
-        },
+        "Storage": {"Mode": "filesystem", "LogRetentionDays": 3, "Filesystem": {"Root": "/srv"}},
         "Tenancy": {"Enforced": True},
     },
     "Worker": {
@@ -244,7 +218,7 @@ def write(tmp_path: Path, text: str, name: str = "appsettings.json") -> Path:
     return path
 
 
-def test_every_documented_key_is_accepted_and_read(tmp_path: Path) -> None:
+def test_options_and_sections_of_every_module_are_read(tmp_path: Path) -> None:
     settings = load(write(tmp_path, json.dumps(FULL)))
     assert [settings.backend_name(m) for m in ("scheduler", "tracking", "taskrunner")] == [
         "Postgres",
@@ -282,36 +256,6 @@ def test_json_yaml_and_toml_say_the_same(tmp_path: Path, name: str, text: str) -
         assert settings.backend_name("scheduler") == "Postgres"
         assert settings.backend_section("scheduler", "POSTGRES") == {"PoolMax": 2}
         assert settings.options("scheduler") == SchedulerOptions(run_retention_days=90)
-
-
-def test_later_sources_win_key_by_key(tmp_path: Path) -> None:
-    path = write(
-        tmp_path, '{"Persistence": {"Scheduler": "Mongo", "Tracking": "Mongo", "TaskRunner": "Mongo"}}'
-    )
-    environ = {
-        "PERSISTENCE__TRACKING": "Postgres",
-        "persistence__taskrunner": "Postgres",
-        "TWINSTORE_CONFIG": str(path),
-    }
-    settings = load({"Persistence:TaskRunner": "Memory"}, **environ)
-    names = [settings.backend_name(module) for module in ("scheduler", "tracking", "taskrunner")]
-    assert names == ["Mongo", "Postgres", "Memory"]
-
-
-def test_a_path_given_as_argument_replaces_the_one_of_the_environment(tmp_path: Path) -> None:
-    path = write(tmp_path, '{"Persistence:Scheduler": "Mongo"}')
-    assert load(path, TWINSTORE_CONFIG="/nowhere.json").backend_name("scheduler") == "Mongo"
-
-
-def test_settings_pass_through_unchanged() -> None:
-    settings = load()
-    assert load_settings(settings) is settings
-
-
-def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("Persistence__Scheduler", "Mongo")
-    monkeypatch.delenv("TWINSTORE_CONFIG", raising=False)
-    assert load_settings().backend_name("scheduler") == "Mongo"
 
 
 def test_variables_of_other_programs_are_ignored() -> None:
@@ -448,14 +392,6 @@ def test_an_unknown_key_of_the_environment_names_the_variable() -> None:
     assert "Did you mean RunRetentionDays" in message
 
 
-def test_two_variables_of_one_key_are_refused() -> None:
-    message = refusal(Persistence__Scheduler="Mongo", PERSISTENCE__SCHEDULER="Mongo")
-    assert (
-        "is given twice in environment variable Persistence__Scheduler and environment variable PERS"
-        in message
-    )
-
-
 def test_a_value_in_one_source_and_a_section_in_another_are_refused() -> None:
     message = refusal({"Persistence:Mongo:Tls:Mode": "on"}, Persistence__Mongo__Tls="on")
     assert (
@@ -516,22 +452,12 @@ def test_the_section_of_the_module_overlays_the_shared_one_key_by_key() -> None:
     assert cask({}, Persistence__Mongo__ConnectionString="m", Persistence__Mongo__PoolMax="4").pool_max == 4
 
 
-@pytest.mark.parametrize("key", ["PoolMax", "poolmax", "POOLMAX", "pool_max"])
-def test_keys_of_a_driver_are_found_in_any_case_and_by_python_name(key: str) -> None:
-    source = {"Persistence:Mongo:ConnectionString": "m", f"Scheduler:Storage:Mongo:{key}": "7"}
-    assert cask(source).pool_max == 7
-
-
 def test_a_nested_model_of_a_driver_is_found_in_any_case() -> None:
     source = {"Persistence:Mongo": {"ConnectionString": "m", "TLS": {"MODE": "on"}}}
     assert cask(source).tls.mode == "on"
     message = cask_refusal({"Persistence:Mongo": {"ConnectionString": "m", "Tls": {"Mod": "on"}}})
     assert "Unknown setting Persistence:Mongo:Tls:Mod" in message
     assert "Did you mean mode?" in message
-
-
-def test_a_secret_may_be_given_as_secretstr() -> None:
-    assert cask({"Persistence:Mongo:ConnectionString": SecretStr(URL)}).connection_string == SecretStr(URL)
 
 
 def test_an_unknown_key_of_a_driver_names_key_source_near_match_and_the_allowed_ones() -> None:

@@ -121,6 +121,7 @@ def test_check_says_yes_and_no_and_for_what_the_remedy_is(
     assert rows["row level security"] == "no"
     assert "True" not in memory.out
     document = json.loads(invoke(capsys, "--config", path, "config", "check", "--format", "json").out)
+    assert (document["ready"], document["capabilities"]["transactions"]) == (True, True)
     remedy = document["capabilities"]["remedy"]
     assert ("For a capability that it lacks: " in memory.out) == bool(remedy)
     assert not [line for line in memory.out.splitlines() if line.startswith("remedy")]

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
 from twinstore.modules import built_modules, module_plugins, module_spec
 
 if TYPE_CHECKING:
@@ -102,32 +100,24 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def parsed(path: Path) -> ast.Module:
-    """Return the tree of a file."""
-    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
-
-
 def test_there_are_files_and_names_to_look_at() -> None:
     assert len(FILES) > 20
     assert {"scheduler", "runs", "impact_snapshots", "tenantId", "deletedAt", "selectorDigest"} <= NAMES
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_a_driver_imports_no_module_package(path: Path) -> None:
+def test_a_driver_imports_no_module_package_and_holds_no_name_of_one_of_an_entity_or_a_field() -> None:
     packages = tuple(f"twinstore.{name}" for name in module_plugins())
-    assert [name for name in imports(parsed(path)) if name.startswith(packages)] == []
+    for path in FILES:
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        assert [name for name in imports(tree) if name.startswith(packages)] == [], path
+        found = [
+            (line, text)
+            for line, text in literals(tree)
+            if text.strip() in NAMES or IN_A_STATEMENT.search(text)
+        ]
+        assert found == [], path
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_a_driver_holds_no_name_of_a_module_an_entity_or_a_field(path: Path) -> None:
-    found = [
-        (line, text)
-        for line, text in literals(parsed(path))
-        if text.strip() in NAMES or IN_A_STATEMENT.search(text)
-    ]
-    assert found == []
-
-
-@pytest.mark.parametrize("path", SPECIAL, ids=str)
-def test_what_is_special_to_a_module_stays_small(path: Path) -> None:
-    assert len((ROOT / path).read_text().splitlines()) <= LONGEST_SPECIAL
+def test_what_is_special_to_a_module_stays_small() -> None:
+    lengths = {path: len((ROOT / path).read_text().splitlines()) for path in SPECIAL}
+    assert {path: lines for path, lines in lengths.items() if lines > LONGEST_SPECIAL} == {}

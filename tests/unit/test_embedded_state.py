@@ -216,14 +216,8 @@ def test_no_repr_shows_a_password_of_postgres(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (
-            {"Persistence": {"Postgres": {"PoolMax": 5}, "postgres": {}}},
-            "'Postgres' and 'postgres' below",
-        ),
-        (
-            {"Persistence": {}, "persistence": {}},
-            "'Persistence' and 'persistence'. Settings",
-        ),
+        ({"Persistence": {"Postgres": {"PoolMax": 5}, "postgres": {}}}, "'Postgres' and 'postgres' below"),
+        ({"Persistence": {}, "persistence": {}}, "'Persistence' and 'persistence'. Settings"),
         ({"Persistence": {"Mongo": {"Database": "a", "database": "b"}}}, "below Persistence:Mongo"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from twinstore import tracking
 from twinstore.enums import NumberedEnum
 from twinstore.scheduler import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
 from twinstore.scheduler.enums import SEVERITY_ORDER
@@ -56,3 +57,27 @@ def test_only_the_exact_text_is_read(text: str) -> None:
 def test_severities_are_ordered_from_critical_to_unknown() -> None:
     order = sorted(SEVERITY_ORDER, key=SEVERITY_ORDER.__getitem__)
     assert [item.value for item in order] == ["critical", "high", "medium", "low", "info", "none", "unknown"]
+
+
+def test_the_enumerations_of_tracking_have_the_customers_members() -> None:
+    told = {
+        kind.__name__: {member.name: member.value for member in kind}
+        for kind in (tracking.SessionStatus, tracking.TaskStatus, tracking.MachineStatus)
+    }
+    assert told == {
+        "SessionStatus": {
+            "ACTIVE": "active",
+            "PAUSED": "paused",
+            "COMPLETED": "completed",
+            "FAILED": "failed",
+            "STALLED": "stalled",
+        },
+        "TaskStatus": {
+            "PENDING": "pending",
+            "IN_PROGRESS": "in_progress",
+            "COMPLETED": "completed",
+            "FAILED": "failed",
+            "BLOCKED": "blocked",
+        },
+        "MachineStatus": {"ONLINE": "online", "OFFLINE": "offline", "MAINTENANCE": "maintenance"},
+    }

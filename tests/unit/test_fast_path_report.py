@@ -65,12 +65,7 @@ def test_a_verification_says_it_on_the_terminal() -> None:
 
 def test_two_reports_of_the_same_data_differ_by_it_in_the_envelope_only() -> None:
     one, other = (verified(found).model_dump(mode="json") for found in (NATIVE, None))
-    assert one["envelope"]["fast_path"] == {
-        "state": "native",
-        "reason": "",
-        "rows": 199_600,
-        "of": 200_000,
-    }
+    assert one["envelope"]["fast_path"] == {"state": "native", "reason": "", "rows": 199_600, "of": 200_000}
     del one["envelope"], other["envelope"]
     assert one == other
 

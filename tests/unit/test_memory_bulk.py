@@ -11,9 +11,9 @@ from twinstore.bulk import ImportOutcome, KeyRange, Record
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog import Entity, Module, Parent, Tenancy, int64, text
 from twinstore.clock import ManualClock
-from twinstore.errors import ConcurrencyError, LeaseLostError, NotFoundError, UnsupportedCapabilityError
+from twinstore.errors import ConcurrencyError, NotFoundError, UnsupportedCapabilityError
 from twinstore.fields import Id, PositiveInt, TenantId
-from twinstore.ledger import JobState, Ledger, RangeState, RangeTally
+from twinstore.ledger import Ledger, RangeTally
 from twinstore.modules import ModuleSpec
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.module import MODULE
@@ -23,7 +23,7 @@ from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, Tenant
 from twinstore.testing.instants import START, at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.rows import DocumentRow, plant, stored_rows, table
+from twinstore_memory.rows import DocumentRow, plant, stored_rows
 from twinstore_memory.store import MemoryDatabase
 
 if TYPE_CHECKING:
@@ -230,52 +230,9 @@ class TestKinds:
 
 
 class TestLedger:
-    def test_only_one_holder_has_the_lease_until_it_expires(self, world: World) -> None:
-        first = world.lease("first")
-        with pytest.raises(LeaseLostError, match="Job 'job' is leased to 'first'") as refusal:
-            world.lease("second")
-        assert refusal.value.key == "first"
-        world.clock.advance(MINUTE)
-        assert world.lease("second").fence == first.fence + 1
-        with pytest.raises(LeaseLostError):
-            world.ledger.renew(first, MINUTE)
-
-    def test_the_lease_of_a_dead_holder_is_taken_before_it_expires(self, world: World) -> None:
-        first = world.lease("first")
-        assert world.ledger.acquire("job", "second", MINUTE, dead="first").fence == first.fence + 1
-
-    def test_a_released_lease_is_free_and_its_fence_keeps_growing(self, world: World) -> None:
-        first = world.lease("first")
-        world.ledger.release(first)
-        assert world.ledger.lease("job") is None
-        assert world.lease("second").fence == first.fence + 1
-
-    def test_a_complete_job_starts_again_without_ranges(self, world: World) -> None:
-        world.claim(RUNS)
-        world.ledger.complete(world.lease())
-        again = world.ledger.start("job", {}, world.clock.now())
-        assert (again.generation, again.state) == (2, JobState.RUNNING)
-        assert list(world.ledger.ranges("job")) == []
-
     def test_an_unknown_job_has_no_lease(self, world: World) -> None:
         with pytest.raises(NotFoundError):
             world.ledger.acquire("nothing", "me", MINUTE)
-
-    def test_rows_and_ledger_change_together(self, world: World) -> None:
-        claim = world.claim(RUNS)
-        world.finish(RUNS, claim, run_record("a"), run_record("b"))
-        (progress,) = world.ledger.ranges("job", RUNS.name)
-        assert len(stored_rows(world.store, RUNS)) == 2
-        assert (progress.state, progress.finished_at) == (RangeState.LIVE, world.clock.now())
-        assert progress.tally == RangeTally(read={}, written={TENANT: 2})
-
-    def test_a_worker_that_was_thought_dead_and_overtaken_writes_nothing(self, world: World) -> None:
-        claim = world.claim(RUNS)
-        world.clock.advance(MINUTE)
-        assert world.ledger.take("job", "other", RUNS.name, MINUTE) is not None
-        with pytest.raises(LeaseLostError):
-            world.finish(RUNS, claim, run_record("a"))
-        assert stored_rows(world.store, RUNS) == {}
 
     def test_a_worker_that_was_thought_dead_may_finish_what_nobody_took(self, world: World) -> None:
         claim = world.claim(RUNS)
@@ -295,13 +252,6 @@ class TestLedger:
 
 
 class TestWriting:
-    def test_a_second_import_finds_everything_unchanged(self, world: World) -> None:
-        world.write(RUNS, run_record("a"))
-        before = world.store.slot(table(RUNS).name, ("a",))
-        outcome = world.write(RUNS, run_record("a"))
-        assert (outcome.written, outcome.unchanged) == ({}, {TENANT: 1})
-        assert world.store.slot(table(RUNS).name, ("a",)) is before
-
     @pytest.mark.parametrize(("on_conflict", "overwritten"), [("fail", False), ("overwrite", True)])
     def test_other_content_is_a_conflict_and_overwritten_on_demand_only(
         self, world: World, on_conflict: OnConflict, *, overwritten: bool

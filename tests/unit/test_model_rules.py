@@ -106,21 +106,13 @@ BROKEN: Final[list[Case]] = [
         {"enabled": False},
         "nextFireAt should be present exactly when enabled is true",
     ),
-    (
-        JOB,
-        {"lease_owner": "w"},
-        "leaseOwner and leaseExpiresAt should be present together or not at all",
-    ),
+    (JOB, {"lease_owner": "w"}, "leaseOwner and leaseExpiresAt should be present together or not at all"),
     (
         JOB,
         {"lease_owner": "w", "lease_expires_at": at(1)},
         "a lease should be present exactly in status dispatching",
     ),
-    (
-        as_dispatched(JOB),
-        {"last_attempt_at": None},
-        "lastAttemptAt should be present in status dispatching",
-    ),
+    (as_dispatched(JOB), {"last_attempt_at": None}, "lastAttemptAt should be present in status dispatching"),
     (
         as_submitted(JOB),
         {"submitted_at": None},
@@ -154,11 +146,7 @@ BROKEN: Final[list[Case]] = [
     (GraphJobResponse.of(BUILD), {"kind": "overlay"}, "kind should be that of payload"),
     (GraphJobResponse.of(BUILD), {"status": "pending"}, "status should be that of payload"),
     (make_pack_run("t-1", "p-1"), {"updated_at": at(-1)}, "updatedAt should not be before createdAt"),
-    (
-        APPROVED,
-        {"actor_id": None},
-        "actorId should be present in the states approved and rejected",
-    ),
+    (APPROVED, {"actor_id": None}, "actorId should be present in the states approved and rejected"),
     (
         APPROVED,
         {"completed_at": None},

@@ -305,12 +305,14 @@ def test_a_document_gets_the_answer_of_the_plain_model(
 
 @pytest.mark.parametrize(("model", "plain", "base"), MODELS)
 def test_every_value_in_every_place_gets_the_answer_of_the_plain_model(
-    model: type[CanonicalModel], plain: type[CanonicalModel], base: Document
+    model: type[CanonicalModel], plain: type[CanonicalModel], base: Document, *, long_form: bool
 ) -> None:
     document = copy.deepcopy(base)
-    for container, key in list(places(document)):
+    # Otherwise a place gets a quarter of the values, the next place the next quarter.
+    step = 1 if long_form else 4
+    for number, (container, key) in enumerate(list(places(document))):
         before = container[key]
-        for container[key] in VALUES:
+        for container[key] in VALUES[number % step :: step]:
             assert answer(model, document, as_stored) == answer(plain, document, as_stored)
         container[key] = before
 

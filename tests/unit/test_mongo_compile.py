@@ -8,18 +8,7 @@ import pytest
 
 from twinstore.access import UniqueKey
 from twinstore.paging import SortKey
-from twinstore.query import (
-    After,
-    AtLeast,
-    AtMost,
-    Before,
-    Condition,
-    Equals,
-    IsNull,
-    IsPresent,
-    OneOf,
-    Query,
-)
+from twinstore.query import After, AtLeast, AtMost, Before, Condition, Equals, IsNull, IsPresent, OneOf, Query
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
@@ -101,11 +90,7 @@ def test_descending_nulls_come_after_everything_else() -> None:
     order = (SortKey("finishedAt", descending=True, time=True, nullable=True), SortKey("id"))
     assert compiled(codec_of(RUNS), query(order=order, after=(NOW, "x"))) == {
         "tenantId": "t",
-        "$or": [
-            {"finishedAt": NOW, "_id": {"$gt": "x"}},
-            {"finishedAt": {"$lt": NOW}},
-            {"finishedAt": None},
-        ],
+        "$or": [{"finishedAt": NOW, "_id": {"$gt": "x"}}, {"finishedAt": {"$lt": NOW}}, {"finishedAt": None}],
     }
     assert compiled(codec_of(RUNS), query(order=order, after=(None, "x"))) == {
         "tenantId": "t",
@@ -146,8 +131,5 @@ def test_some_keys_are_one_filter() -> None:
     entries = codec_of(ENTRIES)
     assert any_of(entries, [("a", 1), ("a", 2)]) == {"deviceId": "a", "sequence": {"$in": [1, 2]}}
     assert any_of(entries, [("a", 1), ("b", 2)]) == {
-        "$or": [
-            {"deviceId": "a", "sequence": {"$in": [1]}},
-            {"deviceId": "b", "sequence": {"$in": [2]}},
-        ]
+        "$or": [{"deviceId": "a", "sequence": {"$in": [1]}}, {"deviceId": "b", "sequence": {"$in": [2]}}]
     }

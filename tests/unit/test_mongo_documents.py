@@ -16,35 +16,27 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.scheduler.catalog import (
     AUDIT,
     IMPACT_SNAPSHOTS,
-    RUN_SUMMARIES,
     RUNS,
     SCHEDULER,
     SCHEDULES,
-    TRIGGERS,
 )
 from twinstore.scheduler.impact_snapshots import ImpactSet, identify
 from twinstore.scheduler.repositories.impact_snapshots import row_of
 from twinstore.scheduler.repositories.schedules import deletion_of
 from twinstore.scheduler.runs import Run
-from twinstore.scheduler.selectors import selector_digest
 from twinstore.tenancy import Tenant
-from twinstore.testing.datasets import DEVICE, PARCEL, ROW_FACTORIES, SCAN, Dataset, RowFactory
+from twinstore.testing.datasets import DEVICE, PARCEL, SCAN, Dataset
 from twinstore.testing.entities import DEVICES, PARCELS, SCANS
 from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
     make_run,
-    make_trigger,
-    rich_audit_record,
     rich_impact_set,
-    rich_run,
-    rich_run_summary,
     rich_schedule,
 )
 from twinstore_mongo.codec import codec_of, converted
 
 if TYPE_CHECKING:
-    from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
 
 TENANT = "tenant-1"
@@ -95,31 +87,6 @@ def snapshot_document(
     return codec_of(IMPACT_SNAPSHOTS).encode(row_of(Tenant(TENANT), key or found, kept, run_id))
 
 
-@pytest.mark.parametrize(
-    ("entity", "model", "key"),
-    [
-        (SCHEDULES, rich_schedule(TENANT, "s-1"), "s-1"),
-        (RUNS, rich_run(TENANT, "r-1"), "r-1"),
-        (AUDIT, rich_audit_record(TENANT, "a-1"), "a-1"),
-        (RUN_SUMMARIES, rich_run_summary(TENANT, "s-1"), f"{TENANT}:s-1"),
-    ],
-)
-def test_a_model_comes_back_from_its_document(entity: Entity, model: Any, key: str) -> None:  # noqa: ANN401  # one of the models
-    document = stored(codec_of(entity).encode(Row(model)))
-    assert codec_of(entity).decode(document) == Row(model)
-    assert next(iter(document)) == "_id"
-    assert document["_id"] == key
-    assert "id" not in document
-
-
-@pytest.mark.parametrize("factory", ROW_FACTORIES, ids=lambda factory: factory.entity.name)
-def test_a_row_of_every_kind_comes_back_from_its_document(factory: RowFactory[CanonicalModel]) -> None:
-    codec = codec_of(factory.entity)
-    for number in range(12):
-        row = factory.row(Dataset(Tenant(TENANT), "batch"), number)
-        assert codec.decode(stored(codec.encode(row))) == row
-
-
 def test_a_generated_id_is_new_each_time_and_of_no_meaning_when_it_is_read() -> None:
     codec, row = codec_of(PARCELS), PARCEL.row(Dataset(Tenant(TENANT), "batch"), 1)
     one, two = (stored(codec.encode(row)) for _ in range(2))
@@ -139,27 +106,6 @@ def test_an_undecodable_document_with_a_generated_id_is_named_by_its_key_where_i
     with pytest.raises(DocumentDecodeError) as caught:
         codec.decode(document | {"sequence": "2"})
     assert caught.value.key == repr(document["_id"])
-
-
-def test_the_fields_stand_in_canonical_order_and_internal_ones_last() -> None:
-    run = rich_run(TENANT, "r-1")
-    wire = [name for name in run.wire() if name != "id"]
-    assert list(run_document(run)) == ["_id", *wire, "_version"]
-
-
-def test_instants_are_dates_at_every_depth() -> None:
-    document = stored(run_document(rich_run(TENANT, "r-1")))
-    assert isinstance(document["createdAt"], datetime)
-    assert isinstance(document["reason"]["impactWindowFrom"], datetime)
-    assert isinstance(document["deltas"][0]["detectedAt"], datetime)
-
-
-def test_counters_of_a_trigger_are_stored_in_64_bits() -> None:
-    trigger = make_trigger(TENANT, "s-1")
-    document = stored(codec_of(TRIGGERS).encode(Row(trigger)))
-    assert isinstance(document["fireCount"], Int64)
-    assert isinstance(document["misfireCount"], Int64)
-    assert codec_of(TRIGGERS).decode(document).model == trigger
 
 
 def test_every_field_that_starts_with_an_underscore_is_stripped() -> None:
@@ -214,14 +160,6 @@ def test_a_snapshot_comes_back_with_its_own_id_only(own_id: str | None, run_id: 
     document = stored(snapshot_document(snapshot, run_id))
     assert codec_of(IMPACT_SNAPSHOTS).decode(document).model == snapshot
     assert "snapshotId" not in document
-
-
-def test_a_snapshot_carries_its_markers_and_internal_fields_last() -> None:
-    snapshot = rich_impact_set(TENANT)
-    document = snapshot_document(snapshot, "r-1", "k")
-    assert list(document)[-5:] == ["_tenantId", "_runId", "_selectorDigest", "_imageCount", "_contentDigest"]
-    assert document["_selectorDigest"] == selector_digest(snapshot.selector, TENANT)
-    assert document["_imageCount"] == len(snapshot.images)
 
 
 def test_half_of_the_deletion_markers_is_a_bad_document() -> None:

@@ -5,52 +5,32 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from subprocess import run
 from traceback import format_exception
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import mongomock
 import pytest
 from bson.timestamp import Timestamp
+from pymongo import MongoClient
 
 import twinstore
-from tests.mongomock_client import MongomockClient
-from twinstore.backend import SharedResources
 from twinstore.errors import (
     ConfigurationError,
     TimeoutExceededError,
-    UnsupportedCapabilityError,
     ValidationError,
 )
-from twinstore.scheduler.enums import RunState
-from twinstore.tenancy import NO_TENANT, Tenant
-from twinstore.testing.datasets import COUNTER, NOTE, Dataset
-from twinstore.testing.entities import COUNTERS, KIT, NOTES, KitOptions
+from twinstore.testing.entities import COUNTERS, KIT, NOTES
 from twinstore.testing.entities import MODULE as KIT_MODULE
-from twinstore.testing.scheduler.builders import make_schedule, rich_run
-from twinstore_mongo.backend import MongoBackend
-from twinstore_mongo.connection import Connection
 from twinstore_mongo.derive import collection_specs
 from twinstore_mongo.positions import PointInTime, position_of, timestamp_of
 from twinstore_mongo.settings import MongoSettings
 from twinstore_mongo.steps import Step
 
 if TYPE_CHECKING:
+    from tests.databases import MongoServer
     from twinstore.scheduler.storage import SchedulerStorage
 
 TENANT = "tenant-1"
 LATER = datetime(2025, 10, 26, 15, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-
-
-def standalone(**settings: object) -> SchedulerStorage:
-    """Return a storage over a client that says it reaches a standalone server."""
-    mongo = {
-        "Client": MongomockClient(),
-        "Database": "db",
-        "AllowStandalone": True,
-        "Validators": False,
-        **settings,
-    }
-    return twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}})
 
 
 def test_describing_the_driver_imports_no_client_library() -> None:
@@ -125,82 +105,35 @@ def test_a_point_in_time_is_part_of_the_read_concern() -> None:
     assert PointInTime(Timestamp(5, 6)).document == {"level": "snapshot", "atClusterTime": Timestamp(5, 6)}
 
 
-def test_a_client_without_sessions_declares_what_it_lacks() -> None:
-    with standalone() as storage:
-        capabilities = storage.capabilities
-        assert not capabilities.transactions
-        assert not capabilities.sessions
-        assert not capabilities.change_stream
-        assert not capabilities.point_in_time_reads
+def over(client: object, **settings: object) -> SchedulerStorage:
+    mongo = {"Client": client, "Database": "db", **settings}
+    return twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}})
 
 
-@pytest.mark.parametrize("opening", ["transaction", "session"])
-def test_a_client_without_sessions_refuses_what_it_lacks(opening: str) -> None:
-    with standalone() as storage, pytest.raises(UnsupportedCapabilityError, match="--replSet"):
-        (
-            storage.transaction(TENANT) if opening == "transaction" else storage.sessions.open(TENANT)
-        ).__enter__()
+def test_the_client_of_the_caller_stays_open(mongo_server: MongoServer) -> None:
+    with MongoClient[dict[str, Any]](mongo_server.url) as client:
+        with over(client) as storage:
+            assert storage.bulk.position()
+        assert client.admin.command("ping")["ok"] == 1
 
 
-def test_a_client_without_sessions_is_refused_unless_standalone_servers_are_allowed() -> None:
-    with (
-        standalone(AllowStandalone=False) as storage,
-        pytest.raises(ConfigurationError, match="AllowStandalone"),
-    ):
-        storage.runs.get(TENANT, "r-1")
+class MongoClientOfAnotherLibrary:
+    """Looks like none of pymongo."""
 
 
-def test_a_client_without_sessions_stores_schedule_and_trigger() -> None:
-    with standalone() as storage:
-        storage.initializer.ensure_migrations()
-        schedule = storage.schedules.upsert(make_schedule(TENANT, "s-1"))
-        assert storage.schedules.get(TENANT, "s-1") == schedule
-        assert storage.triggers.get_required(TENANT, "s-1").schedule_id == "s-1"
-
-
-def test_the_client_of_the_caller_stays_open() -> None:
-    client = MongomockClient()
-    with standalone(Client=client) as storage:
-        storage.initializer.ensure_migrations()
-    assert client["db"].list_collection_names()
-
-
-@pytest.mark.parametrize("client", [mongomock.MongoClient(), "mongodb://u:hunter2@h"])
+@pytest.mark.parametrize("client", [MongoClientOfAnotherLibrary(), "mongodb://u:hunter2@h"])
 def test_a_client_of_another_library_is_refused_by_its_class(client: object) -> None:
     with (
-        standalone(Client=client) as storage,
-        pytest.raises(ConfigurationError, match=r"MongoClient; pass|str; pass") as caught,
+        over(client) as storage,
+        pytest.raises(ConfigurationError, match=r"OfAnotherLibrary; pass|str; pass") as caught,
     ):
         storage.runs.get(TENANT, "r-1")
     assert "pymongo.MongoClient" in caught.value.message
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_run_reads_back_whole() -> None:
-    with standalone() as storage:
-        storage.initializer.ensure_migrations()
-        run_ = rich_run(TENANT, "r-1").evolve(
-            state=RunState.PLANNING, started_at=None, finished_at=None, error=None
-        )
-        storage.runs.create(run_)
-        assert storage.runs.get(TENANT, "r-1") == run_
-
-
 RENAMED = replace(COUNTERS, collection_setting="CountersCollection")
 RENAMING = replace(KIT_MODULE, catalog=replace(KIT, entities=(NOTES, RENAMED)))
-
-
-def test_a_setting_names_the_collection_of_an_entity_that_allows_it() -> None:
-    client = MongomockClient()
-    collections = {"counters": "tallies"}
-    settings = MongoSettings(client=client, database="db", allow_standalone=True, collections=collections)
-    dataset = Dataset(NO_TENANT, "batch")
-    with SharedResources() as resources:
-        backend = MongoBackend(RENAMING, Connection(settings, resources), KitOptions())
-        backend.repositories.insert(NOTES, Tenant("t"), NOTE.row(Dataset(Tenant("t"), "batch")))
-        row = backend.repositories.insert(RENAMED, NO_TENANT, COUNTER.row(dataset))
-        assert backend.repositories.find(RENAMED, NO_TENANT, [COUNTER.key(dataset)]) == (row,)
-    assert sorted(client["db"].list_collection_names()) == ["notes", "tallies"]
 
 
 def test_the_migrations_of_a_renamed_entity_make_the_named_collection() -> None:
@@ -216,10 +149,10 @@ def test_a_collection_is_named_in_the_settings() -> None:
     )
     assert settings.collections == {"counters": "tallies"}
     with pytest.raises(ConfigurationError, match="Collections:schedules"):
-        standalone(Collections={"schedules": ""})
+        over(MongoClient(connect=False), Collections={"schedules": ""})
 
 
 def test_a_collection_whose_name_is_fixed_is_not_named_otherwise() -> None:
     with pytest.raises(ConfigurationError, match="always called runs") as caught:
-        standalone(Collections={"runs": "history"})
+        over(MongoClient(connect=False), Collections={"runs": "history"})
     assert caught.value.driver == "Mongo"

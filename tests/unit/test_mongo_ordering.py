@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import mongomock
 import pytest
 
 from twinstore.catalog import Entity, Index, StoreKind, Tenancy, text
@@ -18,6 +17,11 @@ from twinstore.testing.entities import Note
 from twinstore.testing.instants import at
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.index_order_scan import Reading, along_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.databases import MongoServer
 
 T = Tenant("t")
 
@@ -127,29 +131,37 @@ def test_an_index_of_some_rows_is_read_only_by_lists_of_such_rows(
     assert (reading(partly_indexed(index), by_due(*where)).along is not None) == used
 
 
-@pytest.mark.parametrize("wanted", [1, 3, 20, 40, 100])
+@pytest.fixture
+def rows_in_mongo(mongo_server: MongoServer) -> Iterator[Any]:
+    with mongo_server.database() as database:
+        yield mongo_server.client[database.name].rows
+
+
 @pytest.mark.parametrize("size", [1, 7, 60])
-def test_rows_come_by_time_and_id_whatever_the_index_does_within_one_instant(wanted: int, size: int) -> None:
-    collection: Any = mongomock.MongoClient().db.rows
+def test_rows_come_by_time_and_id_whatever_the_index_does_within_one_instant(
+    rows_in_mongo: Any,  # noqa: ANN401  # a collection of documents of any types
+    size: int,
+) -> None:
     rows = [{"_id": f"{(number * 37) % 61:02}", "at": number // size} for number in range(60)]
-    collection.insert_many(rows)
-    expected = sorted(rows, key=lambda row: (row["at"], row["_id"]))[:wanted]
+    rows_in_mongo.insert_many(rows)
+    expected = sorted(rows, key=lambda row: (row["at"], row["_id"]))
     order = [("at", 1), ("_id", 1)]
     for along in ([("at", 1), ("_id", -1)], [("at", 1)]):
-        assert along_index(collection.find, {}, Reading(order, along), wanted) == expected
+        for wanted in (1, 3, 20, 40, 100):
+            found = along_index(rows_in_mongo.find, {}, Reading(order, along), wanted)
+            assert found == expected[:wanted]
 
 
-@pytest.mark.parametrize("wanted", [1, 20, 100])
-def test_rows_of_one_instant_have_the_rest_of_the_order(wanted: int) -> None:
-    collection: Any = mongomock.MongoClient().db.rows
+def test_rows_of_one_instant_have_the_rest_of_the_order(rows_in_mongo: Any) -> None:  # noqa: ANN401  # as above
     rows: list[dict[str, Any]] = [
         {"_id": f"{number:02}", "at": number // 20, "rank": (None, 3, -1, "x")[number % 4]}
         for number in range(60)
     ]
-    collection.insert_many(rows)
+    rows_in_mongo.insert_many(rows)
     order = [("at", -1), ("rank", -1), ("_id", 1)]
     expected = sorted(rows, key=lambda row: row["_id"])
     expected.sort(key=lambda row: {"x": 3, 3: 2, -1: 1, None: 0}[row["rank"]], reverse=True)
     expected.sort(key=lambda row: row["at"], reverse=True)
-    found = along_index(collection.find, {}, Reading(order, [("at", -1)]), wanted)
-    assert found == expected[:wanted]
+    for wanted in (1, 20, 100):
+        found = along_index(rows_in_mongo.find, {}, Reading(order, [("at", -1)]), wanted)
+        assert found == expected[:wanted]

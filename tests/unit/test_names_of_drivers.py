@@ -5,44 +5,49 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 import twinstore
-from twinstore import scheduler
+from twinstore import scheduler, taskrunner, tracking
 from twinstore.errors import ConfigurationError
 from twinstore_memory.backend import MemoryBackend
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 DRIVERS: Final = {"Memory": "twinstore_memory", "Mongo": "twinstore_mongo", "Postgres": "twinstore_postgres"}
+MODULES: Final = {"Scheduler": scheduler, "TaskRunner": taskrunner, "Tracking": tracking}
 REPOSITORIES: Final = [
-    *(name for name in scheduler.__all__ if name.endswith("Repository")),
-    "DistributedLock",
-    "GraphJobStore",
+    (package, name)
+    for package in MODULES.values()
+    for name in package.__all__
+    if name == "DistributedLock" or name.endswith(("Repository", "Store", "Uploader"))
 ]
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("name", REPOSITORIES)
-def test_a_repository_of_a_driver_is_the_one_of_its_module(driver: str, name: str) -> None:
+@pytest.mark.parametrize(("package", "name"), REPOSITORIES, ids=[name for _, name in REPOSITORIES])
+def test_a_repository_of_a_driver_is_the_one_of_its_module(
+    driver: str, package: ModuleType, name: str
+) -> None:
     found = getattr(import_module(DRIVERS[driver]), f"{driver}{name}")
-    assert getattr(scheduler, name) in found.__mro__
+    assert getattr(package, name) in found.__mro__
     assert found.__name__ == f"{driver}{name}"
     # Two files of a host that import it have the same class, and it is found again where it was imported.
     assert found is getattr(import_module(found.__module__), f"{driver}{name}")
     assert found.__module__ == DRIVERS[driver]
 
 
-def test_the_connection_source_of_the_scheduler_has_its_name() -> None:
-    found = import_module("twinstore_postgres").SchedulerDataSource
-    assert (found.__name__, callable(found.open_connection)) == ("SchedulerDataSource", True)
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_an_initialiser_has_the_name_of_its_module(driver: str) -> None:
-    found = getattr(import_module(DRIVERS[driver]), f"Scheduler{driver}Initializer")
-    assert found.__name__ == f"Scheduler{driver}Initializer"
-    assert callable(found.ensure_migrations)
+@pytest.mark.parametrize("module", MODULES)
+def test_initialisers_and_the_connection_source_have_the_name_of_their_module(module: str) -> None:
+    for driver, package in DRIVERS.items():
+        found = getattr(import_module(package), f"{module}{driver}Initializer")
+        assert found.__name__ == f"{module}{driver}Initializer"
+        assert callable(found.ensure_migrations)
+    source = getattr(import_module("twinstore_postgres"), f"{module}DataSource")
+    assert (source.__name__, callable(source.open_connection)) == (f"{module}DataSource", True)
 
 
 def test_the_initialiser_of_a_storage_is_of_that_class() -> None:
@@ -52,7 +57,7 @@ def test_the_initialiser_of_a_storage_is_of_that_class() -> None:
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("module", ["Scheduler", "TaskRunner", "Tracking"])
+@pytest.mark.parametrize("module", MODULES)
 def test_a_session_factory_has_the_name_of_module_and_driver_in_both_packages(
     driver: str, module: str
 ) -> None:

@@ -63,21 +63,20 @@ class FromServer(pg.UniqueViolation):
         return SimpleNamespace(constraint_name=self.constraint, table_name=self.table)
 
 
-@pytest.mark.parametrize("cls", PUBLIC, ids=lambda cls: cls.__qualname__)
-def test_every_public_exception_of_psycopg_is_mapped(cls: type[BaseException]) -> None:
-    kind = kind_of(cls("text"))
-    assert kind is not None
-    assert issubclass(kind, TwinstoreError)
+def test_every_public_exception_of_psycopg_is_mapped() -> None:
+    kinds = {cls: kind_of(cls("text")) for cls in PUBLIC}
+    assert [cls for cls, kind in kinds.items() if kind is None or not issubclass(kind, TwinstoreError)] == []
 
 
-def test_the_walk_meets_the_server_errors() -> None:
+def test_every_sqlstate_is_in_the_table() -> None:
     assert len(WITH_STATE) > 200
+    assert {
+        state for state in map(sqlstate_of, WITH_STATE) if not {state, state[:2]} & STATES.keys()
+    } == set()
 
 
-@pytest.mark.parametrize("cls", WITH_STATE, ids=lambda cls: cls.__qualname__)
-def test_every_sqlstate_is_in_the_table(cls: type[psycopg.Error]) -> None:
-    assert cls.sqlstate is not None
-    assert cls.sqlstate in STATES or cls.sqlstate[:2] in STATES
+def sqlstate_of(cls: type[BaseException]) -> str:
+    return str(getattr(cls, "sqlstate", None))
 
 
 def test_an_exception_of_somebody_else_is_not_mapped() -> None:
@@ -175,10 +174,10 @@ def test_a_missing_parent_is_what_does_not_exist() -> None:
     assert (answer.entity, answer.key) == (SCHEDULES.name, "nowhere")
 
 
-@pytest.mark.parametrize("cls", WITH_STATE, ids=lambda cls: cls.__qualname__)
-def test_no_message_repeats_the_text_of_the_server(cls: type[psycopg.Error]) -> None:
-    answer = translate(cls("Key (name)=(SECRET) exists"), Subject(SCHEDULES, ("k",)))
-    assert "SECRET" not in answer.message
+def test_no_message_repeats_the_text_of_the_server() -> None:
+    for cls in WITH_STATE:
+        answer = translate(cls("Key (name)=(SECRET) exists"), Subject(SCHEDULES, ("k",)))
+        assert "SECRET" not in answer.message, cls
 
 
 def test_a_data_error_of_the_client_does_not_repeat_the_value() -> None:

@@ -26,10 +26,11 @@ def test_the_shipped_migrations_make_what_is_described(module: ModuleSpec[object
 
 
 @every_module
-def test_what_is_not_shipped_yet_is_proposed(module: ModuleSpec[object]) -> None:
+def test_what_is_not_shipped_yet_is_proposed(module: ModuleSpec[object], *, long_form: bool) -> None:
     shipped = wanted_schema(module)
-    for entity in module.catalog.entities:
-        for column in columns_of(entity):
+    for number, entity in enumerate(module.catalog.entities):
+        # Otherwise a few columns of each entity, and of the next one others.
+        for column in columns_of(entity)[0 if long_form else number % 4 :: 1 if long_form else 4]:
             line = f"column {entity.name}.{column.name}: "
             rest = [item for item in shipped if not item.startswith(line)]
             assert len(rest) == len(shipped) - 1

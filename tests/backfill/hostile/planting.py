@@ -18,6 +18,7 @@ from tests.backfill.hostile.documents import ENTITIES, hostile_documents
 from tests.backfill.hostile.judging import Figures, judge
 from tests.backfill.hostile.rows import drop_rules, good_lines, hostile_rows, plant_rows, stored_lines
 from tests.backfill.test_between_servers import opened
+from tests.backfill.toolkit import server_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,13 +74,7 @@ def figures_of_rows(
 
 def settings(mongo: MongoDatabase, postgres: PostgresDatabase) -> dict[str, object]:
     """Return settings that name both servers; nothing expires."""
-    persistence: dict[str, object] = {}
-    for database in (mongo, postgres):
-        found = database.config["Persistence"]
-        assert isinstance(found, dict)
-        persistence |= found
-    storage = {"Storage": {"RunRetentionDays": 0, "ImpactRetentionDays": 0}}
-    return {"Persistence": persistence, "Scheduler": storage}
+    return server_settings(mongo, postgres, ImpactRetentionDays=0)
 
 
 def planted(database: Any, entity: Entity, count: int, seed: int) -> Counter[bytes]:  # noqa: ANN401  # of raw documents

@@ -46,11 +46,7 @@ def whole(request: pytest.FixtureRequest) -> Iterator[Figures]:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS_OF_LONG)
 def test_half_a_million_hostile_rows_are_copied_or_kept_back(
-    seed: int,
-    mongo_server: MongoServer,
-    postgres_server: PostgresServer,
-    tmp_path: Path,
-    whole: Figures,
+    seed: int, mongo_server: MongoServer, postgres_server: PostgresServer, tmp_path: Path, whole: Figures
 ) -> None:
     whole.add(run(mongo_server, postgres_server, tmp_path, each=EACH_OF_LONG, seed=seed))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.backfill.toolkit import COPIED, fill, open_store, write_config
+from tests.backfill.toolkit import COPIED, fill, open_store, server_settings, write_config
 from tests.servers import mongo_config
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import EXECUTION_LOGS, IMPACT_SNAPSHOTS, RUN_SUMMARIES, TRIGGERS
@@ -55,17 +55,11 @@ def places(
         with open_store("scheduler", "mongo", load_settings(settings, environ={})) as store:
             store.storage.initializer.ensure_migrations()
             fill(store.storage)
-        persistence = {**persistence_of(documents.config), **persistence_of(tables.config)}
         yield Places(
             write_config(directory / "source.json", settings),
-            write_config(directory / "scratch.json", {"Persistence": persistence}),
+            write_config(directory / "scratch.json", server_settings(documents, tables)),
             directory,
         )
-
-
-def persistence_of(config: Settings) -> Settings:
-    section: Settings = config["Persistence"]
-    return section
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.backfill.selftest.conftest import KEEP, persistence_of
-from tests.backfill.toolkit import Answer, fill, invoke, memory_pair, open_store, write_config
+from tests.backfill.selftest.conftest import KEEP
+from tests.backfill.toolkit import (
+    Answer,
+    fill,
+    invoke,
+    memory_pair,
+    open_store,
+    server_settings,
+    write_config,
+)
 from twinstore.config import load_settings
 from twinstore_backfill.cli import selftest
 from twinstore_backfill.outcome import Exit, InterruptedRunError
@@ -40,8 +48,7 @@ def scratch(
     empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
 ) -> tuple[Path, Settings]:
     """Name two empty databases."""
-    persistence = {**persistence_of(empty_mongo_database.config), **persistence_of(postgres_database.config)}
-    settings = {"Persistence": persistence, **KEEP}
+    settings = server_settings(empty_mongo_database, postgres_database)
     return write_config(tmp_path / "scratch.json", settings), settings
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.backfill.selftest.conftest import persistence_of
-from tests.backfill.toolkit import fill
+from tests.backfill.toolkit import fill, server_settings
 from twinstore.bulk import ScanRow
 from twinstore.catalog import Derived
 from twinstore.config import load_settings
@@ -45,8 +44,7 @@ def sides(
     empty_mongo_database: MongoDatabase, postgres_database: PostgresDatabase
 ) -> Iterator[tuple[ScratchSide, ScratchSide]]:
     """Open two scratch databases, the first with rows in it."""
-    persistence = {**persistence_of(empty_mongo_database.config), **persistence_of(postgres_database.config)}
-    settings = load_settings({"Persistence": persistence}, environ={})
+    settings = load_settings(server_settings(empty_mongo_database, postgres_database), environ={})
     with (
         open_scratch("scheduler", "Mongo", settings) as left,
         open_scratch("scheduler", "Postgres", settings) as right,

@@ -8,41 +8,35 @@ import bson
 import psycopg
 import pytest
 from bson.raw_bson import RawBSONDocument
-from psycopg import sql
 from pymongo import MongoClient
 
 from tests.backfill.test_between_servers import opened
-from tests.backfill.toolkit import fill
+from tests.backfill.toolkit import fill, server_settings
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_mongo.exact import exact_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pymongo.collection import Collection
+
     from tests.backfill.toolkit import Pair
     from tests.databases import MongoDatabase, PostgresDatabase
 
 Documents = dict[str, Any]
-RUN: Final = "acme-run-1"
 
 
 @pytest.fixture
 def settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
-    merged: dict[str, object] = {}
-    for database in (mongo_database, postgres_database):
-        persistence = database.config["Persistence"]
-        assert isinstance(persistence, dict)
-        merged |= persistence
-    return {"Persistence": merged, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
+    return server_settings(mongo_database, postgres_database)
 
 
-def named(pair: Pair, entity: str) -> tuple[str, ...]:
-    """Return the paths of the one row that differs."""
+def named(pair: Pair) -> dict[str, list[tuple[str, ...]]]:
+    """Return the paths of the rows that differ by entity, in the order of their keys."""
     report = pair.verify()
     assert (report.verdict, report.cutover_ready) == ("FAIL", False)
-    found = next(item for item in report.entities if item.entity == entity)
-    assert found.different.count == 1
-    return found.different.shown[0].paths
+    return {item.entity: [row.paths for row in item.different.shown] for item in report.entities}
 
 
 def twice(document: Documents, name: str) -> bytes:
@@ -60,36 +54,45 @@ def at_top(stored: Documents) -> Documents:
     return cast("Documents", RawBSONDocument(twice(stored, "state")))
 
 
-CHANGES: Final[dict[str, tuple[str, Callable[[Documents], Documents], str]]] = {
-    "a name twice inside": ("runs", nested, "doc.stats.newLow (number in source, object in target)"),
-    "a name twice at the top": ("runs", at_top, "doc.state (text in source, object in target)"),
-    "no version": ("runs", lambda row: {**row, "_version": None}, "beside._version"),
+RUN_CHANGES: Final[dict[str, tuple[Callable[[Documents], Documents], str]]] = {
+    "a name twice inside": (nested, "doc.stats.newLow (number in source, object in target)"),
+    "a name twice at the top": (at_top, "doc.state (text in source, object in target)"),
+    "no version": (lambda row: {**row, "_version": None}, "beside._version"),
     "a version missing": (
-        "runs",
         lambda row: {name: value for name, value in row.items() if name != "_version"},
         "beside._version",
     ),
-    "no identity": ("run_summaries", lambda row: {**row, "_id": None}, "beside._id"),
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_document_is_named_with_the_field_that_is_stored_otherwise(
-    settings: dict[str, object], mongo_database: MongoDatabase, tmp_path: Path, name: str
+def test_documents_are_named_with_the_field_that_is_stored_otherwise(
+    settings: dict[str, object], mongo_database: MongoDatabase, tmp_path: Path
 ) -> None:
-    entity, change, path = CHANGES[name]
     with (
         opened(settings, "postgres to mongo", tmp_path) as pair,
         MongoClient[Documents](mongo_database.url) as client,
     ):
-        fill(pair.source.storage)
+        fill(pair.source.storage, ["acme"])
         pair.copy()
-        collection = client[mongo_database.name][entity]
-        stored = collection.find_one({"_id": RUN} if entity == "runs" else {})
-        assert stored is not None
-        collection.delete_one({"_id": stored["_id"]})
-        collection.insert_one(change(stored), bypass_document_validation=True)
-        assert path in named(pair, entity)
+        runs, summaries = (client[mongo_database.name][name] for name in ("runs", "run_summaries"))
+        for number, (change, _) in enumerate(RUN_CHANGES.values()):
+            replace(runs, {"_id": f"acme-run-{number}"}, change)
+        replace(summaries, {}, lambda row: {**row, "_id": None})
+        found = named(pair)
+    assert len(found["runs"]) == len(RUN_CHANGES)
+    shown = dict(zip(RUN_CHANGES, found["runs"], strict=True))
+    assert [name for name, (_, path) in RUN_CHANGES.items() if path not in shown[name]] == []
+    (summary,) = found["run_summaries"]
+    assert "beside._id" in summary
+
+
+def replace(
+    collection: Collection[Documents], which: Documents, change: Callable[[Documents], Documents]
+) -> None:
+    """Store a document otherwise, past the validator."""
+    stored = collection.find_one_and_delete(which)
+    assert stored is not None
+    collection.insert_one(change(stored), bypass_document_validation=True)
 
 
 def test_a_version_below_the_first_is_named(
@@ -99,13 +102,12 @@ def test_a_version_below_the_first_is_named(
         opened(settings, "mongo to postgres", tmp_path) as pair,
         psycopg.connect(postgres_database.superuser_url, autocommit=True) as connection,
     ):
-        fill(pair.source.storage)
+        pair.source.storage.runs.create(make_run("acme", "acme-run"))
         pair.copy()
-        statement = sql.SQL("UPDATE scheduler.runs SET row_version = {} WHERE id = {}")
-        connection.execute(statement.format(7, RUN))
+        connection.execute("UPDATE scheduler.runs SET row_version = 7")
         assert pair.verify().verdict == "PASS"
-        connection.execute(statement.format(0, RUN))
-        assert named(pair, "runs") == ("beside.row_version",)
+        connection.execute("UPDATE scheduler.runs SET row_version = 0")
+        assert named(pair)["runs"] == [("beside.row_version",)]
 
 
 def test_what_the_client_replaces_is_marked_where_it_stands() -> None:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from tests.backfill.selftest.conftest import persistence_of
 from tests.backfill.test_pairs import FOR_EVER, fill
-from tests.backfill.toolkit import COPIED, LEFT_OUT, invoke, open_store, write_config
+from tests.backfill.toolkit import COPIED, LEFT_OUT, invoke, open_store, server_settings, write_config
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_backfill.selftest.corruptions import OF_THE_SCHEMA, Kind
@@ -180,8 +179,7 @@ def test_in_modules_with_generated_ids_and_free_json_all_is_found_too(
         with open_store(module, "mongo", load_settings(settings, environ={})) as store:
             store.storage.initializer.ensure_migrations()
             fill(module, cast("Any", store.storage))
-        persistence = {**persistence_of(documents.config), **persistence_of(tables.config)}
-        scratch = write_config(tmp_path / "scratch.json", {"Persistence": persistence})
+        scratch = write_config(tmp_path / "scratch.json", server_settings(documents, tables))
         config = ("--config", write_config(tmp_path / "source.json", settings))
         sides = ("--module", module, "--from", "mongo", "--to", "postgres", "--scratch", scratch)
         answer = invoke(capsys, *config, "backfill", "selftest", *sides, "--out", tmp_path)

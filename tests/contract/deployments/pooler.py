@@ -10,12 +10,7 @@ import psycopg
 from pydantic import SecretStr
 from typing_extensions import override
 
-from tests.contract.deployments.postgres import (
-    PostgresDeployment,
-    address_of,
-    postgres_deployments,
-    through,
-)
+from tests.contract.deployments.postgres import PostgresDeployment, address_of, postgres_deployments, through
 from tests.contract.deployments.wire import line_to
 from twinstore.storage import open_module
 from twinstore_postgres.settings import PostgresSettings

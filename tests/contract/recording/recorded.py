@@ -10,7 +10,9 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from tests.contract.recording.shapes import cases_file
+import pytest
+
+from tests.contract.recording.shapes import cases_file, few_that_send_all
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.modules import module_spec
 from twinstore.statements import Statement, format_statements, parse_statements, statements_file
@@ -73,17 +75,15 @@ class Recorded:
         self._store = store
         self._columns = columns
         self._texts: dict[str, dict[str, set[str]]] = {module.name: {} for module in self.modules}
-        self._cases: set[str] = set()
+        self._sent: dict[str, set[tuple[str, str]]] = {}
         # Calls of several threads at once are what races are about.
         self._lock = Lock()
 
     def add(self, module: Module, name: str, text: str) -> None:
         """Note a statement."""
         with self._lock:
-            texts = self._texts[module.name].setdefault(name, set())
-            if text not in texts:
-                texts.add(text)
-                self._cases.add(current_case())
+            self._texts[module.name].setdefault(name, set()).add(text)
+            self._sent.setdefault(current_case(), set()).add((name, text))
 
     def session(self, name: str, text: str) -> None:
         """Note a statement about no entity, which every module sends."""
@@ -126,7 +126,17 @@ class Recorded:
             path = self._path(spec)
             path.parent.mkdir(exist_ok=True)
             path.write_text(self.text(spec), encoding="utf-8")
-        cases_file(self._store).write_text("".join(f"{case}\n" for case in sorted(self._cases)), "utf-8")
+        cases = sorted(few_that_send_all(self._sent))
+        cases_file(self._store).write_text("".join(f"{case}\n" for case in cases), "utf-8")
+
+    def judge(self, run: KitRun) -> None:
+        """Fail the test that calls it where a run has sent something else; write the files where it is to."""
+        if run.writes:
+            assert run.whole, "statements are written from a run of the whole kit"
+            self.write()
+        found = self.differences(complete=run.whole)
+        if found:
+            pytest.fail(found, pytrace=False)
 
     def differences(self, *, complete: bool) -> str:
         """Return how the files differ from this run; nothing where they say the same.

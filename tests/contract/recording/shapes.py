@@ -1,8 +1,8 @@
-"""Which cases of the kit ``make test`` runs on a server: operations, rivals, and one case a statement.
+"""Which cases of the kit ``make test`` runs on a server: operations, rivals, few that send every statement.
 
 Memory runs every case on every push, and ``make test-long`` runs every case on every driver. The cases in the
-files ``*_cases.txt`` are those that were the first to send a statement when `make statements` last recorded
-them, so together they send every statement of every module.
+files ``*_cases.txt`` are few that, with those about rivals, sent every statement of every module when
+`make statements` last recorded them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from twinstore.testing import (
     AccessContract,
@@ -35,7 +35,10 @@ from twinstore.testing.scheduler import (
     SchedulerTransactionContract,
 )
 
-__all__ = ["cases_file", "is_about_answers", "is_covered", "is_listed"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["cases_file", "few_that_send_all", "is_about_answers", "is_covered", "is_listed"]
 
 ALWAYS: Final = (InitializerContract, RaceContract)
 RIVALS: Final = re.compile("rival|race|claim|lease|lock|fire|at_once|outage|unavailable|migrat|numbers_go_on")
@@ -59,7 +62,7 @@ CONNECTIONS: Final = (
 
 
 def cases_file(store: str) -> Path:
-    """Return the file that lists one case for each statement of a driver."""
+    """Return the file that lists cases which send every statement of a driver."""
     return Path(__file__).with_name(f"{store}_cases.txt")
 
 
@@ -84,8 +87,19 @@ def is_about_answers(kit: type[object], test: str, case: str) -> bool:
     return bool(case) or not issubclass(kit, AccessContract)
 
 
+def few_that_send_all(sent: Mapping[str, set[tuple[str, str]]]) -> list[str]:
+    """Return few cases that send what those about rivals do not."""
+    rivals = [texts for case, texts in sent.items() if RIVALS.search(case.partition("[")[0])]
+    left = set[tuple[str, str]]().union(*sent.values()).difference(*rivals)
+    found: list[str] = []
+    while left:
+        found.append(max(sorted(sent), key=lambda case: len(sent[case] & left)))
+        left -= sent[found[-1]]
+    return found
+
+
 def is_listed(store: str, kit: type[object], test: str, case: str) -> bool:
-    """Return whether a case was the first to send a statement."""
+    """Return whether a case is one of those that send every statement."""
     name = f"{kit.__name__}::{test}"
     return (f"{name}[{case}]" if case else name) in listed(store)
 

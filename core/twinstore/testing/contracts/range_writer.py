@@ -12,7 +12,7 @@ from twinstore.errors import LeaseLostError
 from twinstore.ledger import RangeState
 from twinstore.tenancy import ALL_TENANTS, label_of
 from twinstore.testing.base import CopyContract, needs, of_tenants, where
-from twinstore.testing.contracts.bulk import each_entity, owner_of
+from twinstore.testing.contracts.bulk import owner_of
 from twinstore.testing.copying import (
     claimed,
     contents,
@@ -25,7 +25,10 @@ from twinstore.testing.copying import (
 )
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
+    from collections.abc import Sequence
+
+    from twinstore.bulk import Record
+    from twinstore.catalog import Entity, Key
     from twinstore.ledger import Claim, Ledger
     from twinstore.testing.workspace import Workspace
 
@@ -37,43 +40,42 @@ EVERYTHING: Final = KeyRange()
 class RangeWriterContract(CopyContract, capability="bulk_target"):
     """Writing past the repositories, each range together with its entry in the ledger."""
 
-    @each_entity
     @needs("transactions")
     def test_a_copy_from_another_driver_and_back_is_byte_for_byte_equal(
-        self, apart: Workspace, entity: Entity
+        self, isolated_workspace: Workspace
     ) -> None:
-        workspace = apart
+        workspace = isolated_workspace
         with self.in_memory() as memory, self.in_memory() as third:
             self.populate(workspace.on(memory))
-            # The parents first: a child needs its own.
-            for step in self.module.entities[: self.module.entities.index(entity) + 1]:
-                copied(memory, workspace.storage, step, workspace.tenant)
-                copied(workspace.storage, third, step, workspace.tenant)
-            expected = contents(memory.bulk, entity, workspace.tenant)
-            assert expected
-            assert contents(workspace.storage.bulk, entity, workspace.tenant) == expected
-            assert contents(third.bulk, entity, workspace.tenant) == expected
-            assert workspace.count(entity) == len(expected)
+            # In this order the parents come first: a child needs its own.
+            for entity in self.module.entities:
+                copied(memory, workspace.storage, entity, workspace.tenant)
+                copied(workspace.storage, third, entity, workspace.tenant)
+                expected = contents(memory.bulk, entity, workspace.tenant)
+                assert expected, entity.name
+                assert contents(workspace.storage.bulk, entity, workspace.tenant) == expected
+                assert contents(third.bulk, entity, workspace.tenant) == expected
+                assert workspace.count(entity) == len(expected), entity.name
 
-    @each_entity
     @needs("transactions")
-    def test_a_second_import_writes_nothing(self, apart: Workspace, entity: Entity) -> None:
-        workspace, owner = apart, label_of(owner_of(entity, apart))
+    def test_a_second_import_writes_only_what_is_absent(self, isolated_workspace: Workspace) -> None:
+        workspace, tenant = isolated_workspace, isolated_workspace.tenant
         with self.in_memory() as memory:
             self.populate(workspace.on(memory))
-            # The parents first: a child needs its own.
-            for parent in self.module.entities[: self.module.entities.index(entity)]:
-                copied(memory, workspace.storage, parent, workspace.tenant)
-            first = copied(memory, workspace.storage, entity, workspace.tenant)
-            keys = [
-                key for key in contents(workspace.storage.bulk, entity, workspace.tenant) if key is not None
-            ]
-            before = [workspace.probe.stamp(entity, key) for key in keys]
-            second = copied(memory, workspace.storage, entity, workspace.tenant)
-        assert (dict(first.written), dict(first.unchanged)) == ({owner: len(keys)}, {})
-        assert (dict(second.written), dict(second.unchanged)) == ({}, {owner: len(keys)})
-        assert (second.conflicts, second.rejected) == ((), ())
-        assert [workspace.probe.stamp(entity, key) for key in keys] == before
+            # In this order the parents come first: a child needs its own.
+            for entity in self.module.entities:
+                records = records_of(memory.bulk, entity, EVERYTHING, tenant)
+                stored: dict[Key, object] = {}
+                for part in (records[::2], records, records):
+                    outcome = written(workspace, entity, part)
+                    assert sum(outcome.written.values()) == len(part) - len(stored), entity.name
+                    assert sum(outcome.unchanged.values()) == len(stored), entity.name
+                    assert {*outcome.written, *outcome.unchanged} == {label_of(owner_of(entity, workspace))}
+                    assert (outcome.conflicts, outcome.rejected) == ((), ())
+                    keys = [record.key for record in part if record.key is not None]
+                    stamps = {key: workspace.probe.stamp(entity, key) for key in keys}
+                    assert {key: stamps[key] for key in stored} == stored, entity.name
+                    stored = stamps
 
     @where(lambda kit: bool(kit.module.of_tenants) and kit.module.typical.shares_keys)
     @needs("transactions")
@@ -162,10 +164,7 @@ class RangeWriterContract(CopyContract, capability="bulk_target"):
                 copied(memory, workspace.storage, parent, workspace.tenant)
             (record, *_) = records_of(memory.bulk, entity, EVERYTHING, workspace.tenant)
         first, second = (next_number(workspace, entity) for _ in range(2))
-        with workspace.storage.bulk.writer(entity) as writer:
-            writer.write([replace(record, storage={**record.storage, str(entity.assigned): first})])
-            writer.flush()
-            writer.commit()
+        written(workspace, entity, [replace(record, storage={**record.storage, str(entity.assigned): first})])
         assert next_number(workspace, entity) > second
 
     @of_tenants
@@ -189,6 +188,15 @@ class RangeWriterContract(CopyContract, capability="bulk_target"):
             assert workspace.count(beside.entity) == 0
             writer.commit()
         assert beside.found(workspace.storage.unbound, workspace.tenant, model) == model
+
+
+def written(workspace: Workspace, entity: Entity, records: Sequence[Record]) -> ImportOutcome:
+    """Write records as one range."""
+    with workspace.storage.bulk.writer(entity) as writer:
+        writer.write(records)
+        outcome = writer.flush()
+        writer.commit()
+    return outcome
 
 
 def next_number(workspace: Workspace, entity: Entity) -> int:
