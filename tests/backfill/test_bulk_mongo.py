@@ -28,6 +28,7 @@ from twinstore.errors import (
     LeaseLostError,
     NotFoundError,
     TransactionAbortedError,
+    UnsupportedCapabilityError,
     ValidationError,
 )
 from twinstore.fast.packed import PackedBatch
@@ -65,6 +66,7 @@ from twinstore_mongo import bulk_writer
 from twinstore_mongo.bulk_writer import PART_BYTES
 from twinstore_mongo.derive import index_specs
 from twinstore_mongo.key_order import key_after
+from twinstore_mongo.positions import PointInTime
 from twinstore_mongo.raw import documents_of
 
 if TYPE_CHECKING:
@@ -439,6 +441,18 @@ def test_a_position_shows_the_past_across_batches(workspace: BulkWorkspace, read
         assert again == keys
     with workspace.bulk.view() as view:
         assert [row.key for batch in getattr(view, reading)(RUNS, ALL) for row in batch] == [("r-0new",)]
+
+
+def test_a_view_of_the_past_is_refused_where_pymongo_does_not_send_its_time(
+    workspace: BulkWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    position = workspace.bulk.position()
+    workspace.storage.runs.create(make_run(T, "later"))
+    # As in a release that asks a read concern for something else.
+    monkeypatch.delattr(PointInTime, "document")
+    for entity in (RUNS, SCHEDULES):
+        with pytest.raises(UnsupportedCapabilityError, match="does not send the time of a view"):
+            records(workspace, entity, as_of=position)
 
 
 def test_positions_follow_the_writes(workspace: BulkWorkspace) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, TypeVar
 
+import pymongo
 from typing_extensions import override
 
 from twinstore.bulk import BulkView, NoDigests, RangeDigests
-from twinstore.errors import TransactionAbortedError, ValidationError
+from twinstore.errors import TransactionAbortedError, UnsupportedCapabilityError, ValidationError
 from twinstore.forks import OwnProcess, ending, of_one_process
 from twinstore.query import batch_size_argument
 from twinstore_mongo.bulk_digests import MOST_THREADS, DigestScan, digestible
@@ -191,10 +192,22 @@ class MongoView(BulkView):
         """Yield what a stream yields, the only one of this view that is open."""
         self._begin(stream)
         try:
-            yield from of_one_process(stream, VIEW)
+            for item in of_one_process(stream, VIEW):
+                self._refuse_unsent()
+                yield item
+                del item  # or it would stay in memory while the next one is read
+            self._refuse_unsent()
         finally:
             stream.close()
             self._stream = None
+
+    def _refuse_unsent(self) -> None:
+        """Refuse what was read of the present where the past was wanted."""
+        if self._concern is not None and not self._concern.is_asked:
+            raise UnsupportedCapabilityError(
+                f"pymongo {pymongo.version} does not send the time of a view. Install an earlier release.",
+                driver=DRIVER,
+            )
 
     def _begin(self, stream: Generator[object]) -> None:
         self._process.check(VIEW)

@@ -44,7 +44,12 @@ class PointInTime(ReadConcern):
     """Reads see the store as it was at a cluster time; the cursor keeps seeing it.
 
     pymongo offers no option for it, but sends whatever document a read concern has.
+
+    Attributes:
+        is_asked: pymongo has asked for the document; a release that does not sends no time.
     """
+
+    is_asked = False
 
     def __init__(self, time: Timestamp) -> None:
         super().__init__("snapshot")
@@ -53,4 +58,5 @@ class PointInTime(ReadConcern):
     @property
     def document(self) -> dict[str, Any]:
         """The read concern as the server gets it."""
+        self.is_asked = True
         return {**super().document, "atClusterTime": self._time}
