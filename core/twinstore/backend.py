@@ -139,7 +139,9 @@ class BackendSettings(BaseModel):
         shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
         return f"{type(self).__name__}({shown})"
 
-    __str__ = __repr__
+    @override
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
 
     @override
     def __rich_repr__(self) -> Iterator[tuple[str, object]]:

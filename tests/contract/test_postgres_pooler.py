@@ -380,10 +380,11 @@ def test_a_call_that_waited_in_vain_for_a_connection_of_the_server_has_done_noth
         pooler_before(postgres_server.url, **options) as pooler,
         twinstore.add_scheduler_postgres_storage(pooler.config(database)) as storage,
     ):
-        with storage.transaction(tenant) as unit:
+        with storage.transaction(tenant) as unit, ThreadPoolExecutor(1) as another:
             unit.runs.list(tenant)
+            call = another.submit(storage.runs.create, make_run(tenant, tenant))
             with pytest.raises(UnavailableError, match="query_wait_timeout") as caught:
-                storage.runs.create(make_run(tenant, tenant))
+                call.result()
         assert caught.value.outcome is Outcome.NOT_APPLIED
         assert storage.runs.get(tenant, tenant) is None
 
