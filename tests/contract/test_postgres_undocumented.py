@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
+from psycopg_pool import ConnectionPool
 
 import twinstore
 from tests.backfill.toolkit import invoke, write_config
+from twinstore.errors import ConfigurationError
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_postgres import pipeline, undocumented
+from twinstore_postgres.cursors import OwnCursor
 from twinstore_postgres.deadlines import TimedConnection
+from twinstore_postgres.pooling import NotedConnection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +56,26 @@ def other_reader(original: Any) -> SimpleNamespace:  # noqa: ANN401  # not expor
         return SimpleNamespace(**{**kept, "types": (), "formats": None, "load_rows": lambda *_: [[1]]})
 
     return SimpleNamespace(from_context=from_context)
+
+
+def without_pipeline(released: pytest.MonkeyPatch) -> None:
+    """Let the import of the pipeline fail, as if a name were gone."""
+    released.setitem(sys.modules, "twinstore_postgres.pipeline", None)
+
+
+def without_wait(released: pytest.MonkeyPatch) -> None:
+    """Let psycopg call another method, which this library does not override."""
+    released.setattr(TimedConnection, "wait", psycopg.Connection.wait)
+
+
+def without_adapters(released: pytest.MonkeyPatch) -> None:
+    """Let cursors take how values are read from their connection alone."""
+    released.delattr(OwnCursor, "adapters")
+
+
+def without_connect(released: pytest.MonkeyPatch) -> None:
+    """Let the pool call another method, which this library does not override."""
+    released.delattr(NotedConnection, "connect")
 
 
 CHANGES: Final[dict[str, Callable[[Any], object]]] = {
@@ -101,8 +126,7 @@ def test_without_a_part_of_the_pipeline_statements_travel_by_cursors(
     tenant: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Its import fails, as where a name is gone.
-    released.setitem(sys.modules, "twinstore_postgres.pipeline", None)
+    without_pipeline(released)
     with caplog.at_level(logging.WARNING):
         serve(postgres_database, tenant)
         serve(postgres_database, f"{tenant}-again")
@@ -130,22 +154,68 @@ def test_where_psycopg_waits_in_another_way_calls_are_made_without_a_limit(
         released.setattr(psycopg.Connection, "wait", more)
         released.setattr(TimedConnection, "wait", called)
     else:
-        # psycopg calls another method, which this library does not override; ours is there or is not.
-        released.setattr(TimedConnection, "wait", wait)
+        without_wait(released)
     with caplog.at_level(logging.WARNING):
         serve(postgres_database, tenant)
     assert undocumented.LIMIT in told(caplog)
 
 
+def test_where_a_pool_connects_in_another_way_calls_are_made(
+    released: pytest.MonkeyPatch,
+    postgres_database: PostgresDatabase,
+    tenant: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    without_connect(released)
+    with caplog.at_level(logging.WARNING):
+        serve(postgres_database, tenant)
+        serve(postgres_database, f"{tenant}-again")
+    assert told(caplog) == [undocumented.REASONS]
+
+
+def test_where_cursors_read_by_their_connection_those_of_an_application_are_refused(
+    released: pytest.MonkeyPatch,
+    postgres_database: PostgresDatabase,
+    tenant: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    without_adapters(released)
+    refused = partial(pytest.raises, ConfigurationError, match="Connections of the application are refused")
+    with caplog.at_level(logging.WARNING), twinstore.open_storage(postgres_database.config) as storage:
+        # On the first connection of the process ...
+        with psycopg.connect(postgres_database.app_url) as connection, refused():
+            storage.scheduler.bind(connection, tenant).runs.get(tenant, "run")
+        # ... and on later ones.
+        serve(postgres_database, tenant)
+        with ConnectionPool[Any](postgres_database.app_url, min_size=1, open=True) as pool:
+            settings = {"Persistence": {"Postgres": {"Pool": pool}}}
+            with twinstore.add_scheduler_postgres_storage(settings) as theirs:
+                for call in (theirs.check_ready, partial(theirs.runs.get, tenant, "run")):
+                    with refused():
+                        call()
+                assert pool.get_stats()["pool_available"] == 1
+    assert told(caplog) == [undocumented.LOADERS]
+
+
+OFF: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    undocumented.PIPELINE: without_pipeline,
+    undocumented.LIMIT: without_wait,
+    undocumented.LOADERS: without_adapters,
+    undocumented.REASONS: without_connect,
+}
+
+
+@pytest.mark.parametrize("mechanism", OFF)
 def test_doctor_names_what_is_off(
     released: pytest.MonkeyPatch,
     postgres_database: PostgresDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    mechanism: str,
 ) -> None:
-    released.setitem(sys.modules, "twinstore_postgres.pipeline", None)
+    OFF[mechanism](released)
     config = write_config(tmp_path / "settings.json", postgres_database.config)
     shown = " ".join(invoke(capsys, "--config", config, "doctor").out.split())
-    assert "does not carry the pipeline of this driver" in shown
+    assert f"does not carry the {mechanism} of this driver" in shown
     (state,) = invoke(capsys, "--config", config, "doctor", "--format", "json").json["databases"]
     assert len(state["defaults"]["client"]) == 1

@@ -197,10 +197,10 @@ class Target:
                 autocommit=True,
                 prepare_threshold=None if self.route is Route.POOLER else 0,
                 context=ADAPTERS,
-                limit=self.limit,
             )
         except psycopg.Error as error:
             raise self.explain(error) from error
+        connection.limit = self.limit
         if isinstance(connection, PatientConnection):
             connection.at_work = self.is_at_work
         let_go_in_child(connection)
@@ -235,7 +235,8 @@ class Target:
         """
         try:
             text = self.conninfo.get_secret_value()
-            with TimedConnection.connect(text, autocommit=True, limit=ASK_SECONDS) as other:
+            with TimedConnection.connect(text, autocommit=True) as other:
+                other.limit = ASK_SECONDS
                 found = other.execute(AT_WORK, (process,), prepare=False).fetchone()
         except psycopg.Error as error:
             # A server that has no free slot has said so.

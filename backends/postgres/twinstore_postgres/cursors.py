@@ -7,7 +7,7 @@ text; what an application registers with psycopg itself changes every connection
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import psycopg
 from psycopg.adapt import AdaptersMap
@@ -34,7 +34,13 @@ register_loaders(ADAPTERS)
 
 
 class OwnCursor(psycopg.Cursor[T]):
-    """A cursor of this library on anybody's connection."""
+    """A cursor of this library on anybody's connection.
+
+    Attributes:
+        own: how values are written and read.
+    """
+
+    own: ClassVar[AdaptersMap] = ADAPTERS
 
     def __init__(self, connection: psycopg.Connection[Any], row_factory: RowFactory[T]) -> None:
         """Take the connection, and what makes rows."""
@@ -46,7 +52,7 @@ class OwnCursor(psycopg.Cursor[T]):
     @override
     def adapters(self) -> AdaptersMap:
         """How values are written and read."""
-        return ADAPTERS
+        return self.own
 
 
 def own_cursor(connection: psycopg.Connection[Any]) -> OwnCursor[Row]:

@@ -16,7 +16,7 @@ from twinstore.errors import Outcome
 from twinstore.modules import complete_modules
 from twinstore.plugins import load_backend
 from twinstore.scope import SYSTEM_TENANT, note_system_scope, tenant_argument
-from twinstore_postgres.connecting import Connection, let_go_in_child
+from twinstore_postgres.connecting import Connection
 from twinstore_postgres.cursors import own_cursor
 from twinstore_postgres.deadlines import PatientConnection, TimedConnection
 from twinstore_postgres.errors import translated
@@ -50,7 +50,7 @@ class HostConnections(ServerConnections):
 
     @override
     def _configure(self, connection: Connection) -> None:
-        let_go_in_child(connection)
+        super()._configure(connection)
         if isinstance(connection, PatientConnection):  # a host may lift the limit of its statements
             connection.at_work = self.target.is_at_work
         if self.pooled:

@@ -18,8 +18,6 @@ from twinstore_postgres.codec import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from contextlib import AbstractContextManager
-    from typing import Self
 
     from psycopg.abc import PQGen
 
@@ -52,26 +50,6 @@ class TimedConnection(psycopg.Connection[Row]):
     waits_here: bool = False
     limit: float | None = None
     end: float | None = None
-
-    @classmethod
-    @override
-    def connect(cls, conninfo: str = "", **options: Any) -> Self:
-        """Connect as psycopg does.
-
-        Args:
-            conninfo: as for psycopg.
-            options: as for psycopg; besides ``limit``, the seconds of a round trip, and ``noted``, a block in
-                which the attempt is made.
-        """
-        limit: float | None = options.pop("limit", None)
-        noted: Callable[[], AbstractContextManager[None]] | None = options.pop("noted", None)
-        if noted is None:
-            connection = super().connect(conninfo, **options)
-        else:
-            with noted():
-                connection = super().connect(conninfo, **options)
-        connection.limit = limit
-        return connection
 
     @override
     def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:

@@ -20,11 +20,11 @@ from twinstore.backend import UnitState
 from twinstore.errors import Outcome, TwinstoreError
 from twinstore.retrying import repeat
 from twinstore_postgres.batching import Result, Step
-from twinstore_postgres.cursors import refuse_encoding
 from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, Subject, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.transactions import SET_TENANT, PooledTransaction, Transaction, TransactionSteps
+from twinstore_postgres.undocumented import refuse_host
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -268,7 +268,8 @@ class JoinedExecution(Execution):
                 yield transaction
 
     def _check_role(self) -> None:
-        refuse_encoding(self._connection)
+        with translated(outcome=Outcome.NOT_APPLIED):
+            refuse_host(self._connection)
         # Only here a role can be met that the pool has not checked: that of the caller's connection.
         if not self._safe:
             with translated(outcome=Outcome.NOT_APPLIED):

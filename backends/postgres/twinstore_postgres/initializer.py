@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -12,7 +12,7 @@ import psycopg
 from typing_extensions import override
 
 from twinstore.drivernames import bound_names
-from twinstore.errors import ConfigurationError, MigrationError
+from twinstore.errors import ConfigurationError, MigrationError, TwinstoreError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import (
     Initializer,
@@ -175,6 +175,9 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         with closing(self._connect(kind, qualified=True)) as connection, reading():
             found = self._defaults(connection)
             try_out(connection)
+        # Where the pool cannot open a connection, the settings above show why.
+        with suppress(TwinstoreError), self._server.connection():
+            pass
         return replace(found, client=sentences())
 
     def _defaults(self, connection: Connection) -> SessionDefaults:

@@ -7,7 +7,7 @@ import select
 from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import psycopg
 from psycopg_pool import ConnectionPool
@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome, TimeoutExceededError, UnavailableError
 from twinstore.forks import OwnProcess
+from twinstore_postgres.codec import Row
 from twinstore_postgres.connecting import Connection
 from twinstore_postgres.errors import loggable
 from twinstore_postgres.settings import DRIVER
@@ -22,7 +23,9 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
+    from typing import Self
 
+    from twinstore_postgres.deadlines import TimedConnection
     from twinstore_postgres.server import ServerConnections
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "PooledConnection",
     "all_in_use",
     "none_lent",
+    "noting",
     "pool_of_the_parent",
     "readable",
     "serves",
@@ -56,6 +60,12 @@ class Openings:
         self._under_way = 0
         self._failure: psycopg.Error | None = None
         self._failed = 0.0
+        self._has_begun = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether an attempt was noted, as each is where the pool connects as it always did."""
+        return self._has_begun
 
     @property
     def under_way(self) -> int:
@@ -66,6 +76,7 @@ class Openings:
     def noted(self) -> Generator[None]:
         """Note how the attempt in the block ends."""
         with self._lock:
+            self._has_begun = True
             self._under_way += 1
         failure: psycopg.Error | None = None
         try:
@@ -82,6 +93,24 @@ class Openings:
         """Return why the last attempt has failed, if it has and if that was after an instant."""
         with self._lock:
             return self._failure if self._failed >= instant else None
+
+
+class NotedConnection(psycopg.Connection[Row]):
+    """A connection of a pool, which is opened under the eyes of those who wait for one."""
+
+    openings: ClassVar[Openings]
+
+    @classmethod
+    @override
+    def connect(cls, *args: Any, **options: Any) -> Self:
+        """Connect as psycopg does."""
+        with cls.openings.noted():
+            return super().connect(*args, **options)
+
+
+def noting(kind: type[TimedConnection], openings: Openings) -> type[TimedConnection]:
+    """Return a kind of connections with a note of each attempt to open one."""
+    return type(kind.__name__, (NotedConnection, kind), {"openings": openings})
 
 
 class Pool(ConnectionPool[Connection]):

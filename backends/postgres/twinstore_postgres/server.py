@@ -9,6 +9,7 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+import psycopg_pool
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 from typing_extensions import override
 
@@ -24,7 +25,7 @@ from twinstore_postgres.connecting import (
     is_full,
     let_go_in_child,
 )
-from twinstore_postgres.cursors import ADAPTERS, refuse_encoding
+from twinstore_postgres.cursors import ADAPTERS
 from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.direct import Direct
 from twinstore_postgres.errors import NOWHERE, translate, translated
@@ -36,6 +37,7 @@ from twinstore_postgres.pooling import (
     PooledConnection,
     all_in_use,
     none_lent,
+    noting,
     pool_of_the_parent,
     serves,
     silence_of,
@@ -44,7 +46,7 @@ from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.targets import target_of
 from twinstore_postgres.transports import OWN, transport_of
-from twinstore_postgres.undocumented import connection_kind, try_out
+from twinstore_postgres.undocumented import REASONS, connection_kind, refuse_host, switch_off, try_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -250,14 +252,12 @@ class ServerConnections(ConnectionSource, Renewable):
         kind = self._kind
         pool = Pool(
             self.target.conninfo.get_secret_value(),
-            connection_class=kind,
+            connection_class=noting(kind, self._openings),
             kwargs={
                 "autocommit": True,
                 # Each statement comes again and again; the pipeline prepares by itself.
                 "prepare_threshold": None if self.pooled or issubclass(kind, PipelinedConnection) else 0,
                 "context": self._adapters,
-                "limit": self.target.limit,
-                "noted": self._openings.noted,
             },
             min_size=self._settings.pool_min,
             max_size=self._settings.pool_max,
@@ -272,7 +272,11 @@ class ServerConnections(ConnectionSource, Renewable):
         return pool
 
     def _configure(self, connection: Connection) -> None:
-        """Set up a new connection of the pool."""
+        """Set up a new connection of the pool, which has sent nothing yet."""
+        if isinstance(connection, TimedConnection):
+            connection.limit = self.target.limit
+        if not self._openings.has_begun:
+            switch_off(REASONS, f"psycopg_pool {psycopg_pool.__version__} does not call connect as it did")
         let_go_in_child(connection)
         note_back(DRIVER, lambda: self.target.place)
 
@@ -323,8 +327,8 @@ class ServerConnections(ConnectionSource, Renewable):
         """Take a connection of a pool of the host, which checks as the host wants whether it serves."""
         connection = pool.getconn(seconds)
         try:
-            refuse_encoding(connection)
-        except ConfigurationError:
+            refuse_host(connection)
+        except BaseException:
             pool.putconn(connection)
             raise
         return connection
