@@ -249,10 +249,13 @@ class SessionDefaults:
 
 @runtime_checkable
 class ReportsDefaults(Protocol):
-    """The initialiser of a driver whose server gives sessions settings before their first statement."""
+    """The initialiser of a driver whose server gives sessions settings before their first statement.
 
-    def session_defaults(self) -> SessionDefaults:
-        """Return those of the database; connects, and writes nothing."""
+    So is that of a driver which uses more of its client library than the documentation of that promises.
+    """
+
+    def session_defaults(self) -> SessionDefaults | None:
+        """Return those of the database, ``None`` for no setting; connects, and writes nothing."""
         ...
 
 

@@ -19,6 +19,7 @@ from pymongo import MongoClient, monitoring
 from typing_extensions import override
 
 import twinstore
+from tests.backfill.toolkit import invoke, write_config
 from twinstore.access import Row
 from twinstore.bulk import BulkPort, Conflict, Counted, ImportOutcome, KeyRange, Record, ScanRow
 from twinstore.errors import (
@@ -66,10 +67,12 @@ from twinstore_mongo import bulk_writer
 from twinstore_mongo.bulk_writer import PART_BYTES
 from twinstore_mongo.derive import index_specs
 from twinstore_mongo.key_order import key_after
-from twinstore_mongo.positions import PointInTime
+from twinstore_mongo.positions import PointInTime, unsent
 from twinstore_mongo.raw import documents_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pymongo.database import Database
 
     from tests.databases import MongoDatabase, MongoServer
@@ -453,6 +456,19 @@ def test_a_view_of_the_past_is_refused_where_pymongo_does_not_send_its_time(
     for entity in (RUNS, SCHEDULES):
         with pytest.raises(UnsupportedCapabilityError, match="does not send the time of a view"):
             records(workspace, entity, as_of=position)
+
+
+def test_the_doctor_names_a_release_of_pymongo_that_does_not_send_it(
+    workspace: BulkWorkspace,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = write_config(tmp_path / "settings.json", workspace.name.config)
+    assert invoke(capsys, "--config", config, "doctor", "--format", "json").json["databases"] == []
+    monkeypatch.delattr(PointInTime, "document")
+    (state,) = invoke(capsys, "--config", config, "doctor", "--format", "json").json["databases"]
+    assert state["defaults"]["client"] == [unsent()]
 
 
 def test_positions_follow_the_writes(workspace: BulkWorkspace) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, TypeVar
 
-import pymongo
 from typing_extensions import override
 
 from twinstore.bulk import BulkView, NoDigests, RangeDigests
@@ -22,7 +21,7 @@ from twinstore_mongo.context import translating
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.packed_export import PackedExporter, packed_size
 from twinstore_mongo.packing import native_documents
-from twinstore_mongo.positions import PointInTime, timestamp_of
+from twinstore_mongo.positions import PointInTime, timestamp_of, unsent
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -204,10 +203,7 @@ class MongoView(BulkView):
     def _refuse_unsent(self) -> None:
         """Refuse what was read of the present where the past was wanted."""
         if self._concern is not None and not self._concern.is_asked:
-            raise UnsupportedCapabilityError(
-                f"pymongo {pymongo.version} does not send the time of a view. Install an earlier release.",
-                driver=DRIVER,
-            )
+            raise UnsupportedCapabilityError(unsent(), driver=DRIVER)
 
     def _begin(self, stream: Generator[object]) -> None:
         self._process.check(VIEW)

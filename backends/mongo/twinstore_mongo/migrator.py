@@ -18,6 +18,8 @@ from twinstore.migrations import (
     MigrationReport,
     MigrationState,
     MigrationStatus,
+    ReportsDefaults,
+    SessionDefaults,
     consent_required,
     standing,
     without_consent,
@@ -28,6 +30,7 @@ from twinstore_mongo.counters import numbering_differences
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
+from twinstore_mongo.positions import sends_time, unsent
 from twinstore_mongo.reverting import Revert, Reverter
 from twinstore_mongo.schema import Schema
 from twinstore_mongo.shared_database import check_other_modules, note_collections
@@ -73,7 +76,7 @@ class MigrationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class MongoInitializer(Initializer, RevertsMigrations):
+class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
     """Implements :class:`~twinstore.migrations.Initializer` for one module."""
 
     connection: Connection
@@ -158,6 +161,12 @@ class MongoInitializer(Initializer, RevertsMigrations):
             holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease,
         ):
             return self._reverter(store, migration).run(lease, accept)
+
+    @override
+    def session_defaults(self) -> SessionDefaults | None:
+        """Return what this release of pymongo does not do; a server of MongoDB gives sessions no settings."""
+        with self._working() as store:
+            return None if sends_time(store.collection(LEDGER)) else SessionDefaults(client=(unsent(),))
 
     @override
     def export(self, names: Collection[str] | None = None) -> str:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import pymongo
 from bson.timestamp import Timestamp
+from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from twinstore.errors import ValidationError
 
 if TYPE_CHECKING:
-    from twinstore.bulk import Position
+    from pymongo.collection import Collection
 
-__all__ = ["PointInTime", "position_of", "timestamp_of"]
+    from twinstore.bulk import Position
+    from twinstore_mongo.connection import Document
+
+__all__ = ["PointInTime", "position_of", "sends_time", "timestamp_of", "unsent"]
 
 POSITION: Final = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
 # A cluster time has 32 bits for each of its two parts.
@@ -59,4 +65,23 @@ class PointInTime(ReadConcern):
     def document(self) -> dict[str, Any]:
         """The read concern as the server gets it."""
         self.is_asked = True
-        return {**super().document, "atClusterTime": self._time}
+        return {"level": self.level, "atClusterTime": self._time}
+
+
+def unsent() -> str:
+    """Return the sentence about a release that does not ask a read concern for its document."""
+    return (
+        f"pymongo {pymongo.version} does not send the time of a view of the past. Install an earlier release."
+    )
+
+
+def sends_time(collection: Collection[Document]) -> bool:
+    """Whether this release of pymongo sends the time of a view; reads one document as of long ago."""
+    concern = PointInTime(Timestamp(1, 1))
+    try:
+        # The server has forgotten that time, and refuses.
+        with suppress(OperationFailure):
+            collection.with_options(read_concern=concern).find_one()
+    except TypeError:  # the document is no property any more
+        return False
+    return concern.is_asked
