@@ -82,6 +82,6 @@ def sends_time(collection: Collection[Document]) -> bool:
         # The server has forgotten that time, and refuses.
         with suppress(OperationFailure):
             collection.with_options(read_concern=concern).find_one()
-    except TypeError:  # the document is no property any more
+    except TypeError:  # the document is no longer a property
         return False
     return concern.is_asked

@@ -64,7 +64,7 @@ class Openings:
 
     @property
     def has_begun(self) -> bool:
-        """Whether an attempt was noted, as each is where the pool connects as it always did."""
+        """Whether an attempt was recorded; before its first connection each pool makes one."""
         return self._has_begun
 
     @property
@@ -96,7 +96,7 @@ class Openings:
 
 
 class NotedConnection(psycopg.Connection[Row]):
-    """A connection of a pool, which is opened under the eyes of those who wait for one."""
+    """A connection of a pool that records each attempt to open one."""
 
     openings: ClassVar[Openings]
 
@@ -109,7 +109,7 @@ class NotedConnection(psycopg.Connection[Row]):
 
 
 def noting(kind: type[TimedConnection], openings: Openings) -> type[TimedConnection]:
-    """Return a kind of connections with a note of each attempt to open one."""
+    """Return a subclass that records its attempts to connect."""
     return type(kind.__name__, (NotedConnection, kind), {"openings": openings})
 
 

@@ -93,7 +93,7 @@ class Nothing(Loader):
 
 
 class Probe(OwnCursor[Row]):
-    """A cursor that reads numbers as none of any connection does."""
+    """A cursor that reads numbers as no connection does."""
 
     own = AdaptersMap(ADAPTERS)
 
