@@ -9,23 +9,24 @@ from typing_extensions import override
 
 from twinstore.access_backend import AccessBackend
 from twinstore.backend import Capabilities, ModuleBackend, wrong_handle
+from twinstore.documents.steps import OneUnit, OwnUnits
 from twinstore.scope import UNBOUND
 from twinstore_memory.access import MemoryAccess
 from twinstore_memory.bulk import MemoryBulk
 from twinstore_memory.initializer import initializer_class
 from twinstore_memory.settings import MemorySettings
 from twinstore_memory.store import DRIVER, MemoryDatabase, Unit, shared_store
-from twinstore_memory.units import Joined, Single
+from twinstore_memory.unit import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from twinstore.access import Access
     from twinstore.backend import OpenRequest
+    from twinstore.documents.steps import Steps
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
     from twinstore_memory.initializer import MemoryInitializer
-    from twinstore_memory.units import Link
 
 __all__ = ["CAPABILITIES", "MemoryBackend", "open_backend"]
 
@@ -69,28 +70,28 @@ class MemoryBackend(AccessBackend[R], ModuleBackend[R]):
     @property
     @override
     def bulk(self) -> MemoryBulk:
-        return MemoryBulk(self.store, self._module.catalog, self.capabilities)
+        return MemoryBulk(self, self._module.catalog.entities)
 
     @override
     def unbound(self) -> Access:
-        return self._access(Single(self.store, unbound=True), UNBOUND)
+        return self.access_by(OwnUnits(self.begin, unbound=True, repeats=False), UNBOUND)
 
     @contextmanager
     @override
     def open_session(self, scope: Scope, *, causal_consistency: bool) -> Iterator[Access]:
         del causal_consistency  # reads always see earlier writes
-        link = Single(self.store)
+        steps = OwnUnits(self.begin, repeats=False)
         try:
-            yield self._access(link, scope)
+            yield self.access_by(steps, scope)
         finally:
-            link.state.closed = True
+            steps.state.closed = True
 
     @contextmanager
     @override
     def open_transaction(self, scope: Scope, *, read_only: bool) -> Iterator[Access]:
-        unit = self.store.begin(read_only=read_only, isolated=True)
+        unit = self.begin(read_only=read_only, isolated=True)
         try:
-            yield self._access(Joined(unit), scope)
+            yield self.access_by(OneUnit(unit), scope)
             unit.commit()
         finally:
             unit.rollback()
@@ -100,14 +101,19 @@ class MemoryBackend(AccessBackend[R], ModuleBackend[R]):
         """Join a :class:`~twinstore_memory.store.Unit` that the caller began and will end."""
         if not isinstance(handle, Unit) or handle.store is not self.store:
             raise wrong_handle(handle, "a unit of its own store", DRIVER)
-        return self._access(Joined(handle), scope)
+        return self.access_by(OneUnit(MemoryUnit(handle)), scope)
 
     @override
     def check_ready(self) -> None:
         """Do nothing: there is neither a server nor a schema."""
 
-    def _access(self, link: Link, scope: Scope) -> Access:
-        return MemoryAccess(link, scope, self._module.catalog.entities)
+    def begin(self, *, read_only: bool = False, isolated: bool = False) -> MemoryUnit:
+        """Open a unit of work."""
+        return MemoryUnit(self.store.begin(read_only=read_only, isolated=isolated))
+
+    def access_by(self, steps: Steps, scope: Scope) -> MemoryAccess:
+        """Return an access that takes its steps in some units."""
+        return MemoryAccess(steps, scope, self._module.catalog.entities, self.begin, DRIVER)
 
 
 def open_backend(request: OpenRequest) -> MemoryBackend[object]:
