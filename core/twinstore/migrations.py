@@ -7,11 +7,16 @@ know of it. Each such :class:`Effect` is counted before, and needs a :class:`Con
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from twinstore.errors import ConsentRequiredError, ValidationError
+from twinstore.errors import (
+    ConsentRequiredError,
+    MigrationChecksumError,
+    MigrationMissingError,
+    ValidationError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -32,8 +37,10 @@ __all__ = [
     "SchemaSnapshot",
     "SessionDefaults",
     "TakesSnapshots",
+    "check_history",
     "consent_required",
     "standing",
+    "statuses",
     "without_consent",
 ]
 
@@ -71,6 +78,59 @@ class MigrationReport:
     already_applied: tuple[str, ...] = ()
     changes: tuple[str, ...] = field(default=())
     unknown: tuple[str, ...] = field(default=())
+
+
+def statuses(
+    shipped: Iterable[MigrationStatus], recorded: Iterable[MigrationStatus]
+) -> tuple[MigrationStatus, ...]:
+    """Return where each migration stands, by name.
+
+    Args:
+        shipped: those of a module, as pending.
+        recorded: those of a ledger, as missing; an empty checksum equals any.
+    """
+    found = {row.name: row for row in recorded}
+    for item in shipped:
+        row = found.get(item.name)
+        if row is not None:
+            same = row.checksum in {"", item.checksum}
+            state = MigrationState.APPLIED if same else MigrationState.CHANGED
+            found[item.name] = replace(item, state=state, applied_at=row.applied_at)
+        else:
+            found[item.name] = item
+    return tuple(found[name] for name in sorted(found))
+
+
+def check_history(
+    shipped: Iterable[MigrationStatus], recorded: Iterable[MigrationStatus], *, module: str, driver: str
+) -> None:
+    """Refuse a ledger that this library cannot continue; the arguments are those of :func:`statuses`.
+
+    Raises:
+        MigrationChecksumError: an applied migration was changed afterwards.
+        MigrationMissingError: an applied migration is not shipped.
+    """
+    known = {item.name: item.checksum for item in shipped}
+    applied = {row.name: row.checksum for row in recorded}
+    if missing := sorted(applied.keys() - known):
+        raise MigrationMissingError(
+            f"Migrations of {module} are applied and not shipped: {', '.join(missing)}. The schema is newer "
+            "than this library. Upgrade twinstore.",
+            module=module,
+            key=missing[0],
+            driver=driver,
+        )
+    changed = sorted(name for name, checksum in applied.items() if checksum not in {"", known[name]})
+    if changed:
+        texts = (f"{name} (applied as {applied[name]}, shipped as {known[name]})" for name in changed)
+        raise MigrationChecksumError(
+            f"Applied migrations of {module} were changed afterwards: {', '.join(texts)}. Nothing was "
+            "changed. Restore the shipped files by reinstalling twinstore or the module; put further changes "
+            "into a new file.",
+            module=module,
+            key=changed[0],
+            driver=driver,
+        )
 
 
 def standing(statuses: Iterable[MigrationStatus], remedy: str) -> tuple[str, ...]:

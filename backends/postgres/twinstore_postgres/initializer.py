@@ -17,10 +17,12 @@ from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import (
     Initializer,
     MigrationReport,
+    MigrationState,
     ReportsDefaults,
     TakesSnapshots,
     consent_required,
     standing,
+    statuses,
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
     from twinstore.reverting import Reversal
     from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.migrator import Applied, Migration
+    from twinstore_postgres.migrator import Migration
     from twinstore_postgres.server import ServerConnections
     from twinstore_postgres.settings import PostgresSettings
 
@@ -139,7 +141,13 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         applied = migrator.applied_migrations(connection, self.module)
         adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
         foreign = bool(taken_over(connection, self.module, applied, adopted))
-        return migrator.statuses(self.module, applied, foreign=foreign)
+        found = statuses([item.status for item in migrator.shipped_migrations(self.module)], applied.values())
+        return tuple(
+            replace(item, state=MigrationState.CHANGED)
+            if foreign and item.name in applied and not applied[item.name].checksum
+            else item
+            for item in found
+        )
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
@@ -213,7 +221,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         """
         with reading():
             applied = self._readable_ledger(connection)
-        migrator.check_history(self.module, applied)
+        migrator.check_ledger(self.module, applied)
         pending = [
             item.name
             for item in migrator.shipped_migrations(self.module)
@@ -243,7 +251,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
             self.module.name, DRIVER, f"{version // 10000}.{version % 10000}", max(applied, default="none")
         )
 
-    def _readable_ledger(self, connection: Connection) -> dict[str, Applied]:
+    def _readable_ledger(self, connection: Connection) -> dict[str, MigrationStatus]:
         try:
             return migrator.applied_migrations(connection, self.module)
         except psycopg.errors.InsufficientPrivilege as error:
@@ -258,11 +266,11 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
             ) from error
 
     def _pending(
-        self, connection: Connection, known: dict[str, Applied], *, release: bool
+        self, connection: Connection, known: dict[str, MigrationStatus], *, release: bool
     ) -> list[Migration]:
         """Return what would be applied, after a look at the tables that stand in its place already."""
         shipped = migrator.shipped_migrations(self.module)
-        migrator.check_history(self.module, known)
+        migrator.check_ledger(self.module, known)
         wanted = [item for item in shipped if item.name in known or _wanted(item, release=release)]
         check_takeover(connection, self.module, known, wanted)
         return [item for item in wanted if item.name not in known]
@@ -311,7 +319,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
             )
 
 
-def ledger_of_owner(connection: Connection) -> dict[str, Applied]:
+def ledger_of_owner(connection: Connection) -> dict[str, MigrationStatus]:
     """Return what is applied of a ledger of copies that the role owns and this library can continue."""
     if connection.execute(OWN_LEDGER, [f"{LEDGER_MODULE.name}.schema_migrations"]).fetchone() is None:
         return {}
