@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from typing_extensions import override
+
 from twinstore.errors import (
     ConsentRequiredError,
     MigrationChecksumError,
@@ -35,6 +37,7 @@ __all__ = [
     "MigrationStatus",
     "ReportsDefaults",
     "SchemaSnapshot",
+    "SchemalessInitializer",
     "SessionDefaults",
     "TakesSnapshots",
     "check_history",
@@ -370,3 +373,45 @@ class Initializer(Protocol):
             names: only these, by the names that :meth:`status` has; default: all.
         """
         ...
+
+
+class SchemalessInitializer(Initializer):
+    """The initialiser of a driver without a schema: there is nothing to migrate, and nothing differs."""
+
+    def __init__(self, module: str, driver: str, hint: str) -> None:
+        """Take the names of module and driver, and what an administrator reads in place of migrations."""
+        self._module, self._driver, self._hint = module, driver, hint
+
+    @override
+    def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
+        """Return an empty report."""
+        del release, accept
+        return MigrationReport(module=self._module, backend=self._driver)
+
+    @override
+    def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
+        """Return nothing: no server acts on the rows."""
+        del release
+        return ()
+
+    @override
+    def status(self) -> tuple[MigrationStatus, ...]:
+        """Return no migration."""
+        return ()
+
+    @override
+    def verify(self, *, additions: bool = True) -> tuple[str, ...]:
+        """Return no difference."""
+        del additions
+        return ()
+
+    @override
+    def export(self, names: Collection[str] | None = None) -> str:
+        """Return a comment that says so."""
+        del names
+        return f"# {self._hint} there is nothing to apply.\n"
+
+    def check_applied(self) -> None:
+        """Do nothing: no migration can be pending."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from typing_extensions import override
 
+from twinstore.drivernames import named_initializer
 from twinstore.errors import MigrationError
 from twinstore.migrations import (
     Initializer,
@@ -351,9 +352,5 @@ def user_name() -> str:
 
 @cache
 def initializer_class(module: ModuleSpec[object]) -> type[MongoInitializer]:
-    """Return the initialiser of a module, a class of its own under the name that hosts know."""
-    return type(
-        f"{module.title}{DRIVER}Initializer",
-        (MongoInitializer,),
-        {"__doc__": f"The initialiser of {module.name}.", "__module__": __name__, "__slots__": ()},
-    )
+    """Return the initialiser of a module."""
+    return named_initializer(MongoInitializer, module, DRIVER, __slots__=())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import psycopg
 from typing_extensions import override
 
-from twinstore.drivernames import bound_names
+from twinstore.drivernames import named_initializer
 from twinstore.errors import ConfigurationError, MigrationError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import (
@@ -29,7 +29,6 @@ from twinstore.reverting import RevertsMigrations
 from twinstore.servicelog import Limiter, migrating, note_ready
 from twinstore_postgres import migrator, reverting
 from twinstore_postgres.connecting import check_version
-from twinstore_postgres.datasource import source_class
 from twinstore_postgres.deadlines import PatientConnection, TimedConnection
 from twinstore_postgres.defaults import refuse_unsafe, roles_of, session_defaults
 from twinstore_postgres.errors import reading, translated
@@ -354,17 +353,5 @@ def _wanted(migration: Migration, *, release: bool) -> bool:
 
 @cache
 def initializer_class(module: ModuleSpec[object]) -> type[PostgresInitializer]:
-    """Return the initialiser of a module, a class of its own under the name that hosts know."""
-    return type(
-        f"{module.title}{DRIVER}Initializer",
-        (PostgresInitializer,),
-        {"__doc__": f"The initialiser of {module.name}.", "__module__": __name__, "module": module},
-    )
-
-
-def __getattr__(name: str) -> type:
-    """Return a class that hosts import by the name of its module."""
-    found = bound_names(__name__.partition(".")[0], DRIVER, initializer_class, source_class).get(name)
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
+    """Return the initialiser of a module."""
+    return named_initializer(PostgresInitializer, module, DRIVER, module=module)

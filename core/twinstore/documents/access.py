@@ -90,7 +90,7 @@ class DocumentAccess(AccessDefaults):
         rows = self._steps.take(lambda unit: unit.select(entity, query))
         return query.page(
             rows,
-            lambda row: decode(entity, row, self._driver),
+            lambda row: self._row(entity, row),
             lambda row: sort_key(row, query.order),
             lambda row: row.tenant_id,
         )
@@ -161,7 +161,10 @@ class DocumentAccess(AccessDefaults):
             unit.commit()
 
     def _decoded(self, entity: Entity[M], row: DocumentRow | None) -> Row[M] | None:
-        return None if row is None else decode(entity, row, self._driver)
+        return None if row is None else self._row(entity, row)
+
+    def _row(self, entity: Entity[M], row: DocumentRow) -> Row[M]:
+        return decode(entity, row, self._driver)
 
 
 class RuleEndedError(Exception):
