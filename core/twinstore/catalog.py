@@ -348,6 +348,10 @@ class Entity(Generic[M_co]):
         """Return a key as messages and reports show it."""
         return ":".join(map(str, key))
 
+    def located(self, key: str | None = None, *, driver: str | None = None) -> dict[str, str | None]:
+        """Return where an error of a row happened, as errors take it; ``key`` as messages show it."""
+        return {"module": self.module, "entity": self.name, "key": key, "driver": driver}
+
     def admits_key(self, key: tuple[object, ...]) -> bool:
         """Whether stored values can be a key of this entity."""
         return len(key) == len(self.key_parts) and all(

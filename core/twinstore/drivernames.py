@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, get_type_hints
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar, get_type_hints
 
 from typing_extensions import is_protocol
 
@@ -22,19 +23,31 @@ from twinstore.repository import Repository
 if TYPE_CHECKING:
     from twinstore.access import Access
 
-__all__ = ["bound_name", "bound_names"]
+__all__ = ["bound_name", "bound_names", "named_initializer"]
+
+I = TypeVar("I")  # noqa: E741  # a type
 
 Maker = Callable[[ModuleSpec[object]], type]
 # What was made, so that two files of a host that import a name have one class.
 _bound: dict[tuple[object, ...], type[Repository]] = {}
 
 
+def named_initializer(
+    base: type[I], module: ModuleSpec[object], driver: str, /, **members: object
+) -> type[I]:
+    """Return the initialiser of a module, a class of its own under the name that hosts know."""
+    # Where hosts import it from.
+    package = base.__module__.partition(".")[0]
+    given = {"__doc__": f"The initialiser of {module.name}.", "__module__": package, **members}
+    return type(f"{module.title}{driver}Initializer", (base,), given)
+
+
 def bound_name(
     package: str,
     name: str,
     driver: str,
-    initializer: Callable[[], Maker],
-    source: Callable[[], Maker] | None = None,
+    initializer: str,
+    source: str | None = None,
 ) -> type:
     """Return the class of a driver that hosts import by name from its package.
 
@@ -42,8 +55,8 @@ def bound_name(
         package: the package of the driver, for the message.
         name: the name of the class.
         driver: the name of the driver.
-        initializer: imports what makes the initialiser class of a module; a name of a submodule, which the
-            import system asks for first, must not import the driver.
+        initializer: where the function is that makes the initialiser class of a module, as ``module:name``;
+            a name of a submodule, which the import system asks for first, must not import the driver.
         source: the same for the connection source of a module.
 
     Raises:
@@ -51,10 +64,18 @@ def bound_name(
     """
     # The import system asks a package for its submodules by this way too, and those are in lower case.
     if name[:1].isupper():
-        found = bound_names(package, driver, initializer(), source and source()).get(name)
+        maker = None if source is None else made_at(source)
+        found = bound_names(package, driver, made_at(initializer), maker).get(name)
         if found is not None:
             return found
     raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
+def made_at(place: str) -> Maker:
+    """Import what makes classes of modules."""
+    module, _, name = place.partition(":")
+    maker: Maker = getattr(import_module(module), name)
+    return maker
 
 
 def bound_names(

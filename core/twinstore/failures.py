@@ -43,10 +43,7 @@ def not_found(entity: Entity, key: str, driver: str) -> NotFoundError:
     whose = " for this tenant" if entity.tenancy.kind is not TenancyKind.NONE else ""
     return NotFoundError(
         f"The {entity.singular} {key!r} does not exist{whose}.",
-        module=entity.module,
-        entity=entity.name,
-        key=key,
-        driver=driver,
+        **entity.located(key, driver=driver),
     )
 
 
@@ -61,10 +58,7 @@ def duplicate_id(entity: Entity, key: str, driver: str) -> DuplicateError:
     """Return the error of an id that exists; it does not tell whose it is."""
     return DuplicateError(
         f"The {entity.singular} id {key!r} already exists; choose another id.",
-        module=entity.module,
-        entity=entity.name,
-        key=key,
-        driver=driver,
+        **entity.located(key, driver=driver),
     )
 
 
@@ -75,10 +69,7 @@ def duplicate(
     if index is not None and index.names == (entity.assigned,):
         return NumberTakenError(
             f"The insertion number {value} of a {entity.singular} was taken by another writer; try again.",
-            module=entity.module,
-            entity=entity.name,
-            key=entity.key_text(key),
-            driver=driver,
+            **entity.located(entity.key_text(key), driver=driver),
         )
     if index is None or index.noun is None:
         return duplicate_id(entity, entity.key_text(key), driver)
@@ -89,10 +80,7 @@ def lost_race(entity: Entity, key: str, driver: str) -> ConcurrencyError:
     """Return the error of a compare-and-set that lost against another writer."""
     return ConcurrencyError(
         f"The {entity.singular} {key!r} was changed by other writers at every attempt; try again.",
-        module=entity.module,
-        entity=entity.name,
-        key=key,
-        driver=driver,
+        **entity.located(key, driver=driver),
     )
 
 
@@ -100,10 +88,7 @@ def duplicate_value(entity: Entity, noun: str, value: str, key: str, driver: str
     """Return the error of a unique value, such as a name, that another row of the tenant has."""
     return DuplicateError(
         f"The {entity.singular} {noun} {value!r} is taken in this tenant; choose another {noun}.",
-        module=entity.module,
-        entity=entity.name,
-        key=key,
-        driver=driver,
+        **entity.located(key, driver=driver),
     )
 
 
@@ -125,10 +110,7 @@ def sequence_taken(entity: Entity, key: str, driver: str) -> ConflictError:
     """Return the error of a log entry whose place is taken by other content."""
     return ConflictError(
         f"The {entity.singular} {key!r} exists with different content; log entries never change.",
-        module=entity.module,
-        entity=entity.name,
-        key=key,
-        driver=driver,
+        **entity.located(key, driver=driver),
     )
 
 
@@ -136,7 +118,5 @@ def no_number_left(entity: Entity, driver: str) -> ConflictError:
     """Return the error of a log whose last entry has the highest number there is."""
     return ConflictError(
         f"The last {entity.singular} of this log has the highest number there is, so none can follow it.",
-        module=entity.module,
-        entity=entity.name,
-        driver=driver,
+        **entity.located(driver=driver),
     )

@@ -63,9 +63,7 @@ def check_size(entity: Entity, row: Row, stored: Row | None = None) -> None:
             f"The {entity.singular} {key!r} has {megabytes(size)}, and a row may have "
             f"{megabytes(MOST_BYTES)} (counted as MongoDB does, on every store); nothing was written. Make "
             "its texts or lists shorter, or keep large content elsewhere and store where it is.",
-            module=entity.module,
-            entity=entity.name,
-            key=key,
+            **entity.located(key),
         )
 
 
@@ -105,8 +103,7 @@ def check_batch(entity: Entity, rows: Iterable[Row], stored: Iterable[Row | None
                 f"The {len(rows)} rows of {entity.name} in this call have {megabytes(size)} together, and "
                 f"one call may write {megabytes(MOST_BYTES)}, because it is all or nothing; nothing was "
                 "written. Split them over several calls.",
-                module=entity.module,
-                entity=entity.name,
+                **entity.located(),
             )
     for row, replaced in zip_longest(rows, before):
         check_size(entity, row, replaced)

@@ -74,7 +74,5 @@ def refused(entity: Entity, key: Key, why: str) -> ValidationError:
     return ValidationError(
         f"What was returned for the {entity.singular} {text!r} {why}; nothing was written. Return that row "
         "with tenant and key as they are, or None to leave it.",
-        module=entity.module,
-        entity=entity.name,
-        key=text,
+        **entity.located(text),
     )

@@ -10,6 +10,7 @@ import pytest
 from typing_extensions import override
 
 from tests.backfill.toolkit import AS_OF, MemoryPair, fill, invoke, memory_pair, write_config
+from twinstore.documents import DocumentWriter
 from twinstore.errors import UnavailableError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.instants import at
@@ -21,7 +22,6 @@ from twinstore_backfill.copy.quarantine import CONFLICTS, LARGEST_PART, QUARANTI
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopSwitch
-from twinstore_memory.range_writer import MemoryRangeWriter
 from twinstore_memory.rows import DocumentRow, encode, plant
 
 if TYPE_CHECKING:
@@ -135,18 +135,18 @@ def test_opening_a_range_again_forgets_what_was_said_about_it(pair: MemoryPair) 
 def test_a_range_that_is_rolled_back_leaves_no_line(
     pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = MemoryRangeWriter.commit
+    honest = DocumentWriter.commit
 
-    def gone(writer: MemoryRangeWriter) -> None:
+    def gone(writer: DocumentWriter) -> None:
         del writer
         raise UnavailableError("the server is gone")
 
-    monkeypatch.setattr(MemoryRangeWriter, "commit", gone)
+    monkeypatch.setattr(DocumentWriter, "commit", gone)
     with pytest.raises(UnavailableError):
         pair.copy(entities=["runs"], jobs=1)
     (job,) = pair.target.ledger.jobs()
     assert [*pair.target.ledger.quarantined(job.id), *pair.target.ledger.conflicts(job.id)] == []
-    monkeypatch.setattr(MemoryRangeWriter, "commit", honest)
+    monkeypatch.setattr(DocumentWriter, "commit", honest)
     pair.copy(entities=["runs"], max_conflicts=9)
     assert len(lines(pair.directory, QUARANTINE)) == 1
 

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, fill, invoke, memory_pair, rows_of
 from twinstore.bulk import KeyRange
+from twinstore.documents import DocumentWriter
 from twinstore.errors import ConcurrencyError, ConfigurationError, TwinstoreError, UnavailableError
 from twinstore.ledger import RangeState, RangeTally
 from twinstore.ledger.ledger import MAX_ATTEMPTS, MAX_DEATHS
@@ -30,7 +31,6 @@ from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_memory.bulk import MemoryBulk
-from twinstore_memory.range_writer import MemoryRangeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,28 +76,28 @@ def copied(pair: MemoryPair, stop: StopSwitch | None = None, **options: object) 
 
 def failing(monkeypatch: pytest.MonkeyPatch, key: Key, problems: Sequence[Exception]) -> list[Exception]:
     """Let writing a row fail with each of the problems once; return those that are left."""
-    honest, left = MemoryRangeWriter.write, list(problems)
+    honest, left = DocumentWriter.write, list(problems)
 
-    def write(self: MemoryRangeWriter, records: Sequence[Record]) -> None:
+    def write(self: DocumentWriter, records: Sequence[Record]) -> None:
         if left and any(record.key == key for record in records):
             raise left.pop(0)
         honest(self, records)
 
-    monkeypatch.setattr(MemoryRangeWriter, "write", write)
+    monkeypatch.setattr(DocumentWriter, "write", write)
     return left
 
 
 def stopping(monkeypatch: pytest.MonkeyPatch, key: Key, stop: StopSwitch) -> None:
     """Let SIGTERM arrive while a row is written."""
-    honest = MemoryRangeWriter.write
+    honest = DocumentWriter.write
 
-    def write(self: MemoryRangeWriter, records: Sequence[Record]) -> None:
+    def write(self: DocumentWriter, records: Sequence[Record]) -> None:
         if any(record.key == key for record in records):
             stop.request(signal.SIGTERM)
             stop.check()
         honest(self, records)
 
-    monkeypatch.setattr(MemoryRangeWriter, "write", write)
+    monkeypatch.setattr(DocumentWriter, "write", write)
 
 
 def job_of(pair: MemoryPair) -> CopyJob:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore_backfill.demo.telling import USUAL, Pace
+from twinstore_backfill.demo.telling import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ def test_the_demo_of_the_wheel_ends_with_a_proof_and_leaves_all_reports(
     begun = [line.removeprefix(".. ") for line in story if line.startswith(".. ")]
     ended = [re.sub(r" \(\d+\.\d s\)$", "", line[3:]) for line in story if line.startswith("-- ")]
     assert begun == ended
-    assert len(begun) == sum(often for _, often in USUAL.values())
+    assert len(begun) == STEPS
     assert sum("planted corruptions; no false alarms" in line for line in story) == 1
     names = ("", "tracking", "taskrunner")
     reports = [json.loads((folder / name / "parity-report.json").read_text()) for name in names]
@@ -74,25 +74,3 @@ def test_the_demo_of_the_wheel_ends_with_a_proof_and_leaves_all_reports(
     assert sum(report["documents_equal"] for report in reports) == proved
     assert proved > 200
     assert {path.suffix for path in folder.glob("parity-report.*")} == {".json", ".xml", ".md", ".html"}
-
-
-@pytest.mark.smoke
-def test_the_bar_follows_the_clock_and_learns_how_slow_the_machine_is() -> None:
-    now = [0.0]
-    pace = Pace(lambda: now[0])
-    total = sum(seconds * often for seconds, often in USUAL.values())
-    usual = USUAL["start"][0]
-    assert (pace.done, pace.seconds_left) == (0, total)
-    pace.begin("start")
-    now[0] = 3 * usual
-    assert 0 < pace.done < usual / total
-    pace.end()
-    pace.begin("write")
-    # Everything took three times as long until now.
-    assert pace.seconds_left == pytest.approx(3 * (total - usual))
-    for kind, (_, often) in USUAL.items():
-        for _ in range(often - (kind == "start")):
-            pace.begin(kind)
-            pace.end()
-    assert pace.done == pytest.approx(1)
-    assert pace.seconds_left == pytest.approx(0, abs=1e-6)

@@ -16,7 +16,8 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import InterruptedRunError
-from twinstore_backfill.progress import BarProgress, LineProgress, Progress
+from twinstore_backfill.progress import BarProgress, Progress
+from twinstore_backfill.progress_record import LineProgress
 from twinstore_backfill.stopping import StopSwitch
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tests.mutants import Mutant, Patch, case, replacing
+from twinstore.documents import DocumentWriter
+from twinstore.documents.steps import OwnUnits
 from twinstore.ledger import ranges
 from twinstore.ledger.catalog import JOBS, RANGES
 from twinstore.ledger.models import RangeState
@@ -17,37 +19,39 @@ from twinstore.scope import UNBOUND
 from twinstore.testing import CopyStateContract
 from twinstore.testing.scheduler import SCHEDULER_EXAMPLES, SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.steps import populate
-from twinstore_memory import bulk, range_writer
+from twinstore_memory import bulk
 from twinstore_memory.access import MemoryAccess
-from twinstore_memory.units import Single
+from twinstore_memory.unit import MemoryUnit
 
 
 def rows_are_committed_one_by_one(patch: Patch) -> None:
-    write = range_writer.MemoryRangeWriter.write
+    write = DocumentWriter.write
 
     def at_once(self: Any, records: Any) -> None:
         for record in records:
             write(self, [record])
-            self._unit.store.end(self._unit, self._unit._staged)
+            unit = self._unit.unit
+            unit.store.end(unit, unit._staged)
 
-    patch.setattr(range_writer.MemoryRangeWriter, "write", at_once)
+    patch.setattr(DocumentWriter, "write", at_once)
 
 
 def everything_is_committed_at_the_end(patch: Patch) -> None:
-    rollback = range_writer.MemoryRangeWriter.__init__
+    rollback = DocumentWriter.__init__
 
     def remembered(self: Any, unit: Any, *arguments: Any) -> None:
-        unit.rollback = unit.commit
+        unit.unit.rollback = unit.unit.commit
         rollback(self, unit, *arguments)
 
-    patch.setattr(range_writer.MemoryRangeWriter, "__init__", remembered)
+    patch.setattr(DocumentWriter, "__init__", remembered)
 
 
 def the_ledger_changes_beside_the_range(patch: Patch) -> None:
     def beside(self: Any) -> Any:
-        return MemoryAccess(Single(self._unit.store), UNBOUND, self._entities)
+        steps = OwnUnits(lambda: MemoryUnit(self._unit.unit.store.begin()))
+        return MemoryAccess(steps, UNBOUND, self._entities, self._access._begin, "Memory")
 
-    patch.setattr(range_writer.MemoryRangeWriter, "access", property(beside))
+    patch.setattr(DocumentWriter, "access", property(beside))
 
 
 def a_live_range_can_be_claimed(patch: Patch) -> None:
@@ -103,7 +107,7 @@ def dead_workers_come_first(patch: Patch) -> None:
 
 
 def batches_ignore_their_size(patch: Patch) -> None:
-    patch.setattr(bulk, "batches", lambda items, _: iter([items] if items else []))
+    patch.setattr(bulk, "batched", lambda items, _: iter(filter(None, [list(items)])))
 
 
 def filled(workspace: SchedulerWorkspace) -> SchedulerWorkspace:

@@ -12,14 +12,17 @@ from typing import Any, Final
 from tests.mutants import Mutant, Patch, case, replacing
 from twinstore import failures, guard
 from twinstore.access import UniqueKey
+from twinstore.documents import access as documents
 from twinstore.documents import selection
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS
 from twinstore.scheduler.rules import schedules as schedule_rules
 from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore_memory import access, rows, store, writing
+from twinstore_memory import rows, store
+from twinstore_memory.access import MemoryAccess
 from twinstore_memory.backend import MemoryBackend
+from twinstore_memory.unit import MemoryUnit
 
 RUN, SNAPSHOT, RECORD = map(SCHEDULER_EXAMPLES.of, (RUNS, IMPACT_SNAPSHOTS, AUDIT))
 RUNS_LISTING = next(listing for listing in SchedulerContract.listings() if listing.name == "runs.list")
@@ -30,30 +33,29 @@ def looks_and_writes_apart(operation: str, patch: Patch) -> None:
 
     def apart(self: Any, entity: Any, scope: Any, row: Any) -> Any:
         wanted = rows.encode(entity, row.model, row.storage)
-        with self._link.working() as unit:
-            found = unit.get(rows.table(entity), wanted.key)
-            if found is not None and (operation == "insert" or entity.append_only or found.owner != scope):
-                raise failures.duplicate(entity, wanted.key, store.DRIVER)
-        with self._link.working() as unit:
-            rows.write(unit, wanted)
+        found = self._steps.take(lambda unit: unit.get(entity, wanted.key))
+        if found is not None and (operation == "insert" or entity.append_only or found.owner != scope):
+            raise failures.duplicate(entity, wanted.key, store.DRIVER)
+        self._steps.take(lambda unit: rows.write(unit.unit, wanted))
         return row
 
-    patch.setattr(access.MemoryAccess, operation, apart)
+    patch.setattr(MemoryAccess, operation, apart)
 
 
 def changes_without_holding(patch: Patch) -> None:
     def change(self: Any, refs: Any, rule: Any) -> Any:
-        with self._link.working() as unit:
-            held = [writing.seen(unit, ref.scope, ref.entity, ref.key) for ref in refs]
-            before = tuple(access.read(ref.entity, row) for ref, row in zip(refs, held, strict=True))
+        held = self._steps.take(
+            lambda unit: [documents.seen(unit, ref.entity, ref.scope, ref.key) for ref in refs]
+        )
+        before = tuple(self._decoded(ref.entity, row) for ref, row in zip(refs, held, strict=True))
         after = rule(before, None)
-        with self._link.working() as unit:
-            for ref, changed in zip(refs, after, strict=True):
-                if changed is not None:
-                    rows.write(unit, rows.encode(ref.entity, changed.model, changed.storage))
+        for ref, changed in zip(refs, after, strict=True):
+            if changed is not None:
+                row = rows.encode(ref.entity, changed.model, changed.storage)
+                self._steps.take(lambda unit, row=row: rows.write(unit.unit, row))
         return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
 
-    patch.setattr(access.MemoryAccess, "change", change)
+    patch.setattr(MemoryAccess, "change", change)
 
 
 def whole_seconds(value: Any) -> Any:
@@ -73,13 +75,13 @@ def filters_in_whole_seconds(patch: Patch) -> None:
 
 def tokens_in_whole_seconds(patch: Patch) -> None:
     sort_key = selection.sort_key
-    patch.setattr(access, "sort_key", lambda *arguments: tuple(map(whole_seconds, sort_key(*arguments))))
+    patch.setattr(documents, "sort_key", lambda *arguments: tuple(map(whole_seconds, sort_key(*arguments))))
 
 
 def stored_with(changed: Any, patch: Patch) -> None:
     """Store other rows than those that are given."""
     encode = rows.encode
-    patch.setattr(access, "encode", lambda *arguments: changed(encode(*arguments)))
+    patch.setattr(documents, "encode", lambda *arguments: changed(encode(*arguments)))
 
 
 def markers_in_whole_seconds(row: rows.DocumentRow) -> rows.DocumentRow:
@@ -105,7 +107,7 @@ def recalculated_in_whole_seconds(patch: Patch) -> None:
 
 def keys_made_alike(change: Any, patch: Patch) -> None:
     """Store rows under what their keys become, and look them up by that."""
-    place = writing._place
+    get, holder, hold = MemoryUnit.get, MemoryUnit.holder, MemoryUnit.hold
 
     def alike(key: Any) -> Any:
         if isinstance(key, UniqueKey):
@@ -118,7 +120,9 @@ def keys_made_alike(change: Any, patch: Patch) -> None:
             for index in row.entity.uniques
         )
 
-    patch.setattr(writing, "_place", lambda unit, entity, key: place(unit, entity, alike(key)))
+    patch.setattr(MemoryUnit, "get", lambda unit, entity, key, *scope: get(unit, entity, alike(key), *scope))
+    patch.setattr(MemoryUnit, "holder", lambda unit, entity, key: holder(unit, entity, alike(key)))
+    patch.setattr(MemoryUnit, "hold", lambda unit, entity, key: hold(unit, entity, alike(key)))
     patch.setattr(rows.DocumentRow, "unique", property(unique))
     stored_with(lambda row: replace(row, key=alike(row.key)), patch)
 
@@ -145,22 +149,26 @@ def due_by_the_trigger_alone(patch: Patch) -> None:
 def removes(choose: Any, patch: Patch) -> None:
     """Remove other rows than the first ones of the list."""
 
-    def remove(self: Any, entity: Any, query: Any) -> int:
-        with self._link.working() as unit:
-            chosen = choose(selection.ordered(access.rows_in(unit, query.scope, entity), query), query.limit)
+    def remove(self: Any, entity: Any, query: Any) -> Any:
+        def step(unit: Any) -> int:
+            chosen = choose(selection.ordered(unit.rows(entity, query.scope), query), query.limit)
             for row in chosen:
-                writing.discard(unit, self._entities, row)
-        return len(chosen)
+                documents.discard(unit, self._entities, entity, row.key)
+            return len(chosen)
 
-    patch.setattr(access.MemoryAccess, "remove", remove)
+        return self._steps.take(step)
+
+    patch.setattr(MemoryAccess, "remove", remove)
 
 
 def keeps_what_it_replaces(patch: Patch) -> None:
-    def merged(unit: Any, scope: Any, held: Any, row: Any) -> None:
-        kept = {} if held is None else held.document
-        writing.store(unit, scope, held, replace(row, document={**kept, **row.document}))
+    write = documents.store
 
-    patch.setattr(access, "store", merged)
+    def merged(unit: Any, scope: Any, held: Any, row: Any) -> None:
+        kept = {} if held.row is None else held.row.document
+        write(unit, scope, held, replace(row, document={**kept, **row.document}))
+
+    patch.setattr(documents, "store", merged)
 
 
 def joining_commits(patch: Patch) -> None:
@@ -257,7 +265,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "another tenant's row is found by its key",
-        replacing(writing, "is_seen", lambda *_: True),
+        replacing(MemoryUnit, "_sees", lambda *_: True),
         case("test_a_row_of_another_tenant_is_as_absent_as_none", RUN),
     ),
     Mutant(

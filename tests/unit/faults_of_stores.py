@@ -17,6 +17,8 @@ from typing_extensions import override
 
 from tests.mutants import Mutant, Patch, case, declaring, replacing
 from twinstore.backend import Lifetime
+from twinstore.documents import access as documents
+from twinstore.documents import rows
 from twinstore.errors import (
     DocumentDecodeError,
     DuplicateError,
@@ -30,7 +32,7 @@ from twinstore.plugins import hookimpl
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore_memory import access, plugin, rows, store, writing
+from twinstore_memory import access, plugin, store
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.initializer import MemoryInitializer
 from twinstore_memory.testing import MemoryDeployment, MemoryProbe, memory_deployments
@@ -47,13 +49,13 @@ def unreadable_rows_are(error: Callable[[DocumentDecodeError], Exception], patch
     """Raise something else for a row that forms no model."""
     decode = rows.decode
 
-    def other(entity: Any, row: Any) -> Any:
+    def other(entity: Any, row: Any, driver: Any) -> Any:
         try:
-            return decode(entity, row)
+            return decode(entity, row, driver)
         except DocumentDecodeError as problem:
             raise error(problem) from None
 
-    patch.setattr(access, "decode", other)
+    patch.setattr(documents, "decode", other)
 
 
 def repeating_the_database(patch: Patch) -> None:
@@ -64,7 +66,7 @@ def repeating_the_database(patch: Patch) -> None:
         error.__cause__ = RuntimeError(said)
         return error
 
-    patch.setattr(writing, "duplicate", told)
+    patch.setattr(documents, "duplicate", told)
 
 
 def without_schema(*_: Any) -> Any:

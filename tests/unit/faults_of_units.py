@@ -10,6 +10,7 @@ from typing import Any, Final
 from tests.mutants import Mutant, Patch, case, replacing
 from twinstore import guard, units
 from twinstore.backend import UnitState
+from twinstore.documents import access as documents
 from twinstore.documents import selection
 from twinstore.query import Before
 from twinstore.scheduler import queries
@@ -26,7 +27,8 @@ from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.calls import store_one_of_each
 from twinstore.testing.scheduler.contracts.isolation import count_up
 from twinstore.testing.scheduler.steps import populate
-from twinstore_memory import access, bulk, rows, store, writing
+from twinstore_memory import rows, store, unit
+from twinstore_memory.unit import MemoryUnit
 
 RIVALS = 8
 RUNS_LISTING = next(listing for listing in SchedulerContract.listings() if listing.name == "runs.list")
@@ -94,12 +96,12 @@ def ties_by_insertion(patch: Patch) -> None:
 
 
 def broken_rows_are_skipped(patch: Patch) -> None:
-    rows_in = access.rows_in
+    seen = MemoryUnit.rows
 
     def healthy(*arguments: Any) -> list[Any]:
-        return [row for row in rows_in(*arguments) if "foreign" not in row.document]
+        return [row for row in seen(*arguments) if "foreign" not in row.document]
 
-    patch.setattr(access, "rows_in", healthy)
+    patch.setattr(MemoryUnit, "rows", healthy)
 
 
 def recomputed_always(patch: Patch) -> None:
@@ -121,8 +123,8 @@ def names_stay_taken(patch: Patch) -> None:
 
 
 def exported_twice(patch: Patch) -> None:
-    original = bulk.covers
-    patch.setattr(bulk, "covers", lambda within, row: original(within, row) or row.key == within.upper)
+    original = unit.covers
+    patch.setattr(unit, "covers", lambda within, row: original(within, row) or row.key == within.upper)
 
 
 def populated(workspace: SchedulerWorkspace) -> SchedulerWorkspace:
@@ -133,7 +135,7 @@ def populated(workspace: SchedulerWorkspace) -> SchedulerWorkspace:
 MUTANTS: Final = [
     Mutant(
         "rows of other tenants are found",
-        replacing(writing, "is_seen", lambda *_: True),
+        replacing(MemoryUnit, "_sees", lambda *_: True),
         lambda workspace: SchedulerContract().test_rows_of_another_tenant_do_not_exist(
             workspace, OtherTenant(workspace.foreign, store_one_of_each(workspace.elsewhere)), GET_RUN
         ),
@@ -216,7 +218,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "identical records are written again",
-        replacing(rows.DocumentRow, "__eq__", lambda *_: False),
+        replacing(documents, "content", lambda _: object()),
         case("test_an_identical_record_is_not_written_again"),
     ),
     Mutant(

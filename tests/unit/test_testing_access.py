@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import wrong_access as wrongs
+from twinstore.documents import access as documents
 from twinstore.testing.contracts.access import AccessContract
 from twinstore.testing.contracts.access_base import AccessWorkspace
 from twinstore.testing.contracts.access_writing import RIVALS
 from twinstore.testing.datasets import COUNTER, LINE, NOTE, OWNER_CASES, OwnerCase
 from twinstore.testing.entities import MODULE
-from twinstore_memory import access, rows, store, writing
+from twinstore_memory import rows, store
 from twinstore_memory.testing import memory_deployments
+from twinstore_memory.unit import MemoryUnit
 
 if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
@@ -90,11 +92,11 @@ class Fault:
 
 
 def orphans_are_written(patch: Patch) -> None:
-    patch.setattr(writing, "_hold_parent", lambda *_: None)
+    patch.setattr(documents, "hold_parent", lambda *_: None)
 
 
 def children_stay(patch: Patch) -> None:
-    patch.setattr(access, "discard", lambda unit, _, row: unit.remove(rows.table(row.entity), row.key))
+    patch.setattr(documents, "discard", lambda unit, _, entity, key: unit.delete(entity, key))
 
 
 def every_row_holds_its_values(patch: Patch) -> None:
@@ -106,11 +108,12 @@ def every_row_holds_its_values(patch: Patch) -> None:
 
 
 def unique_values_are_not_checked(patch: Patch) -> None:
-    patch.setattr(writing, "check_unique", lambda *_: None)
+    patch.setattr(documents, "check_unique", lambda *_: None)
+    patch.setattr(MemoryUnit, "write", lambda unit, row: rows.write(unit.unit, row))
 
 
 def equal_rows_are_written(patch: Patch) -> None:
-    patch.setattr(rows.DocumentRow, "__eq__", lambda *_: False)
+    patch.setattr(documents, "content", lambda _: object())
 
 
 def nobody_waits(patch: Patch) -> None:

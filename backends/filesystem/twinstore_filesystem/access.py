@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from typing_extensions import override
 
 from twinstore.canonical import CanonicalModel
-from twinstore.documents import DocumentAccess, DocumentRow, sort_key
+from twinstore.documents import DocumentAccess, DocumentRow
 from twinstore.documents.steps import OneUnit
 from twinstore.forks import ending
 from twinstore.query import label_of_value
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.documents import DocumentUnit
     from twinstore.documents.steps import Steps
-    from twinstore.paging import Page
     from twinstore.query import Query
     from twinstore.scope import Scope
     from twinstore.tenancy import Tenants
@@ -57,16 +56,6 @@ class FilesystemAccess(DocumentAccess):
         super().__init__(steps, scope, entities, begin, DRIVER)
         self._files = files
         self._capabilities = capabilities
-
-    @override
-    def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
-        rows = self._steps.take(lambda unit: unit.select(entity, query))
-        return query.page(
-            rows,
-            lambda row: decoded_row(entity, row),
-            lambda row: sort_key(row, query.order),
-            lambda row: row.tenant_id,
-        )
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
@@ -98,8 +87,8 @@ class FilesystemAccess(DocumentAccess):
             unit.commit()
 
     @override
-    def _decoded(self, entity: Entity[M], row: DocumentRow | None) -> Row[M] | None:
-        return None if row is None else decoded_row(entity, row)
+    def _row(self, entity: Entity[M], row: DocumentRow) -> Row[M]:
+        return decoded_row(entity, row)
 
 
 def counted(unit: DocumentUnit, entity: Entity, query: Query, by: str) -> dict[str, int]:

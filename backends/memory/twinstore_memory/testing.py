@@ -13,12 +13,12 @@ from uuid import uuid4
 from typing_extensions import override
 
 from twinstore.storage import open_module
+from twinstore.tenancy import Tenant
 from twinstore.testing import Deployment, DeploymentDefaults, ProbeDefaults, RawProbe, StoredRow
-from twinstore.testing.examples import is_owned
 from twinstore_memory import rows
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.bulk import belongs
 from twinstore_memory.store import MemoryDatabase, drop_store, shared_store
+from twinstore_memory.unit import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,8 +43,7 @@ class MemoryProbe(ProbeDefaults, RawProbe):
 
     @override
     def count(self, entity: Entity, tenant_id: str) -> int:
-        found, unit = rows.stored_rows(self._store, entity).values(), self._store.begin()
-        return sum(not is_owned(entity) or belongs(unit, row, tenant_id) for row in found)
+        return len(MemoryUnit(self._store.begin()).rows(entity, Tenant(tenant_id)))
 
     @override
     def read(self, entity: Entity, key: Key) -> StoredRow | None:

@@ -105,22 +105,126 @@ def violated_index(error: BaseException | None) -> str | None:
     return rest.partition(" ")[0] if found else None
 
 
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an exception means whatever it says itself.
+
+    Attributes:
+        kind: the class of the error.
+        text: its message, with ``{server}`` and ``{subject}``.
+        outcome: what is known of a write; ``None``: what the caller knows.
+    """
+
+    kind: type[TwinstoreError]
+    text: str
+    outcome: Outcome | None = None
+
+    def __call__(self, error: Exception, where: Where) -> TwinstoreError:
+        """Return the error of the library."""
+        del error
+        text = self.text.format(server=where.server, subject=where.subject)
+        if issubclass(self.kind, UnavailableError):
+            return self.kind(text, outcome=self.outcome or where.outcome, **where.location)
+        return self.kind(text, **where.location)
+
+
+# Somebody ended the operation on the server: an administrator, or a call that was given up.
+interrupted: Final = Meaning(
+    UnavailableError, "{server} was told to end {subject} before it was done; try again."
+)
+# Every connection of the pool is busy, so nothing was sent.
+pool_exhausted: Final = Meaning(
+    UnavailableError,
+    "All connections to {server} are busy; raise maxPoolSize or use fewer threads.",
+    Outcome.NOT_APPLIED,
+)
+# The server gave up being primary; a new one takes over soon.
+not_primary: Final = Meaning(
+    UnavailableError, "{server} has no primary at the moment, so {subject} was not served; try again."
+)
+# A secondary refused the write before doing anything.
+refused_write: Final = replace(not_primary, outcome=Outcome.NOT_APPLIED)
+# The time limit of the call passed.
+timed_out: Final = Meaning(
+    TimeoutExceededError,
+    "{server} did not finish {subject} in time; try again or raise timeoutMS in the connection string.",
+)
+# The primary wrote, but a majority did not confirm.
+unacknowledged: Final = Meaning(
+    UnavailableError,
+    "{server} wrote {subject} but a majority of its members did not confirm it; the write may be rolled "
+    "back.",
+    Outcome.UNKNOWN,
+)
+# Another writer got in between; everything was rolled back.
+concurrency: Final = Meaning(
+    ConcurrencyError, "Another writer changed the same data during {subject}; repeat it."
+)
+# The validator of the collection refused a document.
+refused_document: Final = Meaning(
+    ValidationError,
+    "The validator of the collection refuses {subject}; run `twinstore migrate run` if the validator is "
+    "older than this library.",
+)
+too_large: Final = Meaning(
+    ValidationError, "{subject} is larger than the 16 MB that MongoDB takes; make it smaller."
+)
+# A transaction has written more than the server can take back.
+too_much: Final = Meaning(
+    ValidationError,
+    f"One unit of work has written more than {DRIVER} takes in a transaction, at {{subject}}; nothing was "
+    "written. Write less in one unit, or give the server a larger cache.",
+)
+# Stored bytes are not valid BSON.
+undecodable: Final = Meaning(
+    DocumentDecodeError,
+    f"{{subject}} stored in {DRIVER} is not valid BSON. Repair or quarantine the document.",
+)
+# The text of the connection string stays hidden, because it holds the password.
+bad_uri: Final = Meaning(
+    ConfigurationError,
+    "The MongoDB connection string is malformed; write mongodb://user@host:27017/database, with a colon and "
+    "the password behind the user, and percent-encode special characters of both. Its port is a number, and "
+    "its options are those of MongoDB.",
+)
+# The options contradict each other or the server lacks what they ask for.
+bad_settings: Final = Meaning(
+    ConfigurationError,
+    "The options for {server} are not acceptable to the client or the server; check the options in the "
+    "connection string.",
+)
+rejected_login: Final = Meaning(
+    ConfigurationError,
+    "{server} rejects the login; check user, password and authSource in the connection string.",
+)
+# The user may not do this, or nobody logged in.
+no_permission: Final = Meaning(
+    ConfigurationError,
+    "The user of the connection string has no permission for {subject} on {server}; log in with a user that "
+    "has readWrite (and dbAdmin for migrations) on the database.",
+)
+# A standalone server met a transaction.
+no_transactions: Final = Meaning(ConfigurationError, f"{{server}} has no transactions. {STANDALONE_REMEDY}")
+# The client was used in a way it does not allow, most often after it was closed.
+misused: Final = Meaning(
+    UnavailableError,
+    "The client of {server} cannot serve {subject}; it was closed or its session has ended.",
+    Outcome.NOT_APPLIED,
+)
+# The point in time is older than the history of the server.
+lost_history: Final = Meaning(
+    UnsupportedCapabilityError,
+    "{server} no longer has the history for this point in time; use a newer position or raise its parameter "
+    "minSnapshotHistoryWindowInSeconds.",
+)
+
+
 def unavailable(error: Exception, where: Where) -> TwinstoreError:
     """The connection was lost: whether a write was applied is known only outside the exception."""
     del error
     tail = "it is unknown whether the write was applied" if where.outcome is Outcome.UNKNOWN else "try again"
     return UnavailableError(
         f"The connection to {where.server} was lost during {where.subject}; {tail}.",
-        outcome=where.outcome,
-        **where.location,
-    )
-
-
-def interrupted(error: Exception, where: Where) -> TwinstoreError:
-    """Somebody ended the operation on the server: an administrator, or a call that was given up."""
-    del error
-    return UnavailableError(
-        f"{where.server} was told to end {where.subject} before it was done; try again.",
         outcome=where.outcome,
         **where.location,
     )
@@ -149,53 +253,6 @@ def untrusted(text: str) -> str | None:
     return next((problem for words, problem in TLS_PROBLEMS.items() if words in text), None)
 
 
-def pool_exhausted(error: Exception, where: Where) -> TwinstoreError:
-    """Every connection of the pool is busy, so nothing was sent."""
-    del error
-    return UnavailableError(
-        f"All connections to {where.server} are busy; raise maxPoolSize or use fewer threads.",
-        outcome=Outcome.NOT_APPLIED,
-        **where.location,
-    )
-
-
-def not_primary(error: Exception, where: Where) -> TwinstoreError:
-    """The server gave up being primary; a new one takes over soon."""
-    del error
-    return UnavailableError(
-        f"{where.server} has no primary at the moment, so {where.subject} was not served; try again.",
-        outcome=where.outcome,
-        **where.location,
-    )
-
-
-def refused_write(error: Exception, where: Where) -> TwinstoreError:
-    """A secondary refused the write before doing anything."""
-    return not_primary(error, replace(where, outcome=Outcome.NOT_APPLIED))
-
-
-def timed_out(error: Exception, where: Where) -> TwinstoreError:
-    """The time limit of the call passed."""
-    del error
-    return TimeoutExceededError(
-        f"{where.server} did not finish {where.subject} in time; try again or raise timeoutMS in the "
-        "connection string.",
-        outcome=where.outcome,
-        **where.location,
-    )
-
-
-def unacknowledged(error: Exception, where: Where) -> TwinstoreError:
-    """The primary wrote, but a majority did not confirm."""
-    del error
-    return UnavailableError(
-        f"{where.server} wrote {where.subject} but a majority of its members did not confirm it; the write "
-        "may be rolled back.",
-        outcome=Outcome.UNKNOWN,
-        **where.location,
-    )
-
-
 def duplicate(error: Exception, where: Where) -> TwinstoreError:
     """A unique index refused a write; the repositories know better which value it was."""
     index = violated_index(error)
@@ -205,66 +262,10 @@ def duplicate(error: Exception, where: Where) -> TwinstoreError:
     )
 
 
-def concurrency(error: Exception, where: Where) -> TwinstoreError:
-    """Another writer got in between; everything was rolled back."""
-    del error
-    return ConcurrencyError(
-        f"Another writer changed the same data during {where.subject}; repeat it.", **where.location
-    )
-
-
-def refused_document(error: Exception, where: Where) -> TwinstoreError:
-    """The validator of the collection refused a document."""
-    del error
-    return ValidationError(
-        f"The validator of the collection refuses {where.subject}; run `twinstore migrate run` if the "
-        "validator is older than this library.",
-        **where.location,
-    )
-
-
-def too_large(error: Exception, where: Where) -> TwinstoreError:
-    """The document does not fit."""
-    del error
-    return ValidationError(
-        f"{where.subject} is larger than the 16 MB that MongoDB takes; make it smaller.", **where.location
-    )
-
-
-def too_much(error: Exception, where: Where) -> TwinstoreError:
-    """A transaction has written more than the server can take back."""
-    del error
-    return ValidationError(
-        f"One unit of work has written more than {DRIVER} takes in a transaction, at {where.subject}; "
-        "nothing was written. Write less in one unit, or give the server a larger cache.",
-        **where.location,
-    )
-
-
 def unencodable(error: Exception, where: Where) -> TwinstoreError:
     """A value has no BSON form."""
     return ValidationError(
         f"{where.subject} holds a value that BSON cannot express ({type(error).__name__}).", **where.location
-    )
-
-
-def undecodable(error: Exception, where: Where) -> TwinstoreError:
-    """Stored bytes are not valid BSON."""
-    del error
-    return DocumentDecodeError(
-        f"{where.subject} stored in {DRIVER} is not valid BSON. Repair or quarantine the document.",
-        **where.location,
-    )
-
-
-def bad_uri(error: Exception, where: Where) -> TwinstoreError:
-    """The connection string cannot be read; its text stays hidden, because it holds the password."""
-    del error
-    return ConfigurationError(
-        "The MongoDB connection string is malformed; write mongodb://user@host:27017/database, with a colon "
-        "and the password behind the user, and percent-encode special characters of both. "
-        "Its port is a number, and its options are those of MongoDB.",
-        **where.location,
     )
 
 
@@ -283,61 +284,6 @@ def unstorable(error: Exception, where: Where) -> TwinstoreError:
     name = details.get("codeName") or f"code {getattr(error, 'code', None)}"
     return ValidationError(
         f"{where.subject} holds a name or a value that {DRIVER} does not store ({name}); change it.",
-        **where.location,
-    )
-
-
-def bad_settings(error: Exception, where: Where) -> TwinstoreError:
-    """The options contradict each other or the server lacks what they ask for."""
-    del error
-    return ConfigurationError(
-        f"The options for {where.server} are not acceptable to the client or the server; check the options "
-        "in the connection string.",
-        **where.location,
-    )
-
-
-def rejected_login(error: Exception, where: Where) -> TwinstoreError:
-    """User or password are wrong."""
-    del error
-    return ConfigurationError(
-        f"{where.server} rejects the login; check user, password and authSource in the connection string.",
-        **where.location,
-    )
-
-
-def no_permission(error: Exception, where: Where) -> TwinstoreError:
-    """The user may not do this, or nobody logged in."""
-    del error
-    return ConfigurationError(
-        f"The user of the connection string has no permission for {where.subject} on {where.server}; log in "
-        "with a user that has readWrite (and dbAdmin for migrations) on the database.",
-        **where.location,
-    )
-
-
-def no_transactions(error: Exception, where: Where) -> TwinstoreError:
-    """A standalone server met a transaction."""
-    del error
-    return ConfigurationError(f"{where.server} has no transactions. {STANDALONE_REMEDY}", **where.location)
-
-
-def misused(error: Exception, where: Where) -> TwinstoreError:
-    """The client was used in a way it does not allow, most often after it was closed."""
-    del error
-    return UnavailableError(
-        f"The client of {where.server} cannot serve {where.subject}; it was closed or its session has ended.",
-        outcome=Outcome.NOT_APPLIED,
-        **where.location,
-    )
-
-
-def lost_history(error: Exception, where: Where) -> TwinstoreError:
-    """The point in time is older than the history of the server."""
-    del error
-    return UnsupportedCapabilityError(
-        f"{where.server} no longer has the history for this point in time; use a newer position or raise its "
-        "parameter minSnapshotHistoryWindowInSeconds.",
         **where.location,
     )
 

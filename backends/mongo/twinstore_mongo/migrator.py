@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Final, Self
 
 from typing_extensions import override
 
-from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
+from twinstore.drivernames import named_initializer
+from twinstore.errors import MigrationError
 from twinstore.migrations import (
     Initializer,
     MigrationReport,
-    MigrationState,
-    MigrationStatus,
     ReportsDefaults,
     SessionDefaults,
+    check_history,
     consent_required,
     standing,
+    statuses,
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations, revert_files, revert_of
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from twinstore.catalog import Module
-    from twinstore.migrations import Consent, Effect
+    from twinstore.migrations import Consent, Effect, MigrationStatus
     from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
     from twinstore.reverting import Reversal, RevertFile
@@ -134,8 +135,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
     def status(self) -> tuple[MigrationStatus, ...]:
         with self._working() as store:
             rows = self._ledger(store)
-        shipped = {step.name: step for step in self.steps}
-        return tuple(status_of(name, shipped.get(name), rows.get(name)) for name in sorted({*shipped, *rows}))
+        return statuses(self._shipped, [row.status for row in rows.values()])
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
@@ -279,7 +279,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
         """Compare the ledger with what is shipped; a release step counts once somebody asked for it."""
         rows = self._ledger(store)
         if check:
-            check_ledger(self.module, {step.name: step for step in self.steps}, rows)
+            self._check(rows)
         wanted = [step for step in self.steps if release or step.name in rows or step.category != RELEASE]
         collections = whole_collections(wanted)
         validators = self._validators() if self.validators else {}
@@ -292,7 +292,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
         """Return what takes a step back, after a look at the ledger."""
         file = revert_of(self.reverts, migration, module=self.module, driver=DRIVER)
         rows = self._ledger(store)
-        check_ledger(self.module, {step.name: step for step in self.steps}, rows)
+        self._check(rows)
         names = {item.collection: self.connection.collection_name(item) for item in self.catalog.entities}
         return Reverter(
             store,
@@ -302,6 +302,14 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
             Revert.of(file, names),
             self._validators() if self.validators else {},
         )
+
+    @property
+    def _shipped(self) -> list[MigrationStatus]:
+        return [step.status for step in self.steps]
+
+    def _check(self, rows: Mapping[str, AppliedStep]) -> None:
+        recorded = [row.status for row in rows.values()]
+        check_history(self._shipped, recorded, module=self.module, driver=DRIVER)
 
     def _validators(self) -> dict[str, Document]:
         entities = self.catalog.entities
@@ -344,50 +352,6 @@ def report(
     )
 
 
-def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, AppliedStep]) -> None:
-    """Refuse a ledger that does not fit the shipped steps."""
-    for name, row in rows.items():
-        if name not in shipped:
-            raise MigrationMissingError(
-                f"Migration {name} is applied but not shipped: the database is newer than this library. "
-                "Upgrade twinstore.",
-                module=module,
-                key=name,
-                driver=DRIVER,
-            )
-        if row.checksum != shipped[name].checksum:
-            raise MigrationChecksumError(
-                f"Migration {name} was changed after it had been applied (applied as {row.checksum}, shipped "
-                f"as {shipped[name].checksum}); nothing was changed. Restore the shipped file by "
-                "reinstalling twinstore or the module; put further changes into a new step.",
-                module=module,
-                key=name,
-                driver=DRIVER,
-            )
-
-
-def status_of(name: str, step: Step | None, row: AppliedStep | None) -> MigrationStatus:
-    """Return where one migration stands."""
-    known = AppliedStep(migration_name=name) if row is None else row
-    shown = known if step is None else step
-    return MigrationStatus(
-        name=name,
-        category=shown.category,
-        checksum=shown.checksum,
-        state=state_of(step, row),
-        applied_at=known.applied_at,
-    )
-
-
-def state_of(step: Step | None, row: AppliedStep | None) -> MigrationState:
-    """Return the state of a migration that is shipped, applied, or both."""
-    if row is None:
-        return MigrationState.PENDING
-    if step is None:
-        return MigrationState.MISSING
-    return MigrationState.APPLIED if row.checksum == step.checksum else MigrationState.CHANGED
-
-
 def user_name() -> str:
     """Return who runs the migration."""
     with suppress(OSError, KeyError):  # in a container the number of the user may have no name
@@ -397,9 +361,5 @@ def user_name() -> str:
 
 @cache
 def initializer_class(module: ModuleSpec[object]) -> type[MongoInitializer]:
-    """Return the initialiser of a module, a class of its own under the name that hosts know."""
-    return type(
-        f"{module.title}{DRIVER}Initializer",
-        (MongoInitializer,),
-        {"__doc__": f"The initialiser of {module.name}.", "__module__": __name__, "__slots__": ()},
-    )
+    """Return the initialiser of a module."""
+    return named_initializer(MongoInitializer, module, DRIVER, __slots__=())

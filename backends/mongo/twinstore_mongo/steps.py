@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from twinstore.migrations import MigrationState, MigrationStatus
+
 if TYPE_CHECKING:
     from datetime import datetime
     from importlib.resources.abc import Traversable
@@ -145,6 +147,13 @@ class Step:
         """``schema`` for 001-099; ``release`` for 100-199, which run only on request."""
         return RELEASE if self.place >= FIRST_RELEASE else "schema"
 
+    @property
+    def status(self) -> MigrationStatus:
+        """What is shipped, as pending."""
+        return MigrationStatus(
+            name=self.name, category=self.category, checksum=self.checksum, state=MigrationState.PENDING
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedStep:
@@ -161,6 +170,17 @@ class AppliedStep:
     def of(cls, row: Mapping[str, Any]) -> AppliedStep:
         """Return a row of the ledger."""
         return cls(**{item.name: row[item.name] for item in fields(cls) if item.name in row})
+
+    @property
+    def status(self) -> MigrationStatus:
+        """What is applied, as missing."""
+        return MigrationStatus(
+            name=self.migration_name,
+            category=self.category,
+            checksum=self.checksum,
+            state=MigrationState.MISSING,
+            applied_at=self.applied_at,
+        )
 
 
 def load_steps(folder: Traversable) -> tuple[Step, ...]:

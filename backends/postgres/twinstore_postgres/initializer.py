@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import psycopg
 from typing_extensions import override
 
-from twinstore.drivernames import bound_names
+from twinstore.drivernames import named_initializer
 from twinstore.errors import ConfigurationError, MigrationError, TwinstoreError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import (
     Initializer,
     MigrationReport,
+    MigrationState,
     ReportsDefaults,
     TakesSnapshots,
     consent_required,
     standing,
+    statuses,
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations
 from twinstore.servicelog import Limiter, migrating, note_ready
 from twinstore_postgres import migrator, reverting
 from twinstore_postgres.connecting import check_version
-from twinstore_postgres.datasource import source_class
 from twinstore_postgres.deadlines import PatientConnection, TimedConnection
 from twinstore_postgres.defaults import refuse_unsafe, roles_of, session_defaults
 from twinstore_postgres.errors import reading, translated
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
     from twinstore.reverting import Reversal
     from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.migrator import Applied, Migration
+    from twinstore_postgres.migrator import Migration
     from twinstore_postgres.server import ServerConnections
     from twinstore_postgres.settings import PostgresSettings
 
@@ -139,7 +140,13 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         applied = migrator.applied_migrations(connection, self.module)
         adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
         foreign = bool(taken_over(connection, self.module, applied, adopted))
-        return migrator.statuses(self.module, applied, foreign=foreign)
+        found = statuses([item.status for item in migrator.shipped_migrations(self.module)], applied.values())
+        return tuple(
+            replace(item, state=MigrationState.CHANGED)
+            if foreign and item.name in applied and not applied[item.name].checksum
+            else item
+            for item in found
+        )
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
@@ -216,7 +223,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         """
         with reading():
             applied = self._readable_ledger(connection)
-        migrator.check_history(self.module, applied)
+        migrator.check_ledger(self.module, applied)
         pending = [
             item.name
             for item in migrator.shipped_migrations(self.module)
@@ -246,7 +253,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
             self.module.name, DRIVER, f"{version // 10000}.{version % 10000}", max(applied, default="none")
         )
 
-    def _readable_ledger(self, connection: Connection) -> dict[str, Applied]:
+    def _readable_ledger(self, connection: Connection) -> dict[str, MigrationStatus]:
         try:
             return migrator.applied_migrations(connection, self.module)
         except psycopg.errors.InsufficientPrivilege as error:
@@ -261,11 +268,11 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
             ) from error
 
     def _pending(
-        self, connection: Connection, known: dict[str, Applied], *, release: bool
+        self, connection: Connection, known: dict[str, MigrationStatus], *, release: bool
     ) -> list[Migration]:
         """Return what would be applied, after a look at the tables that stand in its place already."""
         shipped = migrator.shipped_migrations(self.module)
-        migrator.check_history(self.module, known)
+        migrator.check_ledger(self.module, known)
         wanted = [item for item in shipped if item.name in known or _wanted(item, release=release)]
         check_takeover(connection, self.module, known, wanted)
         return [item for item in wanted if item.name not in known]
@@ -314,7 +321,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
             )
 
 
-def ledger_of_owner(connection: Connection) -> dict[str, Applied]:
+def ledger_of_owner(connection: Connection) -> dict[str, MigrationStatus]:
     """Return what is applied of a ledger of copies that the role owns and this library can continue."""
     if connection.execute(OWN_LEDGER, [f"{LEDGER_MODULE.name}.schema_migrations"]).fetchone() is None:
         return {}
@@ -349,17 +356,5 @@ def _wanted(migration: Migration, *, release: bool) -> bool:
 
 @cache
 def initializer_class(module: ModuleSpec[object]) -> type[PostgresInitializer]:
-    """Return the initialiser of a module, a class of its own under the name that hosts know."""
-    return type(
-        f"{module.title}{DRIVER}Initializer",
-        (PostgresInitializer,),
-        {"__doc__": f"The initialiser of {module.name}.", "__module__": __name__, "module": module},
-    )
-
-
-def __getattr__(name: str) -> type:
-    """Return a class that hosts import by the name of its module."""
-    found = bound_names(__name__.partition(".")[0], DRIVER, initializer_class, source_class).get(name)
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
+    """Return the initialiser of a module."""
+    return named_initializer(PostgresInitializer, module, DRIVER, module=module)

@@ -13,15 +13,15 @@ import psycopg
 from psycopg import sql
 from pydantic.alias_generators import to_pascal
 
-from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
-from twinstore.migrations import MigrationState, MigrationStatus
+from twinstore.errors import MigrationError
+from twinstore.migrations import MigrationState, MigrationStatus, check_history
 from twinstore_postgres.cursors import own_cursor
 from twinstore_postgres.errors import translate
 from twinstore_postgres.failures import migration_failed
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from twinstore.modules import ModuleSpec
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CREATE_LEDGER",
-    "Applied",
     "Migration",
     "applied_migrations",
     "apply",
-    "check_history",
+    "check_ledger",
     "create_role",
     "created_tables",
     "forced_tables",
@@ -42,7 +41,6 @@ __all__ = [
     "lock_number",
     "lock_refused",
     "shipped_migrations",
-    "statuses",
 ]
 
 FILE_NAME: Final = re.compile(r"(?P<number>\d{3})_[a-z0-9_]+\.sql")
@@ -96,22 +94,16 @@ class Migration:
         """SHA-256 of the text as shipped, before the application role is put in."""
         return sha256(self.text.encode()).hexdigest()
 
+    @property
+    def status(self) -> MigrationStatus:
+        """What is shipped, as pending."""
+        return MigrationStatus(
+            name=self.name, category=self.category, checksum=self.checksum, state=MigrationState.PENDING
+        )
+
     def rendered(self, role: str) -> str:
         """Return the SQL with the application role."""
         return self.text.replace(ROLE_VARIABLE, sql.Identifier(role).as_string())
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """One row of the ledger."""
-
-    checksum: str
-    at: datetime
-
-    @property
-    def adopted(self) -> bool:
-        """Whether it stands under its planning name, so that somebody else may have made the tables."""
-        return not self.checksum
 
 
 @cache
@@ -132,7 +124,7 @@ def lock_number(schema: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def applied_migrations(connection: Connection, module: ModuleSpec[object]) -> dict[str, Applied]:
+def applied_migrations(connection: Connection, module: ModuleSpec[object]) -> dict[str, MigrationStatus]:
     """Return the ledger; empty where none exists."""
     ledger = f"{module.name}.schema_migrations"
     # It may be a connection of the application.
@@ -153,8 +145,18 @@ def applied_migrations(connection: Connection, module: ModuleSpec[object]) -> di
         ) from error
     # The text behind a planning name is not ours to judge, and the shipped name says more than that one.
     others = other_names(module)
-    planned = {others[name]: Applied("", at) for name, _, at in rows if name in others}
-    return planned | {name: Applied(checksum, at) for name, checksum, at in rows if name not in others}
+    planned = {others[name]: recorded(others[name], "", at) for name, _, at in rows if name in others}
+    return planned | {row[0]: recorded(*row) for row in rows if row[0] not in others}
+
+
+def recorded(name: str, checksum: str, at: datetime) -> MigrationStatus:
+    """Return one row of the ledger, as missing.
+
+    Under a planning name its checksum is empty, and somebody else may have made the tables.
+    """
+    return MigrationStatus(
+        name=name, category="unknown", checksum=checksum, state=MigrationState.MISSING, applied_at=at
+    )
 
 
 def other_names(module: ModuleSpec[object]) -> dict[str, str]:
@@ -165,72 +167,10 @@ def other_names(module: ModuleSpec[object]) -> dict[str, str]:
     return {first.planning_name: first.name for first in shipped_migrations(module)[:1]}
 
 
-def check_history(module: ModuleSpec[object], applied: dict[str, Applied]) -> None:
-    """Refuse a ledger that this library cannot continue.
-
-    Raises:
-        MigrationChecksumError: an applied file was changed afterwards.
-        MigrationMissingError: an applied file is not shipped.
-    """
-    shipped = {migration.name: migration for migration in shipped_migrations(module)}
-    missing = sorted(set(applied) - set(shipped))
-    if missing:
-        raise MigrationMissingError(
-            f"The schema {module.name} has migrations that this version of twinstore does not know: "
-            f"{', '.join(missing)}. Upgrade twinstore.",
-            module=module.name,
-            driver=DRIVER,
-        )
-    changed = [
-        f"{name} (applied as {row.checksum}, shipped as {shipped[name].checksum})"
-        for name, row in sorted(applied.items())
-        if _changed(row, shipped[name])
-    ]
-    if changed:
-        raise MigrationChecksumError(
-            f"Applied migrations of schema {module.name} were changed afterwards: {', '.join(changed)}. "
-            "Nothing was changed. Restore the shipped files, by reinstalling twinstore or the module; put "
-            "further changes into a new file.",
-            module=module.name,
-            driver=DRIVER,
-        )
-
-
-def _changed(applied: Applied, migration: Migration) -> bool:
-    return applied.checksum not in {"", migration.checksum}
-
-
-def statuses(
-    module: ModuleSpec[object], applied: dict[str, Applied], *, foreign: bool
-) -> tuple[MigrationStatus, ...]:
-    """Return where each shipped or applied migration stands, by name.
-
-    ``foreign``: the tables under a planning name are not the wanted ones.
-    """
-    shipped = {migration.name: migration for migration in shipped_migrations(module)}
-    return tuple(
-        _status(name, shipped.get(name), applied.get(name), foreign=foreign)
-        for name in sorted({*shipped, *applied})
-    )
-
-
-def _status(
-    name: str, migration: Migration | None, applied: Applied | None, *, foreign: bool
-) -> MigrationStatus:
-    if migration is None:
-        state = MigrationState.MISSING
-    elif applied is None:
-        state = MigrationState.PENDING
-    else:
-        changed = _changed(applied, migration) or (foreign and applied.adopted)
-        state = MigrationState.CHANGED if changed else MigrationState.APPLIED
-    return MigrationStatus(
-        name=name,
-        category="unknown" if migration is None else migration.category,
-        checksum=migration.checksum if migration is not None else (applied.checksum if applied else ""),
-        state=state,
-        applied_at=None if applied is None else applied.at,
-    )
+def check_ledger(module: ModuleSpec[object], applied: Mapping[str, MigrationStatus]) -> None:
+    """Refuse a ledger that this library cannot continue; see :func:`~twinstore.migrations.check_history`."""
+    shipped = [item.status for item in shipped_migrations(module)]
+    check_history(shipped, applied.values(), module=module.name, driver=DRIVER)
 
 
 def apply(
@@ -253,7 +193,7 @@ def apply(
         with connection.transaction():
             lock(connection, module.name)
             applied = _prepared_ledger(connection, module)
-            check_history(module, applied)
+            check_ledger(module, applied)
             if migration.name in applied:
                 return False
             check()
@@ -293,7 +233,7 @@ def lock_refused(module: str) -> MigrationError:
     )
 
 
-def _prepared_ledger(connection: Connection, module: ModuleSpec[object]) -> dict[str, Applied]:
+def _prepared_ledger(connection: Connection, module: ModuleSpec[object]) -> dict[str, MigrationStatus]:
     schema = sql.Identifier(module.name)
     # CREATE SCHEMA IF NOT EXISTS needs the right to create even where the schema exists.
     if connection.execute("SELECT to_regnamespace(%s)", [module.name]).fetchone() == (None,):

@@ -18,7 +18,7 @@ from twinstore.reverting import Reversal, check_consent, needed_by, revert_files
 from twinstore_postgres.migrator import (
     STORE,
     applied_migrations,
-    check_history,
+    check_ledger,
     created_tables,
     lock,
     lock_refused,
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from twinstore.migrations import Consent
+    from twinstore.migrations import Consent, MigrationStatus
     from twinstore.modules import ModuleSpec
     from twinstore.reverting import RevertFile
     from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.migrator import Applied, Migration
+    from twinstore_postgres.migrator import Migration
 
 __all__ = ["reversal", "revert"]
 
@@ -96,7 +96,7 @@ def transaction(connection: Connection, module: ModuleSpec[object]) -> Iterator[
 def found(connection: Connection, module: ModuleSpec[object], file: RevertFile) -> Reversal:
     """Return what the tables of a migration hold, unless another applied one uses them."""
     applied = applied_migrations(connection, module)
-    check_history(module, applied)
+    check_ledger(module, applied)
     migration = next(item for item in shipped_migrations(module) if item.name == f"{file.name}.sql")
     known = migration.name in applied
     if known:
@@ -111,7 +111,9 @@ def found(connection: Connection, module: ModuleSpec[object], file: RevertFile) 
     )
 
 
-def users_of(module: ModuleSpec[object], migration: Migration, applied: Mapping[str, Applied]) -> list[str]:
+def users_of(
+    module: ModuleSpec[object], migration: Migration, applied: Mapping[str, MigrationStatus]
+) -> list[str]:
     """Return the applied migrations behind one that name a table of it."""
     tables = "|".join(map(re.escape, created_tables(migration)))
     names = re.compile(rf"\b{re.escape(module.name)}\.(?:{tables})\b")

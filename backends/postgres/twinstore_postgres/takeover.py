@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from twinstore.migrations import MigrationStatus
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.migrator import Applied, Migration
+    from twinstore_postgres.migrator import Migration
 
 __all__ = ["check_takeover", "hidden_rows", "taken_over"]
 
@@ -43,7 +44,7 @@ COUNT: Final = "SELECT count(*) FROM (SELECT FROM {table} LIMIT {limit}) AS coun
 def taken_over(
     connection: Connection,
     module: ModuleSpec[object],
-    applied: Mapping[str, Applied],
+    applied: Mapping[str, MigrationStatus],
     migrations: Iterable[Migration],
 ) -> tuple[str, ...]:
     """Return how tables that no migration of ours made differ from the wanted ones, one sentence each.
@@ -57,7 +58,7 @@ def taken_over(
     for migration in migrations:
         if migration.name not in applied:
             pending.update(created_tables(migration))
-        elif applied[migration.name].adopted:
+        elif not applied[migration.name].checksum:
             named.update(created_tables(migration))
     relations = relations_of(connection, module.name, sorted(named | pending))
     if not named and not relations:
@@ -77,7 +78,7 @@ def taken_over(
 def check_takeover(
     connection: Connection,
     module: ModuleSpec[object],
-    applied: Mapping[str, Applied],
+    applied: Mapping[str, MigrationStatus],
     migrations: Iterable[Migration],
 ) -> None:
     """Refuse to take over tables that do not have the wanted shape.

@@ -90,7 +90,7 @@ class DocumentAccess(AccessDefaults):
         rows = self._steps.take(lambda unit: unit.select(entity, query))
         return query.page(
             rows,
-            lambda row: decode(entity, row, self._driver),
+            lambda row: self._row(entity, row),
             lambda row: sort_key(row, query.order),
             lambda row: row.tenant_id,
         )
@@ -157,11 +157,14 @@ class DocumentAccess(AccessDefaults):
             return
         unit = self._begin()
         with ending(unit.rollback):
-            yield DocumentAccess(OneUnit(unit), self._scope, self._entities, self._begin, self._driver)
+            yield type(self)(OneUnit(unit), self._scope, self._entities, self._begin, self._driver)
             unit.commit()
 
     def _decoded(self, entity: Entity[M], row: DocumentRow | None) -> Row[M] | None:
-        return None if row is None else decode(entity, row, self._driver)
+        return None if row is None else self._row(entity, row)
+
+    def _row(self, entity: Entity[M], row: DocumentRow) -> Row[M]:
+        return decode(entity, row, self._driver)
 
 
 class RuleEndedError(Exception):
@@ -220,11 +223,12 @@ def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKe
     if not isinstance(key, UniqueKey):
         return _held(unit, entity, scope, key)
     # Another unit may have moved the value to another row before this one was held, so look again.
-    while (place := unit.holder(entity, key)) is not None:
-        held = _held(unit, entity, scope, place)
+    while True:
+        if (place := unit.holder(entity, key)) is None:
+            unit.hold_value(entity, key)
+        held = NOTHING if place is None else _held(unit, entity, scope, place)
         if unit.holder(entity, key) == place:
             return held
-    return NOTHING
 
 
 def _held(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key) -> HeldRow:

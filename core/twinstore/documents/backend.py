@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from typing_extensions import override
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from twinstore.documents.scripts import ScriptInitializer
     from twinstore.documents.steps import Steps
     from twinstore.documents.unit import DocumentUnit
+    from twinstore.migrations import SchemalessInitializer
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
 
@@ -34,9 +35,11 @@ class DocumentBackend(AccessBackend[R]):
 
     Attributes:
         initializer: creates and upgrades the schema of the module; the constructor of the driver sets it.
+        repeats: whether a step that lost a race is repeated; not where units wait for each other.
     """
 
-    initializer: ScriptInitializer
+    initializer: ScriptInitializer | SchemalessInitializer
+    repeats: ClassVar[bool] = True
 
     def __init__(self, module: ModuleSpec[R], capabilities: Capabilities) -> None:
         """Take the module, and what the driver can do; ``backend`` in it is the name of the driver."""
@@ -78,13 +81,13 @@ class DocumentBackend(AccessBackend[R]):
 
     @override
     def unbound(self) -> Access:
-        return self.access_by(OwnUnits(self.begin, unbound=True), UNBOUND)
+        return self.access_by(OwnUnits(self.begin, unbound=True, repeats=self.repeats), UNBOUND)
 
     @contextmanager
     @override
     def open_session(self, scope: Scope, *, causal_consistency: bool) -> Generator[Access]:
         del causal_consistency  # reads always see earlier writes
-        steps = OwnUnits(self.begin)
+        steps = OwnUnits(self.begin, repeats=self.repeats)
         try:
             yield self.access_by(steps, scope)
         finally:

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
-from twinstore.migrations import Initializer, MigrationReport, MigrationState, MigrationStatus
+from twinstore.errors import MigrationError
+from twinstore.migrations import (
+    Initializer,
+    MigrationReport,
+    MigrationState,
+    MigrationStatus,
+    check_history,
+    statuses,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
@@ -72,7 +79,7 @@ class ScriptInitializer(Initializer, ABC):
     ) -> MigrationReport:
         del release, accept
         # Before anything is applied: a schema that is newer than this library must not be touched.
-        self._check(self.status())
+        self._check()
         done = {script.name: self.apply(script) for script in self._scripts}
         return MigrationReport(
             module=self._module,
@@ -90,11 +97,7 @@ class ScriptInitializer(Initializer, ABC):
     @override
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return the shipped and the applied scripts by name."""
-        shipped = {script.name: script for script in self._scripts}
-        recorded = self.recorded()
-        return tuple(
-            _status(name, shipped.get(name), recorded.get(name)) for name in sorted({*shipped, *recorded})
-        )
+        return statuses(*self._known())
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
@@ -118,9 +121,8 @@ class ScriptInitializer(Initializer, ABC):
         Raises:
             MigrationError: a script is pending, or was changed after it was applied, or is not shipped.
         """
-        status = self.status()
-        self._check(status)
-        pending = [item.name for item in status if item.state is MigrationState.PENDING]
+        self._check()
+        pending = [item.name for item in self.status() if item.state is MigrationState.PENDING]
         if pending:
             raise MigrationError(
                 f"Migrations of {self._module} are pending: {', '.join(pending)}. Run: twinstore migrate run "
@@ -129,36 +131,20 @@ class ScriptInitializer(Initializer, ABC):
                 driver=self._driver,
             )
 
-    def _check(self, status: Sequence[MigrationStatus]) -> None:
-        for item in status:
-            if item.state is MigrationState.CHANGED:
-                raise MigrationChecksumError(
-                    f"The applied migration {item.name} of {self._module} was changed afterwards; install "
-                    "the release that applied it, or restore its text.",
-                    module=self._module,
-                    driver=self._driver,
-                )
-            if item.state is MigrationState.MISSING:
-                raise MigrationMissingError(
-                    f"The applied migration {item.name} of {self._module} is not shipped: the schema is "
-                    "newer than this library. Upgrade it.",
-                    module=self._module,
-                    driver=self._driver,
-                )
+    def _check(self) -> None:
+        check_history(*self._known(), module=self._module, driver=self._driver)
+
+    def _known(self) -> tuple[list[MigrationStatus], list[MigrationStatus]]:
+        """Return what is shipped, and what is recorded."""
+        shipped = [(item.name, item.checksum, None) for item in self._scripts]
+        recorded = [(name, item.checksum, item.applied_at) for name, item in self.recorded().items()]
+        return _listed(shipped, MigrationState.PENDING), _listed(recorded, MigrationState.MISSING)
 
 
-def _status(name: str, shipped: Script | None, recorded: AppliedScript | None) -> MigrationStatus:
-    checksum = shipped.checksum if shipped is not None else ""
-    if recorded is None:
-        state = MigrationState.PENDING
-    elif shipped is None:
-        state, checksum = MigrationState.MISSING, recorded.checksum
-    else:
-        state = MigrationState.APPLIED if recorded.checksum == checksum else MigrationState.CHANGED
-    return MigrationStatus(
-        name=name,
-        category="schema",
-        checksum=checksum,
-        state=state,
-        applied_at=None if recorded is None else recorded.applied_at,
-    )
+def _listed(
+    found: Iterable[tuple[str, str, datetime | None]], state: MigrationState
+) -> list[MigrationStatus]:
+    return [
+        MigrationStatus(name=name, category="schema", checksum=checksum, state=state, applied_at=at)
+        for name, checksum, at in found
+    ]

@@ -39,20 +39,29 @@ class Steps(Protocol):
 
 
 class OwnUnits(Steps):
-    """Each step is a unit of its own, repeated after a lost race: an access without a transaction."""
+    """Each step is a unit of its own: an access without a transaction."""
 
     read_only = False
     in_unit = False
 
-    def __init__(self, begin: Callable[[], DocumentUnit], *, unbound: bool = False) -> None:
-        """Take what opens a unit, and whether the access belongs to no session."""
+    def __init__(
+        self, begin: Callable[[], DocumentUnit], *, unbound: bool = False, repeats: bool = True
+    ) -> None:
+        """Take the way to units.
+
+        Args:
+            begin: opens a unit.
+            unbound: the access belongs to no session.
+            repeats: a step that lost a race is repeated; not where units wait for each other.
+        """
+        self._repeats = repeats
         self.state = UnitState(unbound=unbound)
         self._begin = begin
 
     @override
     def take(self, action: Callable[[DocumentUnit], T]) -> T:
         """Commit the unit of one step at its end."""
-        return repeat(lambda: self._once(action))
+        return repeat(lambda: self._once(action)) if self._repeats else self._once(action)
 
     def _once(self, action: Callable[[DocumentUnit], T]) -> T:
         unit = self._begin()

@@ -67,6 +67,10 @@ class DocumentUnit(ABC):
             ConcurrencyError: another unit has changed it first, or holds it for too long.
         """
 
+    def hold_value(self, entity: Entity, unique: UniqueKey) -> None:
+        """Let nobody else take unique values until the unit ends, where a store can lock what no row has."""
+        del entity, unique
+
     @abstractmethod
     def write(self, row: DocumentRow) -> None:
         """Store a row in place of the one of its key. It is held, and its unique values are free."""

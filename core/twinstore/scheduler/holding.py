@@ -228,7 +228,5 @@ class HeldLock(StaysInProcess, LockHandle):
     def _lost(self, why: str) -> LeaseLostError:
         return LeaseLostError(
             f"The lock {self!r} {why}; stop what it protects, and acquire it again.",
-            module=LOCKS.module,
-            entity=LOCKS.name,
-            key=LOCKS.key_text((self.tenant_id, self.lock_key)),
+            **LOCKS.located(LOCKS.key_text((self.tenant_id, self.lock_key))),
         )

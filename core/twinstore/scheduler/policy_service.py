@@ -103,9 +103,7 @@ class PolicyRuns(PolicyRunService):
         if stored is None:
             raise NotFoundError(
                 f"The policy run {run_id.strip()!r} does not exist for this tenant.",
-                module=POLICY_JOBS.module,
-                entity=POLICY_JOBS.name,
-                key=run_id.strip(),
+                **POLICY_JOBS.located(run_id.strip()),
             )
         return status_of(stored)
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from threading import Lock
-from time import monotonic
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rich.console import Console
@@ -16,7 +13,7 @@ from rich.table import Column
 from rich.text import Text
 from typing_extensions import override
 
-from twinstore_backfill.messages import LogFormat, chosen, json_line
+from twinstore_backfill.messages import LogFormat, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "SilentProgress", "progress_on"]
 
-SECONDS_BETWEEN_LINES: Final = 5.0
-LOGGER: Final = "twinstore.progress"
 # Columns of a terminal: from here on there is room for a bar of its usual length, for any bar and the rate.
 ROOM_FOR_ALL: Final = 100
 ROOM_FOR_A_BAR: Final = 60
@@ -67,65 +62,6 @@ class SilentProgress(Progress):
     @override
     def finish(self, name: str) -> None:
         """Say nothing."""
-
-
-@dataclass(slots=True)
-class ProgressPart:
-    """One part of the work; ``before`` was done by an earlier run and says nothing of the speed of this."""
-
-    total: int
-    before: int
-    done: int
-    started: float
-
-
-class LineProgress(Progress):
-    """Writes a line every few seconds and one at the end of each part."""
-
-    def __init__(self, stream: TextIO) -> None:
-        """Take the stream to write to."""
-        self._stream = stream
-        self._lock = Lock()
-        self._parts: dict[str, ProgressPart] = {}
-        self._said = monotonic()
-
-    @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
-        """Begin a part."""
-        with self._lock:
-            self._said = monotonic()
-            self._parts[name] = ProgressPart(total, done, done, self._said)
-
-    @override
-    def advance(self, name: str, count: int) -> None:
-        """Count, and write a line when the last one is old."""
-        with self._lock:
-            self._parts[name].done += count
-            if monotonic() - self._said >= SECONDS_BETWEEN_LINES:
-                self._said = monotonic()
-                self._write(name, left=True)
-
-    @override
-    def finish(self, name: str) -> None:
-        """Write the last line of the part, unless it is empty."""
-        with self._lock:
-            if self._parts[name].total or self._parts[name].done:
-                self._write(name, left=False)
-
-    def _write(self, name: str, *, left: bool) -> None:
-        part = self._parts[name]
-        # A part may end within the resolution of the clock.
-        rate = (part.done - part.before) / max(monotonic() - part.started, 1e-3)
-        more = part.total - part.done
-        remaining = f", about {more / rate:.0f} s left" if left and rate and more > 0 else ""
-        text = f"{name}: {part.done:,} of {part.total:,}, {rate:,.0f}/s{remaining}"
-        if chosen().format is LogFormat.JSON:
-            counts = {"part": name, "done": part.done, "total": part.total, "per_second": round(rate)}
-            text = json_line("INFO", LOGGER, text, counts)
-        # A log that is full or closed must not end the work.
-        with suppress(OSError):
-            self._stream.write(f"{text}\n")
-            self._stream.flush()
 
 
 class CountColumn(ProgressColumn):
@@ -178,6 +114,8 @@ class BarProgress(Progress):
 @contextmanager
 def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
     """Show progress on a stream, stderr by default, in the way it can."""
+    from twinstore_backfill.progress_record import LineProgress  # noqa: PLC0415  # it needs this module
+
     shown: TextIO = stream or sys.stderr
     if chosen().quiet:
         yield SilentProgress()

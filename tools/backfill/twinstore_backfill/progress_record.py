@@ -1,29 +1,30 @@
-"""Progress in numbers, for programs: as lines of JSON on stderr, and for whoever asks a running command."""
+"""Progress in numbers: as lines on stderr, for people or of JSON, and for whoever asks a running command."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from typing_extensions import override
 
 from twinstore.jsontext import format_timestamp
+from twinstore_backfill.messages import LogFormat, chosen, json_line
 from twinstore_backfill.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TextIO
 
-__all__ = ["FORMAT", "JsonProgress", "PartState", "RecordedProgress", "SharedProgress"]
+__all__ = ["FORMAT", "JsonProgress", "LineProgress", "PartState", "RecordedProgress", "SharedProgress"]
 
 FORMAT: Final = "twinstore.progress@1"
-SECONDS_BETWEEN_LINES: Final = 1.0
+LOGGER: Final = "twinstore.progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +131,15 @@ class RecordedProgress(Progress):
             part.total, part.ended = part.done, self._clock()
 
 
-class JsonProgress(RecordedProgress):
-    """Writes a line of JSON when a part begins, each second while it runs, and when it ends."""
+class WrittenProgress(RecordedProgress):
+    """Writes a line of a part every so many seconds."""
 
-    def __init__(self, stream: TextIO, command: str, clock: Callable[[], float] = monotonic) -> None:
-        """Take the stream, the command that runs, and a clock of seconds."""
+    between: ClassVar[float]
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = monotonic) -> None:
+        """Take the stream, and a clock of seconds."""
         super().__init__(clock)
-        self._stream, self._command = stream, command
+        self._stream = stream
         self._said: dict[str, float] = {}
         # Lines of several threads must not lie within each other, nor a later one before an earlier.
         self._writing = Lock()
@@ -145,34 +148,82 @@ class JsonProgress(RecordedProgress):
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Begin a part."""
         super().start(name, total, done)
-        self._write(name)
+        self._said[name] = self._clock()
 
     @override
     def advance(self, name: str, count: int) -> None:
         """Count rows, and write a line when the last one is old."""
         super().advance(name, count)
-        if self._clock() - self._said[name] >= SECONDS_BETWEEN_LINES:
-            self._write(name)
+        if self._clock() - self._said[name] >= self.between:
+            self._write(self.state(name))
+
+    def _write(self, state: PartState) -> None:
+        with self._writing:
+            self._said[state.part] = self._clock()
+            # A log that is full or closed must not end the work.
+            with suppress(OSError, ValueError):
+                self._stream.write(f"{self._line(state)}\n")
+                self._stream.flush()
+
+    def _line(self, state: PartState) -> str:
+        raise NotImplementedError
+
+
+class LineProgress(WrittenProgress):
+    """Writes lines for people."""
+
+    between = 5.0
+
+    @override
+    def finish(self, name: str) -> None:
+        """Write the last line of the part, unless it is empty."""
+        state = self.state(name)
+        if state.total or state.done:
+            self._write(replace(state, eta=None))
+        super().finish(name)
+
+    @override
+    def _line(self, state: PartState) -> str:
+        rate = state.rate or 0.0
+        remaining = f", about {state.eta:.0f} s left" if state.eta else ""
+        text = f"{state.part}: {state.done:,} of {state.total:,}, {rate:,.0f}/s{remaining}"
+        if chosen().format is not LogFormat.JSON:
+            return text
+        counts = {
+            "part": state.part,
+            "done": state.done,
+            "total": state.total,
+            "per_second": round(rate),
+        }
+        return json_line("INFO", LOGGER, text, counts)
+
+
+class JsonProgress(WrittenProgress):
+    """Writes a line of JSON when a part begins, each second while it runs, and when it ends."""
+
+    between = 1.0
+
+    def __init__(self, stream: TextIO, command: str, clock: Callable[[], float] = monotonic) -> None:
+        """Take the stream, the command that runs, and a clock of seconds."""
+        super().__init__(stream, clock)
+        self._command = command
+
+    @override
+    def start(self, name: str, total: int, done: int = 0) -> None:
+        """Begin a part."""
+        super().start(name, total, done)
+        self._write(self.state(name))
 
     @override
     def finish(self, name: str) -> None:
         """End a part."""
         super().finish(name)
-        self._write(name)
+        self._write(self.state(name))
 
-    def _write(self, name: str) -> None:
-        with self._writing:
-            self._said[name] = self._clock()
-            line = {
-                "format": FORMAT,
-                "time": format_timestamp(datetime.now(UTC)),
-                "command": self._command,
-                **self.state(name).document(),
-            }
-            # A log that is full or closed must not end the work.
-            with suppress(OSError, ValueError):
-                self._stream.write(f"{json.dumps(line)}\n")
-                self._stream.flush()
+    @override
+    def _line(self, state: PartState) -> str:
+        line = {"format": FORMAT, "time": format_timestamp(datetime.now(UTC)), "command": self._command}
+        return json.dumps({**line, **state.document()})
 
 
 class SharedProgress(Progress):

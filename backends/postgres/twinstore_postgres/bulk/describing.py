@@ -98,18 +98,14 @@ def check_columns(entity: Entity, types: Mapping[str, str]) -> None:
         raise MigrationError(
             f"The description of {entity.name} does not know column {', '.join(forgotten)} of table {table}, "
             "so it would be neither copied nor compared. Describe it, or drop it.",
-            module=entity.module,
-            entity=entity.name,
-            driver=DRIVER,
+            **entity.located(driver=DRIVER),
         )
     # Nobody reads the version of a row here, so the table of a source need not have one.
     if lacking := sorted(known - types.keys() - {VERSION}):
         raise MigrationError(
             f"The table {table} lacks column {', '.join(lacking)}, which the description of {entity.name} "
             "names. Run: twinstore migrate run",
-            module=entity.module,
-            entity=entity.name,
-            driver=DRIVER,
+            **entity.located(driver=DRIVER),
         )
 
 

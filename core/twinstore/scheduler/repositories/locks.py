@@ -107,10 +107,7 @@ class Locks(Repository, DistributedLock):
         raise LockTimeoutError(
             f"The lock {key!r} stayed in other hands for {timeout.total_seconds():g} s; wait longer, or look "
             "with inspect() who holds it.",
-            module=LOCKS.module,
-            entity=LOCKS.name,
-            key=key,
-            driver=self.driver,
+            **LOCKS.located(key, driver=self.driver),
         )
 
     @override
@@ -160,9 +157,7 @@ class Locks(Repository, DistributedLock):
         if self._access.binding.scope != UNBOUND:
             raise ValidationError(
                 "Locks never take part in a session or unit of work; acquire them on the storage itself.",
-                module=LOCKS.module,
-                entity=LOCKS.name,
-                driver=self.driver,
+                **LOCKS.located(driver=self.driver),
             )
 
 

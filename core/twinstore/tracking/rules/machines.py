@@ -28,9 +28,7 @@ def check_new(machine: TrackingMachine) -> None:
         raise ValidationError(
             f"Machine {machine.machine_id!r} lists {len(machine.active_sessions)} sessions; a new one has "
             "none. Create it without them and assign each with assign_session.",
-            module=MACHINES.module,
-            entity=MACHINES.name,
-            key=machine.machine_id,
+            **MACHINES.located(machine.machine_id),
         )
 
 
@@ -58,9 +56,7 @@ def updated(
         raise ConflictError(
             f"Machine {key!r} cannot stop offering slot {', '.join(map(str, taken))}, which a session "
             "occupies; release it first.",
-            module=MACHINES.module,
-            entity=MACHINES.name,
-            key=key,
+            **MACHINES.located(key),
         )
     return record
 

@@ -49,9 +49,7 @@ def check_expected(entity: Entity, key: str, stored: StrEnum, expected: StrEnum 
     if expected is not None and stored is not expected:
         raise ConflictError(
             f"{entity.singular.capitalize()} {key!r} is {stored}, not {expected} as expected; read it again.",
-            module=entity.module,
-            entity=entity.name,
-            key=key,
+            **entity.located(key),
         )
 
 
@@ -66,7 +64,5 @@ def check_unchanged(entity: Entity[R], stored: R, record: R, names: Iterable[str
         (key,) = entity.key_of(stored, {})
         raise ValidationError(
             f"{entity.singular.capitalize()} {key!r}: an update cannot change {', '.join(changed)}; {how}.",
-            module=entity.module,
-            entity=entity.name,
-            key=str(key),
+            **entity.located(str(key)),
         )

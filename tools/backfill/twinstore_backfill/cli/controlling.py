@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from twinstore.errors import ValidationError
 from twinstore.ledger import CopyJob, Ledger
+from twinstore_backfill.cli.groups import TargetSide, spread
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.cli.params import (
     Format,
-    ModuleName,
     OutputFormat,
-    TargetConfig,
-    ToBackend,
-    common,
-    side_settings,
 )
 from twinstore_backfill.copy.control import HIGHEST_RATE, chosen_job
-from twinstore_backfill.stores import chosen_module, open_store
 
 __all__ = ["pause", "rate", "resume"]
 
@@ -32,50 +26,38 @@ NONE: Final = "none"
 LONGEST: Final = len(str(HIGHEST_RATE))
 
 
-def pause(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    target: ToBackend,
-    module: ModuleName = None,
-    target_config: TargetConfig = None,
+@spread
+def pause(
+    side: TargetSide,
     job: Job = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Let a running copy take no more ranges until it is resumed; the ranges at work are finished."""
-    changed = _changed(
-        context, module, (target, target_config), job, lambda ledger, found: ledger.pause(found)
-    )
+    changed = _changed(side, job, lambda ledger, found: ledger.pause(found))
     _show(output, changed)
 
 
-def resume(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    target: ToBackend,
-    module: ModuleName = None,
-    target_config: TargetConfig = None,
+@spread
+def resume(
+    side: TargetSide,
     job: Job = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Let a copy that was paused go on."""
-    changed = _changed(
-        context, module, (target, target_config), job, lambda ledger, found: ledger.go_on(found)
-    )
+    changed = _changed(side, job, lambda ledger, found: ledger.go_on(found))
     _show(output, changed)
 
 
-def rate(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
+@spread
+def rate(
     limit: Annotated[str, typer.Argument(help="Most documents per second, or none for no limit.")],
-    target: ToBackend,
-    module: ModuleName = None,
-    target_config: TargetConfig = None,
+    side: TargetSide,
     job: Job = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Give a running copy another rate; each of its threads obeys with its next range."""
     number = rate_argument(limit)
-    changed = _changed(
-        context, module, (target, target_config), job, lambda ledger, found: ledger.set_rate(found, number)
-    )
+    changed = _changed(side, job, lambda ledger, found: ledger.set_rate(found, number))
     _show(output, changed)
 
 
@@ -97,14 +79,11 @@ def rate_argument(text: str) -> int | None:
 
 
 def _changed(
-    context: typer.Context,
-    module: str | None,
-    target: tuple[str, Path | None],
+    side: TargetSide,
     job: str | None,
     change: Callable[[Ledger, str], CopyJob],
 ) -> CopyJob:
-    settings = side_settings(common(context), target[1])
-    with open_store(chosen_module(module, settings), target[0], settings) as store:
+    with side.opened() as store:
         return change(store.ledger, chosen_job(store, job).id)
 
 

@@ -12,26 +12,17 @@ import typer
 from rich.console import RenderableType
 
 from twinstore_backfill.allocating import batches_kept
+from twinstore_backfill.cli.groups import RowOptions, Sides, spread
 from twinstore_backfill.cli.output import emit, left_out_texts, table
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
-    FromBackend,
     IgnoreUnknown,
-    ModuleName,
     OnFinish,
-    OnlyEntities,
-    OnlyTenants,
     OutputFormat,
-    SourceConfig,
-    TargetConfig,
-    ToBackend,
-    common,
     ignored_option,
     instant_option,
 )
-from twinstore_backfill.cli.parts import KeyFrom, KeyTo, Since, Until, subset_option
-from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
@@ -74,19 +65,10 @@ class ConflictOption(StrEnum):
     OVERWRITE = "overwrite"
 
 
+@spread
 def copy(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    source: FromBackend,
-    target: ToBackend,
-    module: ModuleName = None,
-    source_config: SourceConfig = None,
-    target_config: TargetConfig = None,
-    entity: OnlyEntities = None,
-    tenant: OnlyTenants = None,
-    key_from: KeyFrom = None,
-    key_to: KeyTo = None,
-    since: Since = None,
-    until: Until = None,
+    sides: Sides,
+    rows: RowOptions,
     jobs: Annotated[
         int, typer.Option("--jobs", help="Ranges copied at the same time; a process for each eight.")
     ] = 2,
@@ -127,10 +109,10 @@ def copy(  # noqa: PLR0917  # the options of a command
     # From here on, so that the report agrees with the exit code at every moment.
     with copy_directory(out, execute=execute), stop_on_signals() as stop:
         on_finish(finish, out or DEFAULT_OUT)
-        name = side_module(common(context), module, source_config, target_config)
+        name = sides.name
         options = CopyOptions(
-            entities=entity or (),
-            tenants=tenant or (),
+            entities=rows.entity or (),
+            tenants=rows.tenant or (),
             jobs=jobs,
             max_rate=max_rate,
             on_conflict=on_conflict.value,
@@ -140,12 +122,11 @@ def copy(  # noqa: PLR0917  # the options of a command
             range_size=range_size,
             execute=execute,
             out=out,
-            ignored=ignored_option(context, ignore_unknown),
-            subset=subset_option(key_from, key_to, since, until),
+            ignored=ignored_option(sides.context, ignore_unknown),
+            subset=rows.subset,
         )
-        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
         told = Telling("copy", progress_form, metrics_port)
-        code = copied(sides, options, output, stop, told, extra=extra)
+        code = copied(sides.opened(name), options, output, stop, told, extra=extra)
     raise typer.Exit(code)
 
 

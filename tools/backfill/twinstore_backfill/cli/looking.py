@@ -11,23 +11,17 @@ import typer
 from twinstore.catalog import Entity
 from twinstore.errors import ValidationError
 from twinstore.keys import Key
+from twinstore_backfill.cli.groups import Sides, spread
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
-    FromBackend,
     IgnoreUnknown,
-    ModuleName,
     OutputFormat,
-    SourceConfig,
-    TargetConfig,
-    ToBackend,
-    common,
     ignored_option,
     instant_option,
 )
 from twinstore_backfill.cli.parts import IgnoreField, ignored_fields_option
-from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.ignoring import check_ignored, of_entity
 from twinstore_backfill.ignoring_fields import check_ignored_fields
@@ -54,15 +48,11 @@ CODES = {
 }
 
 
+@spread
 def diff(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    source: FromBackend,
-    target: ToBackend,
+    sides: Sides,
     entity: Annotated[str, typer.Option("--entity", help="Entity of the row.")],
     key: KeyOption,
-    module: ModuleName = None,
-    source_config: SourceConfig = None,
-    target_config: TargetConfig = None,
     as_of: AsOf = None,
     show_values: ShowValues = False,  # noqa: FBT002  # Typer makes a flag of it
     ignore_unknown: IgnoreUnknown = None,
@@ -70,16 +60,15 @@ def diff(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare one row as a verification does, and say where it differs. Values are shown on request only."""
-    name = side_module(common(context), module, source_config, target_config)
+    name = sides.name
     asked = instant_option(as_of, "--as-of")
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with sides as (left, right):
+    with sides.opened(name) as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = instant_of_judgement(left.bulk, asked)
-        ignored = ignored_option(context, ignore_unknown)
+        ignored = ignored_option(sides.context, ignore_unknown)
         check_ignored(ignored, left.bulk.entities())
         row = key_option(chosen, key)
-        fields = ignored_fields_option(context, ignore_field)
+        fields = ignored_fields_option(sides.context, ignore_field)
         check_ignored_fields(fields, left.bulk.entities())
         found = compare_row(
             left, right, chosen, row, instant, of_entity(ignored, chosen), of_entity(fields, chosen)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
@@ -16,12 +15,13 @@ from twinstore import jsontext
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.migrations import Consent, EffectKind, MigrationState, MigrationStatus
 from twinstore.reverting import RevertsMigrations
+from twinstore_backfill.cli.groups import OneStore, spread
 from twinstore_backfill.cli.output import emit, emit_text, table
-from twinstore_backfill.cli.params import Backend, CommonOptions, Format, ModuleName, OutputFormat, common
+from twinstore_backfill.cli.params import Format, OutputFormat
 from twinstore_backfill.cli.reversals import consents_table, reversal_document, reversal_lines
 from twinstore_backfill.cli.tables import Rows
 from twinstore_backfill.outcome import Exit, effect_document
-from twinstore_backfill.stores import Store, chosen_module, open_store
+from twinstore_backfill.stores import Store
 
 __all__ = ["app"]
 
@@ -84,25 +84,15 @@ AcceptRls = Annotated[
 ]
 
 
-@contextmanager
-def opened(options: CommonOptions, module: str | None, backend: str | None) -> Iterator[Store]:
-    """Open the module on the named driver, or on the one of the settings."""
-    settings = options.settings()
-    name = chosen_module(module, settings)
-    with open_store(name, backend or settings.backend_name(name), settings) as store:
-        yield store
-
-
 @app.command()
+@spread
 def status(
-    context: typer.Context,
-    module: ModuleName = None,
-    backend: Backend = None,
+    one: OneStore,
     category: Category = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """List shipped and applied migrations; exit 1 while any is pending, changed or missing."""
-    with opened(common(context), module, backend) as store:
+    with one.opened() as store:
         found = _chosen(store, category)
         emit(output, {"migrations": [_described(item) for item in found]}, _listing(found))
     if any(item.state is not MigrationState.APPLIED for item in found):
@@ -110,10 +100,9 @@ def status(
 
 
 @app.command()
-def plan(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    module: ModuleName = None,
-    backend: Backend = None,
+@spread
+def plan(
+    one: OneStore,
     category: Category = None,
     sql: SqlOption = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
@@ -122,7 +111,7 @@ def plan(  # noqa: PLR0917  # the options of a command
 
     With --sql print the statements instead, as `migrate export` does for all migrations.
     """
-    with opened(common(context), module, backend) as store:
+    with one.opened() as store:
         if sql:
             pending = [item.name for item in _pending(store, category)]
             _emit_script(output, store.storage.initializer.export(pending) if pending else "")
@@ -131,10 +120,9 @@ def plan(  # noqa: PLR0917  # the options of a command
 
 
 @app.command()
+@spread
 def run(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    module: ModuleName = None,
-    backend: Backend = None,
+    one: OneStore,
     category: RunCategory = RunnableCategory.SCHEMA,
     accept_ttl: AcceptTtl = None,
     accept_validator: AcceptValidator = None,
@@ -154,7 +142,7 @@ def run(  # noqa: PLR0917  # the options of a command
         EffectKind.RLS: accept_rls,
     }
     consents = consent_options(accepted)
-    with opened(common(context), module, backend) as store:
+    with one.opened() as store:
         if dry_run:
             # A release applies the schema too, so its plan shows every category.
             _emit_plan(store, None if release else category.value, output)
@@ -169,17 +157,16 @@ def run(  # noqa: PLR0917  # the options of a command
 
 
 @app.command()
+@spread
 def verify(
-    context: typer.Context,
-    module: ModuleName = None,
-    backend: Backend = None,
+    one: OneStore,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare the real schema with the wanted one; exit 1 when they differ.
 
     What is there in addition and changes no answer and no write, such as an index for speed, is a note.
     """
-    with opened(common(context), module, backend) as store:
+    with one.opened() as store:
         found = store.storage.initializer.verify(additions=False)
         everything = store.storage.initializer.verify()
         notes = [item for item in everything if item not in found]
@@ -190,11 +177,10 @@ def verify(
 
 
 @app.command()
-def revert(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
+@spread
+def revert(
+    one: OneStore,
     migration: Migration,
-    module: ModuleName = None,
-    backend: Backend = None,
     accept_drop: AcceptDrop = None,
     execute: ExecuteOption = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
@@ -205,7 +191,7 @@ def revert(  # noqa: PLR0917  # the options of a command
     dropped, and the command ends with code 6 and the numbers until each is accepted.
     """
     consents = consent_options({EffectKind.DROP: accept_drop})
-    with opened(common(context), module, backend) as store:
+    with one.opened() as store:
         initializer = store.storage.initializer
         if not isinstance(initializer, RevertsMigrations):
             raise ConfigurationError(f"{store.backend} cannot take migrations back.")
@@ -215,14 +201,13 @@ def revert(  # noqa: PLR0917  # the options of a command
 
 
 @app.command()
+@spread
 def export(
-    context: typer.Context,
-    module: ModuleName = None,
-    backend: Backend = None,
+    one: OneStore,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Print the migrations as SQL or as a shell script, for an administrator."""
-    with opened(common(context), module, backend) as store:
+    with one.opened() as store:
         _emit_script(output, store.storage.initializer.export())
 
 

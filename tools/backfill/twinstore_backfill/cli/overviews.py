@@ -11,31 +11,20 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from twinstore_backfill.cli.groups import RowOptions, Sides, TargetSide, spread
 from twinstore_backfill.cli.output import emit, left_out_texts, table
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
-    FromBackend,
     IgnoreUnknown,
-    ModuleName,
-    OnlyEntities,
-    OnlyTenants,
     OutputFormat,
-    SourceConfig,
-    TargetConfig,
-    ToBackend,
-    common,
     ignored_option,
     instant_option,
-    side_settings,
 )
-from twinstore_backfill.cli.parts import KeyFrom, KeyTo, Since, Until, subset_option
-from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import plan_document, status_document
 from twinstore_backfill.report.failing import failures_reported
 from twinstore_backfill.report.texts import number_of
-from twinstore_backfill.stores import chosen_module, open_store
 from twinstore_backfill.subset import described
 
 __all__ = ["plan", "status"]
@@ -44,36 +33,26 @@ Document = dict[str, Any]
 STATUS_COLUMNS = ("entity", "finished", "copying", "pending", "failed", "read", "written", "quarantined")
 
 
+@spread
 def plan(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    source: FromBackend,
-    target: ToBackend,
-    module: ModuleName = None,
-    source_config: SourceConfig = None,
-    target_config: TargetConfig = None,
-    entity: OnlyEntities = None,
-    tenant: OnlyTenants = None,
-    key_from: KeyFrom = None,
-    key_to: KeyTo = None,
-    since: Since = None,
-    until: Until = None,
+    sides: Sides,
+    rows: RowOptions,
     as_of: AsOf = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 10_000,
     ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
-    name = side_module(common(context), module, source_config, target_config)
+    name = sides.name
     options = CopyOptions(
-        entities=entity or (),
-        tenants=tenant or (),
+        entities=rows.entity or (),
+        tenants=rows.tenant or (),
         as_of=instant_option(as_of, "--as-of"),
         range_size=range_size,
-        ignored=ignored_option(context, ignore_unknown),
-        subset=subset_option(key_from, key_to, since, until),
+        ignored=ignored_option(sides.context, ignore_unknown),
+        subset=rows.subset,
     )
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with sides as (left, right):
+    with sides.opened(name) as (left, right):
         document = plan_document(left, right, options)
     emit(output, document, *_plan_texts(document))
 
@@ -109,11 +88,9 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
     )
 
 
-def status(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    target: ToBackend,
-    module: ModuleName = None,
-    target_config: TargetConfig = None,
+@spread
+def status(
+    side: TargetSide,
     job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
     out: Annotated[
         Path | None,
@@ -125,9 +102,8 @@ def status(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show how far the copies into a target are, and who works on them."""
-    settings = side_settings(common(context), target_config)
     # Before the store is opened, so that a directory that cannot be written to costs no connection.
-    with failures_reported(out), open_store(chosen_module(module, settings), target, settings) as store:
+    with failures_reported(out), side.opened() as store:
         document = status_document(store, job, out)
     emit(output, document, *_status_texts(document))
 

@@ -15,27 +15,18 @@ from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.ledger import CopyJob
 from twinstore.tenancy import shown
 from twinstore_backfill.cli.copying import copied, copy_directory
+from twinstore_backfill.cli.groups import RowOptions, Sides, TargetSide, spread
 from twinstore_backfill.cli.looking import KeyOption, ShowValues, key_option
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
-    FromBackend,
     IgnoreUnknown,
-    ModuleName,
     OnlyEntities,
-    OnlyTenants,
     OutputFormat,
-    SourceConfig,
-    TargetConfig,
-    ToBackend,
-    common,
     ignored_option,
     instant_option,
-    side_settings,
 )
-from twinstore_backfill.cli.parts import KeyFrom, KeyTo, Since, Until, subset_option
-from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.copy.engine import known_job, present_job_id
 from twinstore_backfill.copy.options import CopyOptions
@@ -44,7 +35,7 @@ from twinstore_backfill.copy.quarantine import quarantine_lines, quarantined
 from twinstore_backfill.files import naming, write_lines
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.stopping import stop_on_signals
-from twinstore_backfill.stores import Store, chosen_module, open_store, select_entities
+from twinstore_backfill.stores import Store, select_entities
 
 __all__ = ["app"]
 
@@ -58,21 +49,16 @@ Entry = dict[str, Any]
 
 
 @contextmanager
-def opened(
-    context: typer.Context, module: str | None, target: str, target_config: Path | None, job: str | None
-) -> Iterator[tuple[Store, CopyJob]]:
+def opened(side: TargetSide, job: str | None) -> Iterator[tuple[Store, CopyJob]]:
     """Open a target and find the job in its ledger."""
-    settings = side_settings(common(context), target_config)
-    with open_store(chosen_module(module, settings), target, settings) as store:
+    with side.opened() as store:
         yield store, latest_job(store, job)
 
 
 @app.command("list")
-def list_(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    target: ToBackend,
-    module: ModuleName = None,
-    target_config: TargetConfig = None,
+@spread
+def list_(
+    side: TargetSide,
     job: JobId = None,
     entity: OnlyEntities = None,
     output: OutputFormat = Format.TEXT,
@@ -80,7 +66,7 @@ def list_(  # noqa: PLR0917  # the options of a command
     """Count the documents by entity and reason, and name the first ones; their content is not shown."""
     reasons: Counter[tuple[str, str]] = Counter()
     first: list[Entry] = []
-    with opened(context, module, target, target_config, job) as (store, found):
+    with opened(side, job) as (store, found):
         for entry in quarantined(store.ledger, found, content=False):
             if entity and entry["entity"] not in entity:
                 continue
@@ -109,19 +95,17 @@ def _list_texts(document: Entry) -> Iterator[RenderableType]:
 
 
 @app.command()
+@spread
 def show(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    target: ToBackend,
+    side: TargetSide,
     entity: OneEntity,
     key: KeyOption,
-    module: ModuleName = None,
-    target_config: TargetConfig = None,
     job: JobId = None,
     show_values: ShowValues = False,  # noqa: FBT002  # Typer makes a flag of it  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show why one document could not be moved."""
-    with opened(context, module, target, target_config, job) as (store, found):
+    with opened(side, job) as (store, found):
         (chosen,) = select_entities(store.bulk, [entity])
         wanted = [entity, list(key_option(chosen, key))]
         entries = [
@@ -146,12 +130,10 @@ def _show_texts(entries: list[Entry]) -> Iterator[str]:
 
 
 @app.command()
-def export(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    target: ToBackend,
+@spread
+def export(
+    side: TargetSide,
     out: Annotated[Path, typer.Option("--out", help="File to write, one document per line.")],
-    module: ModuleName = None,
-    target_config: TargetConfig = None,
     job: JobId = None,
     entity: OnlyEntities = None,
     output: OutputFormat = Format.TEXT,
@@ -160,7 +142,7 @@ def export(  # noqa: PLR0917  # the options of a command
     with naming(out):
         if out.is_dir():
             raise ConfigurationError(f"{out} of --out is a directory; name the file to write.")
-    with opened(context, module, target, target_config, job) as (store, found):
+    with opened(side, job) as (store, found):
         entries = quarantined(store.ledger, found, content=False)
         count = sum(1 for entry in entries if not entity or entry["entity"] in entity)
         with naming(out):
@@ -169,19 +151,10 @@ def export(  # noqa: PLR0917  # the options of a command
 
 
 @app.command()
+@spread
 def retry(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    source: FromBackend,
-    target: ToBackend,
-    module: ModuleName = None,
-    source_config: SourceConfig = None,
-    target_config: TargetConfig = None,
-    entity: OnlyEntities = None,
-    tenant: OnlyTenants = None,
-    key_from: KeyFrom = None,
-    key_to: KeyTo = None,
-    since: Since = None,
-    until: Until = None,
+    sides: Sides,
+    rows: RowOptions,
     as_of: AsOf = None,
     ignore_unknown: IgnoreUnknown = None,
     out: Annotated[
@@ -199,20 +172,20 @@ def retry(  # noqa: PLR0917  # the options of a command
     """
     # The report of an earlier copy stays where nothing is copied.
     with copy_directory(out if execute else None, execute=execute), stop_on_signals() as stop:
-        name = side_module(common(context), module, source_config, target_config)
+        name = sides.name
         options = CopyOptions(
-            entities=entity or (),
-            tenants=tenant or (),
+            entities=rows.entity or (),
+            tenants=rows.tenant or (),
             as_of=instant_option(as_of, "--as-of"),
             execute=True,
             out=out,
-            ignored=ignored_option(context, ignore_unknown),
-            subset=subset_option(key_from, key_to, since, until),
+            ignored=ignored_option(sides.context, ignore_unknown),
+            subset=rows.subset,
             retry_quarantine=True,
         )
-        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
         told = Telling("quarantine retry", progress_form, metrics_port)
-        code = copied(sides, options, output, stop, told) if execute else _waiting(sides, options, output)
+        pair = sides.opened(name)
+        code = copied(pair, options, output, stop, told) if execute else _waiting(pair, options, output)
     raise typer.Exit(code)
 
 

@@ -10,25 +10,19 @@ from typing import Annotated
 import typer
 
 from twinstore.catalog import Entity
+from twinstore_backfill.cli.groups import Sides, spread
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
-    FromBackend,
     IgnoreUnknown,
-    ModuleName,
     OnFinish,
     OnlyEntities,
     OutputFormat,
-    SourceConfig,
-    TargetConfig,
-    ToBackend,
-    common,
     ignored_option,
     instant_option,
 )
 from twinstore_backfill.cli.parts import IgnoreField, ignored_fields_option
-from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.cli.verifying import conclude, report_texts, switch_of
 from twinstore_backfill.copy.options import refuse_same_store
@@ -58,13 +52,9 @@ DeleteExtra = Annotated[
 Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")]
 
 
+@spread
 def recheck(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    source: FromBackend,
-    target: ToBackend,
-    module: ModuleName = None,
-    source_config: SourceConfig = None,
-    target_config: TargetConfig = None,
+    sides: Sides,
     given: DifferencesIn = Path("report"),
     entity: OnlyEntities = None,
     as_of: AsOf = None,
@@ -79,18 +69,17 @@ def recheck(  # noqa: PLR0917  # the options of a command
     """Compare again only the rows that a verification named. It never proves more than these rows."""
     with report_directory(_apart(out, given)), stop_on_signals() as stop:
         on_finish(finish, out)
-        name = side_module(common(context), module, source_config, target_config)
+        name = sides.name
         options = VerifyOptions(
             entities=entity or (),
             as_of=instant_option(as_of, "--as-of"),
-            switch=switch_of(common(context).settings(), name),
-            ignored=ignored_option(context, ignore_unknown),
-            ignored_fields=ignored_fields_option(context, ignore_field),
+            switch=switch_of(sides.common.settings(), name),
+            ignored=ignored_option(sides.context, ignore_unknown),
+            ignored_fields=ignored_fields_option(sides.context, ignore_field),
         )
         told = Telling("recheck", progress_form, metrics_port)
-        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
         with (
-            sides as (left, right),
+            sides.opened(name) as (left, right),
             told.progress() as progress,
             # Read before the reports of this run take its place.
             named_rows(given, select_entities(left.bulk, ())) as rows,
@@ -111,13 +100,9 @@ def _apart(out: Path | None, given: Path) -> Path | None:
     return None if out is not None and out.resolve() == folder.resolve() else out
 
 
+@spread
 def repair(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    source: FromBackend,
-    target: ToBackend,
-    module: ModuleName = None,
-    source_config: SourceConfig = None,
-    target_config: TargetConfig = None,
+    sides: Sides,
     given: DifferencesIn = Path("report"),
     entity: OnlyEntities = None,
     as_of: AsOf = None,
@@ -137,17 +122,16 @@ def repair(  # noqa: PLR0917  # the options of a command
     """
     with report_directory(_apart(out, given) if execute else None), stop_on_signals() as stop:
         on_finish(finish, out)
-        name = side_module(common(context), module, source_config, target_config)
+        name = sides.name
         options = VerifyOptions(
             entities=entity or (),
             as_of=instant_option(as_of, "--as-of"),
-            switch=switch_of(common(context).settings(), name),
-            ignored=ignored_option(context, ignore_unknown),
-            ignored_fields=ignored_fields_option(context, ignore_field),
+            switch=switch_of(sides.common.settings(), name),
+            ignored=ignored_option(sides.context, ignore_unknown),
+            ignored_fields=ignored_fields_option(sides.context, ignore_field),
         )
         told = Telling("repair", progress_form, metrics_port)
-        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-        with sides as (left, right), told.progress() as progress:
+        with sides.opened(name) as (left, right), told.progress() as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
             check_ignored(options.ignored, left.bulk.entities())

@@ -13,23 +13,17 @@ from rich.console import RenderableType
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ValidationError
 from twinstore.plugins import load_backend
+from twinstore_backfill.cli.groups import Sides, spread
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
     Format,
-    FromBackend,
     IgnoreUnknown,
-    ModuleName,
     OnlyEntities,
     OutputFormat,
-    SourceConfig,
-    TargetConfig,
-    ToBackend,
-    common,
     ignored_option,
     remembered,
     side_settings,
 )
-from twinstore_backfill.cli.stores import side_module
 from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.files import json_text, naming, write_whole
 from twinstore_backfill.report.failing import Failure, failures_reported
@@ -51,13 +45,9 @@ MARKDOWN = "selftest-report.md"
 FILES = (JSON, MARKDOWN)
 
 
+@spread
 def selftest(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    source: FromBackend,
-    target: ToBackend,
-    module: ModuleName = None,
-    source_config: SourceConfig = None,
-    target_config: TargetConfig = None,
+    sides: Sides,
     scratch: Annotated[
         Path | None,
         typer.Option(
@@ -85,24 +75,26 @@ def selftest(  # noqa: PLR0917  # the options of a command
     """Corrupt a copy of a sample in every way there is, and count what the verification finds of it."""
     # From here on, so that the files of --out agree with the exit code at every moment.
     with failures_reported(out, FILES, _failure_file), stop_on_signals() as stop:
-        name = side_module(common(context), module, source_config, target_config)
+        name = sides.name
         options = SelftestOptions(
             sample=sample,
             seed=seed,
             thorough=thorough,
             entities=tuple(entities or ()),
-            ignored=ignored_option(context, ignore_unknown),
+            ignored=ignored_option(sides.context, ignore_unknown),
         )
-        planted_drivers(name, (source, target))
+        planted_drivers(name, (sides.source, sides.target))
         told = Telling("selftest", progress_form, metrics_port)
-        origin = open_store(name, source, side_settings(common(context), source_config), read_only=True)
+        origin = open_store(
+            name, sides.source, side_settings(sides.common, sides.source_config), read_only=True
+        )
         with origin as rows, scratch_settings(scratch) as settings:
             if scratch is not None:
-                configured = side_settings(common(context), target_config)
-                keep_apart(settings, rows, (name, source, target), configured)
+                configured = side_settings(sides.common, sides.target_config)
+                keep_apart(settings, rows, (name, sides.source, sides.target), configured)
             with (
-                open_scratch(name, source, settings) as left,
-                open_scratch(name, target, settings) as right,
+                open_scratch(name, sides.source, settings) as left,
+                open_scratch(name, sides.target, settings) as right,
                 told.progress() as progress,
             ):
                 outcome = run_selftest(rows, left, right, options, progress, stop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,34 +17,19 @@ from twinstore.config import Settings
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.keys import Key
 from twinstore.plugins import installed_backend_names, load_backend
+from twinstore_backfill.cli.groups import RowOptions, Sides, spread
 from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
     IgnoreUnknown,
-    ModuleName,
     OnFinish,
-    OnlyEntities,
-    OnlyTenants,
     OutputFormat,
-    SourceConfig,
-    TargetConfig,
-    ToBackend,
-    common,
     ignored_option,
     instant_option,
     side_settings,
 )
-from twinstore_backfill.cli.parts import (
-    IgnoreField,
-    KeyFrom,
-    KeyTo,
-    Since,
-    Until,
-    ignored_fields_option,
-    subset_option,
-)
-from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.parts import IgnoreField, ignored_fields_option
 from twinstore_backfill.cli.suggesting import drivers
 from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
 from twinstore_backfill.finishing import on_finish
@@ -91,6 +77,15 @@ FromOrNone = Annotated[
         autocompletion=drivers,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class VerifySides(Sides):
+    """Source and target of a verification, of which a fresh start has the target only."""
+
+    source: FromOrNone
+
+
 StartClean = Annotated[
     bool,
     typer.Option(
@@ -128,19 +123,10 @@ class Mode(StrEnum):
     SAMPLE = "sample"
 
 
+@spread
 def verify(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    source: FromOrNone,
-    target: ToBackend,
-    module: ModuleName = None,
-    source_config: SourceConfig = None,
-    target_config: TargetConfig = None,
-    entity: OnlyEntities = None,
-    tenant: OnlyTenants = None,
-    key_from: KeyFrom = None,
-    key_to: KeyTo = None,
-    since: Since = None,
-    until: Until = None,
+    sides: VerifySides,
+    rows: RowOptions,
     mode: Annotated[Mode, typer.Option("--mode", help="Compare every document, or a sample.")] = Mode.FULL,
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses the sample.")] = 0,
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
@@ -171,11 +157,10 @@ def verify(  # noqa: PLR0917  # the options of a command
         on_finish(finish, out)
         approval = _approval(reason, approved_by, start_clean=start_clean)
         # A fresh start needs no source, so not even its settings are read.
-        files = (target_config,) if approval else (source_config, target_config)
-        name = side_module(common(context), module, *files)
+        name = sides.module_of(sides.target_config) if approval else sides.name
         options = VerifyOptions(
-            entities=entity or (),
-            tenants=tenant or (),
+            entities=rows.entity or (),
+            tenants=rows.tenant or (),
             mode=mode.value,
             seed=seed,
             sample_size=sample_size,
@@ -183,23 +168,22 @@ def verify(  # noqa: PLR0917  # the options of a command
             jobs=jobs,
             range_size=range_size,
             approval=approval,
-            switch=switch_of(common(context).settings(), name),
+            switch=switch_of(sides.common.settings(), name),
             require_ready=require_cutover_ready,
             benchmark=benchmark,
             max_ratio=max_ratio,
             groups=read_groups(groups, name) if groups is not None else {},
-            ignored=ignored_option(context, ignore_unknown),
-            ignored_fields=ignored_fields_option(context, ignore_field),
-            subset=subset_option(key_from, key_to, since, until),
+            ignored=ignored_option(sides.context, ignore_unknown),
+            ignored_fields=ignored_fields_option(sides.context, ignore_field),
+            subset=rows.subset,
         )
         if approval is not None:
-            with open_store(name, target, side_settings(common(context), target_config)) as store:
-                report = run_start_clean(_source_name(source), store, options, stop)
+            with open_store(name, sides.target, side_settings(sides.common, sides.target_config)) as store:
+                report = run_start_clean(_source_name(sides.source), store, options, stop)
         else:
-            _require_source(source)
-            sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+            _require_source(sides.source)
             told = Telling("verify", progress_form, metrics_port)
-            report = verified(sides, options, out, stop, told)
+            report = verified(sides.opened(name), options, out, stop, told)
         conclude(report, out, output)
     raise typer.Exit(report.exit_code)
 

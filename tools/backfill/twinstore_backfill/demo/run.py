@@ -72,7 +72,7 @@ def run_demo(
     remove_earlier_demo(folder)
     with Story() as story, ExitStack() as stack:
         story.say(INTRODUCTION)
-        with story.step("start", f"Start a MongoDB replica set and a PostgreSQL below {folder}"):
+        with story.step(f"Start a MongoDB replica set and a PostgreSQL below {folder}"):
             running = stack.enter_context(servers(folder / "servers"))
             write_appsettings(folder / "servers", running.mongo, running.postgres)
         try:
@@ -80,7 +80,7 @@ def run_demo(
         except KeyboardInterrupt:
             story.say(".. Interrupted: stop both servers")
             raise
-        with story.step("stop", "Stop both servers"):
+        with story.step("Stop both servers"):
             stack.close()
     took = time.monotonic() - started
     story.console.print(f"PASS: {proved:,} documents proved equal, in {took:.1f} s", style="bold green")
@@ -126,15 +126,14 @@ class Demo:
         over_http = self._serve_first()
         with self._switched("Mongo") as storage:
             with self._story.step(
-                "write", "Write schedules and runs through the service: Persistence:Scheduler = Mongo"
+                "Write schedules and runs through the service: Persistence:Scheduler = Mongo"
             ):
                 self._load(storage.scheduler)
             self._print_counts(storage.scheduler)
             firsts, seconds = read_twice(storage.scheduler)
-        self._backfill("copy", "Copy everything to PostgreSQL", "copy", SCHEDULER, "--jobs", "2", "--execute")
-        self._backfill("verify", "Prove that both hold the same", "verify", SCHEDULER, "--jobs", "2")
+        self._backfill("Copy everything to PostgreSQL", "copy", SCHEDULER, "--jobs", "2", "--execute")
+        self._backfill("Prove that both hold the same", "verify", SCHEDULER, "--jobs", "2")
         self._backfill(
-            "corrupt",
             "Corrupt copies of a few rows in every way, on both stores, and count what the proof finds",
             "selftest",
             SCHEDULER,
@@ -144,7 +143,7 @@ class Demo:
         )
         self._print_found()
         with (
-            self._story.step("switch", "Change one line, Persistence:Scheduler = Postgres, and read on"),
+            self._story.step("Change one line, Persistence:Scheduler = Postgres, and read on"),
             self._switched("Postgres") as storage,
         ):
             check_same_pages(storage.scheduler, firsts, seconds)
@@ -155,9 +154,7 @@ class Demo:
     def _move(self, module: OtherModule) -> int:
         """Write into another module, copy it, prove it, switch it; return the number of rows proved equal."""
         with (
-            self._story.step(
-                "write more", f"Write {module.wrote}: Persistence:{module.section} = {module.source}"
-            ),
+            self._story.step(f"Write {module.wrote}: Persistence:{module.section} = {module.source}"),
             self._switched(module.source, module.section) as storage,
         ):
             before = storage.module(module.name)
@@ -165,8 +162,8 @@ class Demo:
             module.write(before)
             shown = module.read(before)
         way = Way(module.name, module.source, module.target)
-        self._backfill("copy more", "Copy them to PostgreSQL", "copy", way, "--execute")
-        self._backfill("verify more", "Prove that both hold the same", "verify", way)
+        self._backfill("Copy them to PostgreSQL", "copy", way, "--execute")
+        self._backfill("Prove that both hold the same", "verify", way)
         with self._switched(module.target, module.section) as storage:
             if module.read(storage.module(module.name)) != shown:
                 raise DemoFailedError(f"{module.section} shows something else after the switch.")
@@ -183,9 +180,7 @@ class Demo:
             )
             return {}
         with (
-            self._story.step(
-                "serve", "Serve over HTTP: a schedule fires, a worker executes its job, on MongoDB"
-            ),
+            self._story.step("Serve over HTTP: a schedule fires, a worker executes its job, on MongoDB"),
             serving(self._settings, "Mongo") as url,
         ):
             work_over_http(url, "before-the-switch")
@@ -196,9 +191,7 @@ class Demo:
         if not before:
             return
         with (
-            self._story.step(
-                "serve on", "Serve over HTTP from PostgreSQL: the same answers, and the work goes on"
-            ),
+            self._story.step("Serve over HTTP from PostgreSQL: the same answers, and the work goes on"),
             serving(self._settings, "Postgres") as url,
         ):
             differing = [name for name, answer in read_over_http(url).items() if answer != before[name]]
@@ -231,11 +224,11 @@ class Demo:
         shown = ", ".join(f"{sum(by_tenant.values()):,} {name}" for name, by_tenant in counts.items())
         self._story.say(f"   MongoDB holds {shown}, of {len(tenants)} tenants.")
 
-    def _backfill(self, kind: str, title: str, command: str, way: Way, *options: str) -> None:
+    def _backfill(self, title: str, command: str, way: Way, *options: str) -> None:
         """Run the command line as a migration engineer would, and show the command."""
         shown = ["backfill", command, *way.options, *options]
         arguments = ["--config", str(self._settings), *shown, "--out", str(way.reports_below(self._folder))]
-        with self._story.step(kind, title):
+        with self._story.step(title):
             self._story.say(f"   $ twinstore {' '.join(shown)}", "dim", whole=True)
             done = subprocess.run(  # noqa: S603  # our own program with our own arguments
                 [sys.executable, "-m", "twinstore_backfill", *arguments],

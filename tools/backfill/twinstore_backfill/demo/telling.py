@@ -1,4 +1,4 @@
-"""How the demo talks: what comes next, a bar that says how long it still takes, and what each step took."""
+"""How the demo talks: what comes next, a bar of the steps that are done, and what each step took."""
 
 from __future__ import annotations
 
@@ -8,102 +8,19 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, SpinnerColumn
-from rich.progress_bar import ProgressBar
-from rich.text import Text
-from typing_extensions import override
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn
 
 from twinstore_backfill.messages import chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Generator
     from types import TracebackType
 
-    from rich.progress import Task
+__all__ = ["STEPS", "Story"]
 
-__all__ = ["Pace", "Story"]
-
-# Seconds on two cores that have nothing else to do, and how often there is such a step. They place the bar.
-USUAL: Final[Mapping[str, tuple[float, int]]] = {
-    "start": (1.5, 1),
-    "serve": (2.5, 1),
-    "write": (5.5, 1),
-    "copy": (2.0, 1),
-    "verify": (3.0, 1),
-    "corrupt": (9.0, 1),
-    "switch": (0.5, 1),
-    "serve on": (2.5, 1),
-    "write more": (1.0, 2),
-    "copy more": (1.5, 2),
-    "verify more": (1.5, 2),
-    "stop": (1.5, 1),
-}
-TOTAL: Final = sum(seconds * often for seconds, often in USUAL.values())
-# A step that takes longer than usual holds the bar here until it ends.
-ALMOST: Final = 0.95
+# Each is shown as done where it ends.
+STEPS: Final = 17
 ROOM_FOR_A_BAR: Final = 60
-
-
-class Pace:
-    """How far the demo is, by the clock and by how long its steps took until now."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin now."""
-        self._clock = clock
-        self._began = self._step_began = clock()
-        self._before = self._usual = 0.0
-
-    def begin(self, kind: str) -> None:
-        """A step begins."""
-        self._step_began, self._usual = self._clock(), USUAL[kind][0]
-
-    def end(self) -> None:
-        """The step has ended."""
-        self._before, self._usual = self._before + self._usual, 0.0
-
-    @property
-    def done(self) -> float:
-        """The part that is done, from 0 to 1."""
-        within = (self._clock() - self._step_began) / self._slowness
-        return (self._before + min(within, self._usual * ALMOST)) / TOTAL
-
-    @property
-    def seconds_left(self) -> float:
-        """How long it still takes."""
-        return (1 - self.done) * TOTAL * self._slowness
-
-    @property
-    def _slowness(self) -> float:
-        # On a slower machine every step takes longer in about the same proportion.
-        return (self._step_began - self._began) / self._before if self._before else 1.0
-
-
-class PaceColumn(ProgressColumn):
-    """The bar, computed whenever the terminal is drawn."""
-
-    def __init__(self, pace: Pace, width: int) -> None:
-        """Take what tells how far it is, and how wide the bar may be."""
-        super().__init__()
-        self._pace, self._width = pace, width
-
-    @override
-    def render(self, task: Task) -> ProgressBar:
-        """Return the bar."""
-        return ProgressBar(total=1, completed=self._pace.done, width=self._width)
-
-
-class LeftColumn(ProgressColumn):
-    """How long it still takes."""
-
-    def __init__(self, pace: Pace) -> None:
-        """Take what tells how far it is."""
-        super().__init__()
-        self._pace = pace
-
-    @override
-    def render(self, task: Task) -> Text:
-        """Return the seconds."""
-        return Text(f"about {self._pace.seconds_left:.0f} s left", no_wrap=True)
 
 
 class Story:
@@ -112,18 +29,18 @@ class Story:
     def __init__(self) -> None:
         """Begin."""
         self.console = Console(highlight=False, markup=False, emoji=False)
-        self._pace = Pace()
+        self._bar: Progress | None = None
         self._shown = ExitStack()
 
     def __enter__(self) -> Self:
         """Show the bar."""
         lively = sys.stdout.isatty() and not self.console.is_dumb_terminal and not chosen().quiet
         if lively:
-            columns: list[ProgressColumn] = [SpinnerColumn(), LeftColumn(self._pace)]
+            columns: list[ProgressColumn] = [SpinnerColumn(), MofNCompleteColumn()]
             if self.console.width >= ROOM_FOR_A_BAR:
-                columns.insert(1, PaceColumn(self._pace, 40))
-            bar = self._shown.enter_context(Progress(*columns, console=self.console, transient=True))
-            bar.add_task("", total=None)
+                columns.insert(1, BarColumn(40))
+            self._bar = self._shown.enter_context(Progress(*columns, console=self.console, transient=True))
+            self._bar.add_task("", total=STEPS)
         return self
 
     def __exit__(
@@ -141,11 +58,11 @@ class Story:
             self.console.print(text, style=style, soft_wrap=whole or not self.console.is_terminal)
 
     @contextmanager
-    def step(self, kind: str, title: str) -> Generator[None]:
+    def step(self, title: str) -> Generator[None]:
         """Say what begins, so that nobody takes a long step for a silent one, and then how long it took."""
         self.say(f".. {title}", "dim")
         started = time.monotonic()
-        self._pace.begin(kind)
         yield
-        self._pace.end()
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0])
         self.say(f"-- {title} ({time.monotonic() - started:.1f} s)")
