@@ -1,7 +1,7 @@
 """Every pair of drivers that store a module: copied, proved, copied again, changed, and brought back.
 
-The bounded form has the source or target in memory where only one server decides, and test_between_servers
-has both. The full form has every pair.
+The bounded form has the source or target in memory where only one server decides; the way there and
+back has both. The full form has every pair.
 """
 
 from __future__ import annotations
@@ -141,11 +141,7 @@ def test_a_module_is_copied_proved_and_copied_again_without_a_write(
         assert_copied_and_proved(pair)
 
 
-# test_between_servers brings the rows of the scheduler back.
-@pytest.mark.parametrize(
-    "module",
-    [pytest.param(name, marks=[pytest.mark.long] if name == "scheduler" else []) for name in MODULES],
-)
+@pytest.mark.parametrize("module", MODULES)
 def test_a_module_comes_back_as_it_was(module: str, places: Places, tmp_path: Path) -> None:
     mongo, postgres = places("mongo"), places("postgres")
     with opened(module, mongo, postgres, tmp_path / "there") as pair:
