@@ -151,7 +151,7 @@ class TestWriting:
     def test_children_are_removed_with_their_parent(self, world: World) -> None:
         for key in ("a", "b"):
             world.storage.schedules.upsert(make_schedule(TENANT, key, name=key))
-            world.storage.triggers.upsert(make_trigger(TENANT, key))
+            world.write(TRIGGERS, Record((key,), OWNER, make_trigger(TENANT, key)))
         with world.bulk.writer(SCHEDULES) as writer:
             writer.remove([("a",)])
             writer.commit()
