@@ -20,16 +20,14 @@ from tests.backfill.test_verify import change, remove
 from tests.backfill.toolkit import Answer, fill, invoke, memory_pair, open_store, write_config
 from tests.databases import APP_ROLE
 from twinstore.config import load_settings
-from twinstore.scheduler.catalog import RUNS
-from twinstore.testing.scheduler.builders import make_run
+from twinstore.scheduler.catalog import RUNS, SCHEDULES
+from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_backfill.outcome import Exit
 from twinstore_memory.rows import encode, plant, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from pymongo.database import Database
 
     from tests.backfill.toolkit import MemoryPair
     from tests.databases import MongoDatabase, PostgresDatabase
@@ -69,7 +67,7 @@ class Servers(Shop):
     """Two servers, with a connection past every rule to each."""
 
     sql: psycopg.Connection
-    mongo: Database[dict[str, Any]]
+    mongo: Any
 
 
 @dataclass(frozen=True)
@@ -274,6 +272,12 @@ class TestQuarantine:
         unknown = bad("quarantine retry", "--entity", "runs", "--execute")
         assert (unknown.code, "No copy with these options" in unknown.err) == (Exit.USAGE, True)
         assert bad.on_target("quarantine list", "--job", "nobody").code == Exit.USAGE
+        # What two have in common is one reason.
+        for key in "xyz":
+            plant(bad.pair.stores[0], encode(SCHEDULES, make_schedule("acme", key, name="taken")))
+        assert bad("copy", "--execute", "--out", bad.directory / "copy").code == Exit.INCONCLUSIVE
+        reasons = bad.on_target("quarantine list", "--format", "json").json["reasons"]
+        assert max(reason["documents"] for reason in reasons) == 2
 
     def test_they_are_tried_again_once_they_are_mended(self, bad: Memories) -> None:
         mend(bad, "bad-0", "bad-1")
