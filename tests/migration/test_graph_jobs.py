@@ -10,7 +10,6 @@ import pytest
 from pymongo import MongoClient
 
 import twinstore
-from tests.shipped import POSTGRES_FILES
 from twinstore.migrations import MigrationState
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
@@ -91,17 +90,6 @@ def test_a_database_in_which_014_alone_is_missing_migrates(
     assert pending == [FILE]
     assert migrate(empty_postgres_database.config) == (FILE,)
     assert owner.execute(COLUMNS, ["graph_jobs"]).fetchall() == JOBS
-
-
-def test_the_revert_drops_the_two_tables_and_the_row_of_the_ledger_alone(
-    owner: psycopg.Connection[Any], empty_postgres_database: PostgresDatabase
-) -> None:
-    for _ in range(2):
-        owner.execute(REVERT.encode())
-        assert owner.execute(TABLES).fetchone() == (None, None)
-        names = owner.execute("SELECT migration_name FROM scheduler.schema_migrations ORDER BY 1").fetchall()
-        assert [name for (name,) in names] == [name for name in POSTGRES_FILES if name != FILE]
-    assert migrate(empty_postgres_database.config) == (FILE,)
 
 
 def test_the_revert_does_nothing_in_an_empty_database(empty_postgres_database: PostgresDatabase) -> None:
