@@ -129,15 +129,6 @@ def test_all_of_them_are_kept_back_whole_and_the_others_are_copied_and_proved(
     kept_back_and_the_others_proved(pair, bad, 2 * SECONDS)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", BAD)
-def test_one_is_kept_back_whole_and_the_others_are_copied_and_proved(
-    kind: str, pair: Pair, empty_mongo_database: MongoDatabase
-) -> None:
-    raw = planted(empty_mongo_database, *BAD[kind])
-    kept_back_and_the_others_proved(pair, [(BAD[kind][0], raw)], SECONDS)
-
-
 def kept_back_and_the_others_proved(pair: Pair, bad: list[tuple[str, bytes]], limit: float) -> None:
     """Copy and verify; of each entity the bad documents are kept back, all others are copied."""
     started = process_time()
