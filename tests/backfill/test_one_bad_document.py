@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tests.databases import MongoDatabase, PostgresDatabase
 
 Document = dict[str, Any]
-Change = "Callable[[Document], bytes]"
 MEGABYTE: Final = 1_000_000
 # What no document may cost, however odd it is: of the processor, so that a busy machine changes nothing.
 SECONDS: Final = 5

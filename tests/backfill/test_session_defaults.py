@@ -5,7 +5,6 @@ Such settings come from ALTER DATABASE, ALTER ROLE and the configuration of the 
 
 from __future__ import annotations
 
-import asyncio
 import re
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
@@ -237,21 +236,6 @@ def test_a_service_goes_on_after_the_repair(settings: Settings, admin: Connectio
         assert lock is not None
         lock.release()
         storage.check_ready()
-
-
-def test_asyncio_refuses_it_too(settings: Settings, admin: Connection) -> None:
-    async def used() -> None:
-        async with twinstore.aio.open_storage(settings) as storage:
-            await storage.scheduler.runs.get("acme", "r")
-
-    async def asked() -> None:
-        async with twinstore.aio.open_storage(settings) as storage:
-            await storage.scheduler.check_ready()
-
-    asyncio.run(used())
-    with given(admin, f"DATABASE {admin.info.dbname}", "app.tenant_id", TENANT):
-        for act in (used, asked):
-            refusal(lambda act=act: asyncio.run(act()))  # type: ignore[misc]
 
 
 def test_connections_of_a_host_are_refused_too(settings: Settings, login: str, admin: Connection) -> None:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 TENANT: Final = "acme"
 SERVERS: Final = ("mongo", "postgres")
-Work = "Callable[[Storage, int, int], object]"
 
 
 @dataclass
