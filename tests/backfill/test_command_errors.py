@@ -63,26 +63,6 @@ def config_for(path: Path, mongo: MongoDatabase, postgres: PostgresDatabase, **c
 
 
 class TestAddresses:
-    @pytest.mark.parametrize("command", [COPY, ("config", "check", "--backend", "Postgres")])
-    def test_a_server_that_is_not_there(
-        self,
-        command: tuple[str, ...],
-        empty_mongo_database: MongoDatabase,
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        url = f"postgresql://app:{SECRET}@127.0.0.1:1/twin"
-        config = write_config(tmp_path / "s.json", settings(empty_mongo_database.url, url))
-        line = refused(invoke(capsys, "--config", config, *command), Exit.FAILED)
-        assert "127.0.0.1" in line
-
-    def test_a_mongod_that_is_not_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        url = f"mongodb://app:{SECRET}@127.0.0.1:1/?directConnection=true"
-        document = settings(url, "postgresql://127.0.0.1:1/x", patience_ms=500)
-        config = write_config(tmp_path / "s.json", document)
-        line = refused(invoke(capsys, "--config", config, "config", "check"), Exit.FAILED)
-        assert "127.0.0.1" in line
-
     @pytest.mark.parametrize("backend", ["Mongo", "Postgres"])
     def test_an_address_that_is_none(
         self, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -109,32 +89,6 @@ class TestAddresses:
         line = refused(invoke(capsys, "--config", config, "config", "check"), Exit.USAGE)
         assert remedy in line
         assert "***" not in line
-
-
-class TestPasswords:
-    def test_of_postgresql(
-        self,
-        empty_mongo_database: MongoDatabase,
-        postgres_database: PostgresDatabase,
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        wrong = postgres_url(postgres_database.app_url, user="nobody_at_all", password=SECRET)
-        config = write_config(tmp_path / "s.json", settings(empty_mongo_database.url, wrong))
-        for name in ("--debug", "--config"):
-            before = (name,) if name == "--debug" else ()
-            answer = invoke(capsys, *before, "--config", config, *COPY)
-            assert SECRET not in answer.out + answer.err
-        answer = invoke(capsys, "--config", config, *COPY)
-        refused(answer, Exit.USAGE)
-
-    def test_of_mongodb(
-        self, empty_mongo_database: MongoDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        wrong = empty_mongo_database.url.replace("mongodb://", f"mongodb://nobody:{SECRET}@", 1)
-        config = write_config(tmp_path / "s.json", settings(wrong, "postgresql://127.0.0.1:1/x"))
-        answer = invoke(capsys, "--config", config, "config", "check")
-        refused(answer, Exit.USAGE)
 
 
 def test_a_check_of_the_settings_tries_the_owner_role_too(
