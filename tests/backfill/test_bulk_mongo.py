@@ -27,7 +27,6 @@ from twinstore.errors import (
     ConfigurationError,
     DuplicateError,
     LeaseLostError,
-    NotFoundError,
     TransactionAbortedError,
     UnsupportedCapabilityError,
     ValidationError,
@@ -231,19 +230,6 @@ def copy(
 # ------------------------------------------------------------------------------------ reading
 
 
-def test_keys_that_are_no_text_are_seen_by_export_and_scan(workspace: BulkWorkspace) -> None:
-    fill_runs(workspace)
-    odd: list[Document] = [{"_id": key} for key in (5, bson.ObjectId(), {"a": 1}, True, None)]
-    workspace.force("runs", *odd)
-    exported = records(workspace, RUNS, batch_size=3)
-    rows = scanned(workspace, RUNS, batch_size=4)
-    assert [record.key for record in exported] == [row.key for row in rows]
-    assert sum(record.key is None for record in exported) == len(odd)
-    broken = [record for record in exported if record.error is not None]
-    assert len(broken) == len(odd)
-    assert all(record.model is None and record.raw for record in broken)
-
-
 @pytest.mark.parametrize("entity", [RUNS, RUN_SUMMARIES], ids=lambda entity: entity.name)
 def test_the_ranges_cover_every_row_once(workspace: BulkWorkspace, entity: Entity) -> None:
     assert list(workspace.bulk.cut(entity, 5)) == [ALL]
@@ -312,15 +298,6 @@ def test_a_count_tells_the_bytes_of_the_largest_document(workspace: BulkWorkspac
     assert workspace.bulk.counted(RUNS) == Counted(workspace.bulk.counts(RUNS), max(sizes))
     assert workspace.bulk.counted(RUNS, tenant_id="other").rows == {"other": 1}
     assert max(sizes) > min(sizes) > 100
-
-
-@pytest.mark.parametrize("entity", [RUNS, IMPACT_SNAPSHOTS], ids=lambda entity: entity.name)
-def test_single_records_are_those_of_the_range(source: BulkWorkspace, entity: Entity) -> None:
-    wanted = {record.key: record for record in records(source, entity)}
-    keys = [key for key in wanted if key is not None]
-    with source.bulk.view() as view:
-        assert {item.key: item for item in view.records_of(entity, [*keys, ("absent",)])} == wanted
-    assert len(keys) == 7
 
 
 def test_instants_stored_as_text_are_marked_and_reported(workspace: BulkWorkspace) -> None:
@@ -417,13 +394,6 @@ def test_the_raw_form_keeps_types(workspace: BulkWorkspace) -> None:
     assert '"b": {"$numberInt": "5"}' in str(record.raw)
 
 
-def test_the_retention_instant_comes_with_the_row(workspace: BulkWorkspace) -> None:
-    run = workspace.storage.runs.create(make_run(T, "r-1"))
-    workspace.storage.runs.update(run.evolve(state=RunState.CANCELLED, finished_at=at(9)))
-    (row,) = scanned(workspace, RUNS)
-    assert row.expires == at(9)
-
-
 # ------------------------------------------------------------------------------ points in time
 
 
@@ -469,17 +439,6 @@ def test_the_doctor_names_a_release_of_pymongo_that_does_not_send_it(
     monkeypatch.delattr(PointInTime, "document")
     (state,) = invoke(capsys, "--config", config, "doctor", "--format", "json").json["databases"]
     assert state["defaults"]["client"] == [unsent()]
-
-
-def test_positions_follow_the_writes(workspace: BulkWorkspace) -> None:
-    before = workspace.bulk.position()
-    workspace.storage.runs.create(make_run(T, "r-1"))
-    after = workspace.bulk.position()
-    assert before is not None
-    assert after is not None
-    assert tuple(map(int, before.split("."))) < tuple(map(int, after.split(".")))
-    assert records(workspace, RUNS, as_of=before) == []
-    assert len(records(workspace, RUNS, as_of=after)) == 1
 
 
 class Listener(monitoring.CommandListener):
@@ -531,14 +490,6 @@ def test_the_identity_names_server_and_database_without_secrets(workspace: BulkW
     assert workspace.bulk.place.startswith("Mongo 127.0.0.1:")
     assert workspace.bulk.place.endswith(f"/{workspace.database.name}")
     assert "replicaSet" not in workspace.bulk.place
-
-
-def test_the_identity_is_the_same_under_another_name_of_the_server(workspace: BulkWorkspace) -> None:
-    url = workspace.name.url.replace("127.0.0.1", "localhost")
-    mongo = {"ConnectionString": url, "Database": workspace.name.name}
-    with twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}) as storage:
-        assert storage.bulk.identity == workspace.bulk.identity
-        assert storage.bulk.place != workspace.bulk.place
 
 
 def test_a_view_reads_one_list_at_a_time_and_none_after_its_end(source: BulkWorkspace) -> None:
@@ -898,11 +849,6 @@ def test_jobs_are_listed_with_the_latest_start_first(workspace: BulkWorkspace) -
         ledger.start(name, {}, START)
     workspace.database[JOBS.collection].update_one({"_id": "a"}, {"$set": {"startedAt": START}})
     assert [job.id for job in ledger.jobs()] == ["b", "a"]
-
-
-def test_an_unknown_job_cannot_be_leased(workspace: BulkWorkspace) -> None:
-    with pytest.raises(NotFoundError, match="start it first"):
-        workspace.ledger.acquire("absent", "me", HOUR)
 
 
 def test_a_wrong_handle_is_refused(workspace: BulkWorkspace) -> None:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from typing import TYPE_CHECKING, Final
 
-import pymongo
 import pytest
-from pymongo.errors import PyMongoError
 
 from tests.backfill.toolkit import Answer, fill, invoke, open_store, rows_of, write_config
-from tests.ports import kept_port
 from tests.servers import postgres_url
 from twinstore.config import load_settings
 from twinstore_backfill.outcome import Exit
-from twinstore_embedded.binaries import find_mongod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase
 
 SECRET: Final = "pl4nted-s3cret"
-PATIENCE: Final = 120
 COPY: Final = (
     "backfill",
     "copy",
@@ -72,26 +63,6 @@ def config_for(path: Path, mongo: MongoDatabase, postgres: PostgresDatabase, **c
 
 
 class TestAddresses:
-    @pytest.mark.parametrize("command", [COPY, ("config", "check", "--backend", "Postgres")])
-    def test_a_server_that_is_not_there(
-        self,
-        command: tuple[str, ...],
-        empty_mongo_database: MongoDatabase,
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        url = f"postgresql://app:{SECRET}@127.0.0.1:1/twin"
-        config = write_config(tmp_path / "s.json", settings(empty_mongo_database.url, url))
-        line = refused(invoke(capsys, "--config", config, *command), Exit.FAILED)
-        assert "127.0.0.1" in line
-
-    def test_a_mongod_that_is_not_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        url = f"mongodb://app:{SECRET}@127.0.0.1:1/?directConnection=true"
-        document = settings(url, "postgresql://127.0.0.1:1/x", patience_ms=500)
-        config = write_config(tmp_path / "s.json", document)
-        line = refused(invoke(capsys, "--config", config, "config", "check"), Exit.FAILED)
-        assert "127.0.0.1" in line
-
     @pytest.mark.parametrize("backend", ["Mongo", "Postgres"])
     def test_an_address_that_is_none(
         self, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -120,32 +91,6 @@ class TestAddresses:
         assert "***" not in line
 
 
-class TestPasswords:
-    def test_of_postgresql(
-        self,
-        empty_mongo_database: MongoDatabase,
-        postgres_database: PostgresDatabase,
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        wrong = postgres_url(postgres_database.app_url, user="nobody_at_all", password=SECRET)
-        config = write_config(tmp_path / "s.json", settings(empty_mongo_database.url, wrong))
-        for name in ("--debug", "--config"):
-            before = (name,) if name == "--debug" else ()
-            answer = invoke(capsys, *before, "--config", config, *COPY)
-            assert SECRET not in answer.out + answer.err
-        answer = invoke(capsys, "--config", config, *COPY)
-        refused(answer, Exit.USAGE)
-
-    def test_of_mongodb(
-        self, empty_mongo_database: MongoDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        wrong = empty_mongo_database.url.replace("mongodb://", f"mongodb://nobody:{SECRET}@", 1)
-        config = write_config(tmp_path / "s.json", settings(wrong, "postgresql://127.0.0.1:1/x"))
-        answer = invoke(capsys, "--config", config, "config", "check")
-        refused(answer, Exit.USAGE)
-
-
 def test_a_check_of_the_settings_tries_the_owner_role_too(
     empty_mongo_database: MongoDatabase,
     postgres_database: PostgresDatabase,
@@ -155,64 +100,6 @@ def test_a_check_of_the_settings_tries_the_owner_role_too(
     wrong = postgres_url(postgres_database.owner_url, user="nobody_at_all", password=SECRET)
     config = config_for(tmp_path, empty_mongo_database, postgres_database, OwnerConnectionString=wrong)
     refused(invoke(capsys, "--config", config, "config", "check", "--backend", "Postgres"), Exit.USAGE)
-
-
-@pytest.fixture(scope="module")
-def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a mongod that is not a replica set."""
-    data = tmp_path_factory.mktemp("standalone")
-    log = data / "log"
-    with kept_port() as port:
-        arguments = [str(find_mongod()), "--port", str(port), "--bind_ip", "127.0.0.1", "--dbpath", str(data)]
-        process = subprocess.Popen([*arguments, "--logpath", str(log)], stdout=subprocess.DEVNULL)
-        url = f"mongodb://127.0.0.1:{port}/?directConnection=true"
-        try:
-            wait_for(url, process)
-            yield url
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with pymongo.MongoClient[dict[str, object]](url, serverSelectionTimeoutMS=200) as client:
-                client.admin.command("ping")
-        except PyMongoError:
-            assert process.poll() is None, "the server has ended"
-            assert time.monotonic() < deadline
-        else:
-            return
-
-
-def test_a_standalone_mongod_is_refused_before_anything_is_written(
-    standalone: str, postgres_database: PostgresDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = settings(
-        standalone, postgres_database.app_url, OwnerConnectionString=postgres_database.owner_url
-    )
-    config = write_config(tmp_path / "s.json", document)
-    line = refused(invoke(capsys, "--config", config, "config", "check"), Exit.PREFLIGHT_REFUSED)
-    assert "--replSet" in line
-    back = ("backfill", "copy", "--module", "scheduler", "--from", "Postgres", "--to", "Mongo", "--execute")
-    refused(invoke(capsys, "--config", config, *back), Exit.PREFLIGHT_REFUSED)
-    with pymongo.MongoClient[dict[str, object]](standalone) as client:
-        assert "twin" not in client.list_database_names()
-
-
-def test_a_superuser_is_no_safe_role(
-    empty_mongo_database: MongoDatabase,
-    postgres_database: PostgresDatabase,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    config = config_for(
-        tmp_path, empty_mongo_database, postgres_database, ConnectionString=postgres_database.superuser_url
-    )
-    line = refused(invoke(capsys, "--config", config, *COPY), Exit.PREFLIGHT_REFUSED)
-    assert "role" in line.lower()
 
 
 def test_verifying_against_an_empty_database_is_refused_with_the_command_that_helps(
@@ -227,19 +114,6 @@ def test_verifying_against_an_empty_database_is_refused_with_the_command_that_he
     verify = ("backfill", "verify", *COPY[2:-1])
     line = refused(invoke(capsys, "--config", config, *verify), Exit.PREFLIGHT_REFUSED)
     assert "migrate run" in line
-
-
-def test_a_source_without_any_collection_is_refused_before_anything_is_written(
-    empty_mongo_database: MongoDatabase,
-    empty_postgres_database: PostgresDatabase,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    config = config_for(tmp_path, empty_mongo_database, empty_postgres_database)
-    line = refused(invoke(capsys, "--config", config, *COPY), Exit.PREFLIGHT_REFUSED)
-    assert f"{empty_mongo_database.name} has none of schedules, triggers, runs" in line
-    status = ("migrate", "status", "--module", "scheduler", "--backend", "Postgres")
-    assert "pending" in invoke(capsys, "--config", config, *status).out
 
 
 def test_a_dry_run_and_a_plan_need_no_schema_in_the_target_and_make_none(
@@ -265,17 +139,6 @@ def test_a_dry_run_and_a_plan_need_no_schema_in_the_target_and_make_none(
     )
     assert status.code == Exit.DIFFERENT
     assert "applied " not in status.out.replace("applied at", "")
-
-
-def test_a_missing_extra_names_the_line_that_installs_it() -> None:
-    code = (
-        "import sys; sys.modules['psycopg'] = None\n"
-        "from twinstore_backfill.cli import main\n"
-        "sys.exit(main(['config', 'check', '--module', 'scheduler', '--backend', 'Postgres']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    line = refused(Answer(done.returncode, done.stdout, done.stderr), Exit.USAGE)
-    assert "pip install 'twinstore[postgres]'" in line
 
 
 def test_a_password_appears_nowhere(

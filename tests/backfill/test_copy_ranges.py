@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from typing_extensions import override
 
+from tests.backfill.test_rivals import Impatient, job_of
 from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, fill, invoke, memory_pair, rows_of
 from twinstore.bulk import KeyRange
 from twinstore.documents import DocumentWriter
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import Record
     from twinstore.catalog import Entity
     from twinstore.keys import Key
-    from twinstore.ledger import Claim, CopyJob, RangeProgress
+    from twinstore.ledger import Claim, RangeProgress
     from twinstore.migrations import Effect
     from twinstore_backfill.copy.reporting import CopyResult
     from twinstore_backfill.stores import Store
@@ -54,19 +55,6 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
     with memory_pair(tmp_path) as pair:
         fill(pair.source.storage)
         yield pair
-
-
-class Impatient(StopSwitch):
-    """Remembers how long it was asked to wait instead of waiting."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pauses: list[float] = []
-
-    @override
-    def pause(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.check()
 
 
 def copied(pair: MemoryPair, stop: StopSwitch | None = None, **options: object) -> CopyResult:
@@ -98,11 +86,6 @@ def stopping(monkeypatch: pytest.MonkeyPatch, key: Key, stop: StopSwitch) -> Non
         honest(self, records)
 
     monkeypatch.setattr(DocumentWriter, "write", write)
-
-
-def job_of(pair: MemoryPair) -> CopyJob:
-    (job,) = pair.target.ledger.jobs()
-    return job
 
 
 def ranges_of(pair: MemoryPair, entity: str) -> list[RangeProgress]:

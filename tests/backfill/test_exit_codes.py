@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
-from tests import forked
 from tests.backfill.ending_stores import Stores, prepared
 from tests.backfill.endings import (
     PATIENCE,
@@ -29,9 +27,7 @@ from tests.backfill.endings import (
     place,
     start,
 )
-from tests.backfill.toolkit import open_store
 from tests.conftest import is_long
-from twinstore.config import load_settings
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
@@ -180,17 +176,6 @@ def test_exit_code_words_and_files_agree(case: Case, endings: Endings) -> None:
     agreement(case, endings.of(case))
 
 
-# That of a reader that is gone before the first line is above.
-@pytest.mark.long
-def test_a_reader_that_takes_one_line_gets_the_code_of_the_verdict(stores: Stores) -> None:
-    config = stores.configs["good"]
-    program = f"{sys.executable} -m twinstore_backfill --config {config} {VERIFY} --tenant acme"
-    line = f"{program} | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}"
-    shell = ["/bin/bash", "-c", line]
-    done = subprocess.run(shell, check=True, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.stdout.strip(), "Traceback" in done.stderr) == ("0", False)
-
-
 INTERRUPTED: Final = """
 import os, signal, sys
 left = int(sys.argv.pop(1))
@@ -237,34 +222,6 @@ def test_ctrl_c_reaches_every_process_of_a_verification(stores: Stores, tmp_path
             pass
         interrupt_group(process)
     agreement(Case("group", f"{VERIFY} {OUT}", Exit.INTERRUPTED), ended(process, tmp_path / "out"))
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
-)
-def test_a_copy_in_progress_keeps_others_out_and_says_that_it_was_interrupted(
-    number: int, code: int, stores: Stores, tmp_path: Path
-) -> None:
-    slow = f"{COPY} --tenant acme --tenant umbrella --on-conflict overwrite --execute --max-rate 1 {OUT}"
-    given = [*slow.replace("{out}", str(tmp_path / "first")).split()]
-    process = start(["-m", "twinstore_backfill", "--config", str(stores.configs["good"]), *given])
-    _wait_for_lease(stores, process)
-    case = Case("second", slow, 7)
-    agreement(case, end_of(case, stores.configs, tmp_path))
-    process.send_signal(number)
-    agreement(Case("first", slow, code), ended(process, tmp_path / "first"))
-
-
-def _wait_for_lease(stores: Stores, process: forked.Popen) -> None:
-    settings = load_settings(stores.configs["good"], environ={})
-    with open_store("scheduler", "postgres", settings) as target:
-        while process.poll() is None:
-            if any(
-                str(process.pid) in lease.holder
-                for job in target.ledger.jobs()
-                if (lease := target.ledger.lease(job.id))
-            ):
-                return
 
 
 FINISHER: Final = """

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from bson import Binary, ObjectId
 
-from tests.backfill.toolkit import Answer, invoke, open_store, server_settings, write_config
+from tests.backfill.toolkit import Answer, invoke, open_store, write_config
 from tests.depot.module import PARCELS, SCANS
 from tests.distributions import install_distribution
 from twinstore.access import Row
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pymongo.collection import Collection
     from pymongo.database import Database
 
-    from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
+    from tests.databases import MongoDatabase, MongoServer, PostgresDatabase
     from twinstore_backfill.stores import Store
 
 Document = dict[str, Any]
@@ -310,21 +310,6 @@ def from_documents_originals(depot: Depot) -> list[Any]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_what_only_the_target_has_is_removed_on_request(
-    into_documents: Depot, parcels: Collection[Document]
-) -> None:
-    into_documents.copied()
-    force(parcels, {"tenantId": "acme", "batch": "b", "amount": 1, "parcelId": "extra"})
-    assert into_documents.verdict() == "FAIL"
-    before = ids_of(parcels)
-    out = ("--out", into_documents.directory / "out")
-    assert into_documents("copy", "--execute", "--delete-extra", "--on-conflict", "overwrite", *out).code == 0
-    after = ids_of(parcels)
-    assert before.keys() - after.keys() == {("extra", None)}
-    assert all(before[key] == identity for key, identity in after.items())
-    assert into_documents.verdict() == "PASS"
-
-
 def test_a_copy_that_stopped_goes_on_without_a_second_document(
     into_documents: Depot, parcels: Collection[Document]
 ) -> None:
@@ -363,24 +348,3 @@ def test_a_rival_under_an_index_of_another_name_is_compared_like_any_row(
         writer.commit()
     assert (sum(outcome.written.values()), sum(outcome.unchanged.values())) == (ROWS["parcels"] - 2, 1)
     assert ([item.key for item in outcome.conflicts], outcome.rejected) == ([records[1].key], ())
-
-
-@pytest.mark.long
-def test_a_self_test_finds_all_that_it_plants(
-    into_documents: Depot, mongo_server: MongoServer, postgres_server: PostgresServer
-) -> None:
-    with mongo_server.database() as empty, postgres_server.empty_database() as tables:
-        scratch = write_config(into_documents.directory / "scratch.json", server_settings(empty, tables))
-        answer = into_documents("selftest", "--scratch", scratch, "--out", into_documents.directory)
-    report = json.loads((into_documents.directory / "selftest-report.json").read_text())
-    assert (answer.code, report["problems"], report["false_alarms"]) == (0, [], 0)
-    assert report["found"] == report["planted"] > 100
-    (store,) = (store for store in report["stores"] if store["target"] == "Mongo")
-    planted = {
-        (row["entity"], row["kind"], row["form"])
-        for row in store["corruptions"]
-        if row["field"] == "beside._id"
-    }
-    free_ones = {(row["entity"], row["form"]) for row in store["free"] if row["role"] == "generated identity"}
-    assert free_ones == {(name, "made anew") for name in ROWS}
-    assert {entity for entity, _, form in planted if form == "text"} == set(ROWS)

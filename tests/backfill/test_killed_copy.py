@@ -126,18 +126,14 @@ def wait_until_at_work(store: Store, fence: int, process: forked.Popen) -> int:
     return fence
 
 
-@pytest.mark.parametrize("config", [3 * PER_KILL], indirect=True, ids=["small"])
-def test_killed_three_times_it_ends_equal_and_repeats_no_finished_range(config: Path, target: Store) -> None:
-    kill_and_finish(config, target, kills=3)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("config", [20 * PER_KILL], indirect=True, ids=["large"])
-def test_killed_twenty_times_it_ends_equal_and_repeats_no_finished_range(config: Path, target: Store) -> None:
-    kill_and_finish(config, target, kills=20)
-
-
-def kill_and_finish(config: Path, target: Store, *, kills: int) -> None:
+@pytest.mark.parametrize(
+    ("config", "kills"),
+    [(3 * PER_KILL, 3), pytest.param(20 * PER_KILL, 20, marks=pytest.mark.long)],
+    indirect=["config"],
+)
+def test_killed_again_and_again_it_ends_equal_and_repeats_no_finished_range(
+    config: Path, target: Store, kills: int
+) -> None:
     """Kill a copy at moments left to chance; each time look what is finished; let the last one end."""
     documents = kills * PER_KILL
     chance = random.Random(20)

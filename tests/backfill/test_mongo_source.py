@@ -327,13 +327,6 @@ class TestCollation:
         runs = next(item for item in bulk.survey() if item.entity == "runs")
         assert "runs has no index on {_id: 1} that compares texts by code point" in runs.warnings[0]
 
-    def test_a_copy_is_proved_equal(self, collated: Foreign, command: Command, tmp_path: Path) -> None:
-        del collated
-        assert command("copy", "--execute", "--range-size", 2, "--out", tmp_path).code == 0
-        verified = command("verify", "--format", "json")
-        assert (verified.json["verdict"], verified.json["reasons"]) == ("PASS", [])
-        assert verified.json["documents_equal"] == 13
-
 
 class TestRowsThatShareAKey:
     """No unique index of ours keeps a second row of one key away."""

@@ -46,6 +46,10 @@ ODD: Final[Mapping[str, str]] = {
     "default_transaction_isolation": "serializable",
     "row_security": "off",
     "lc_numeric": "C",
+    "default_transaction_deferrable": "on",
+    "client_encoding": "LATIN1",
+    "xmlbinary": "hex",
+    "client_min_messages": "error",
     "statement_timeout": "10000",
 }
 LIMITS: Final[Mapping[str, str]] = {
@@ -119,6 +123,10 @@ def test_settings_of_the_database_or_the_role_change_nothing(
         assert (result.exit, result.complete) == (Exit.OK, True)
         report = pair.verify()
         assert (report.verdict, report.reasons, report.equivalences) == ("PASS", (), ())
+        left, right = (side.storage for side in (pair.source, pair.target))
+        assert left.runs.list("acme").items == right.runs.list("acme").items != ()
+        assert left.schedules.list("acme") == right.schedules.list("acme")
+        assert left.audit.list("acme") == right.audit.list("acme")
         assert pair.copy().totals.all()["written"] == 0
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tests.databases import MongoDatabase, PostgresDatabase
 
 Document = dict[str, Any]
-Change = "Callable[[Document], bytes]"
 MEGABYTE: Final = 1_000_000
 # What no document may cost, however odd it is: of the processor, so that a busy machine changes nothing.
 SECONDS: Final = 5
@@ -127,15 +126,6 @@ def test_all_of_them_are_kept_back_whole_and_the_others_are_copied_and_proved(
     bad = [(BAD[kind][0], planted(empty_mongo_database, *BAD[kind])) for kind in BAD]
     # Together they may cost what two of them may.
     kept_back_and_the_others_proved(pair, bad, 2 * SECONDS)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", BAD)
-def test_one_is_kept_back_whole_and_the_others_are_copied_and_proved(
-    kind: str, pair: Pair, empty_mongo_database: MongoDatabase
-) -> None:
-    raw = planted(empty_mongo_database, *BAD[kind])
-    kept_back_and_the_others_proved(pair, [(BAD[kind][0], raw)], SECONDS)
 
 
 def kept_back_and_the_others_proved(pair: Pair, bad: list[tuple[str, bytes]], limit: float) -> None:

@@ -85,14 +85,6 @@ def test_all_of_them_are_kept_back_whole_and_the_others_are_copied_and_proved(
     kept_back_and_the_others_proved(pair, bad, tenants=len(TENANTS) + len(tenants))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", BAD)
-def test_one_is_kept_back_whole_and_the_others_are_copied_and_proved(
-    kind: str, pair: Pair, postgres_database: PostgresDatabase
-) -> None:
-    kept_back_and_the_others_proved(pair, [planted(postgres_database, kind)], tenants=len(TENANTS))
-
-
 def kept_back_and_the_others_proved(pair: Pair, bad: list[tuple[str, set[bytes]]], tenants: int) -> None:
     """Copy and verify; of each entity the bad rows are kept back, all others are copied."""
     assert all(len(rows) == 1 for _, rows in bad)

@@ -1,7 +1,7 @@
 """Every pair of drivers that store a module: copied, proved, copied again, changed, and brought back.
 
-The bounded form has the source or target in memory where only one server decides, and test_between_servers
-has both. The full form has every pair.
+The bounded form has the source or target in memory where only one server decides; the way there and
+back has both. The full form has every pair.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from tests.backfill import toolkit
 from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, Pair, contents_of, open_store, rows_of
 from twinstore.catalog import LifeInCopy
 from twinstore.config import load_settings
-from twinstore.errors import ValidationError
 from twinstore.modules import complete_modules, module_spec
 from twinstore.scheduler.catalog import AUDIT, SCHEDULES
 from twinstore.testing.taskrunner.builders import make_artifact, make_log_entry, make_pack_run
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.databases import MongoServer, PostgresDatabase, PostgresServer
+    from tests.databases import MongoServer, PostgresServer
     from twinstore.bulk import BulkPort
     from twinstore.config import Settings
     from twinstore.module_storage import ModuleStorage
@@ -141,11 +140,7 @@ def test_a_module_is_copied_proved_and_copied_again_without_a_write(
         assert_copied_and_proved(pair)
 
 
-# test_between_servers brings the rows of the scheduler back.
-@pytest.mark.parametrize(
-    "module",
-    [pytest.param(name, marks=[pytest.mark.long] if name == "scheduler" else []) for name in MODULES],
-)
+@pytest.mark.parametrize("module", MODULES)
 def test_a_module_comes_back_as_it_was(module: str, places: Places, tmp_path: Path) -> None:
     mongo, postgres = places("mongo"), places("postgres")
     with opened(module, mongo, postgres, tmp_path / "there") as pair:
@@ -188,19 +183,6 @@ def test_one_tenant_then_the_rest_and_what_differs_is_overwritten_on_request(
         assert kept.totals.all()["unchanged"] == rows - 1
         assert pair.copy(on_conflict="overwrite").totals.all()["written"] == 1
         assert pair.verify().verdict == "PASS"
-
-
-def test_the_same_database_under_another_name_is_refused(
-    postgres_database: PostgresDatabase, tmp_path: Path
-) -> None:
-    other = str(postgres_database.app_url).replace("127.0.0.1", "localhost")
-    sides = (postgres_database.config, {"Persistence": {"Postgres": {"ConnectionString": other}}})
-    source, target = (("postgres", load_settings(side, environ={})) for side in sides)
-    with opened("scheduler", source, target, tmp_path) as pair:
-        assert pair.source.bulk.place != pair.target.bulk.place
-        assert pair.source.bulk.identity == pair.target.bulk.identity
-        with pytest.raises(ValidationError, match="the same store"):
-            pair.copy()
 
 
 def test_a_refused_row_is_quarantined_with_its_reason(

@@ -163,7 +163,7 @@ def test_plan_copy_and_verify_leave_foreign_tables_as_they_were(
     plan = command("plan", "--format", "json")
     dry = command("copy", "--format", "json")
     copied = command("copy", "--execute", "--range-size", 3, "--out", tmp_path, "--format", "json")
-    verified = command("verify", "--range-size", 3, "--jobs", 2, "--out", tmp_path, "--format", "json")
+    verified = command("verify", "--range-size", 3, "--out", tmp_path, "--format", "json")
     assert [answer.code for answer in (plan, dry, copied, verified)] == [0] * 4, verified.out
     assert footprint(stripped.admin) == before
     assert plan.json["rows"] == verified.json["documents_equal"] == ROWS
@@ -203,8 +203,6 @@ def test_what_is_missing_is_a_warning_with_its_cost_in_plan_copy_and_report(
 def test_our_own_schema_is_a_source_without_a_warning(foreign: Foreign, command: Command) -> None:
     foreign.grant()
     assert command("plan", "--format", "json").json["warnings"] == []
-    assert command("copy", "--execute").code == 0
-    assert command("verify", "--format", "json").json["verdict"] == "PASS"
 
 
 class TestRights:
@@ -250,8 +248,6 @@ class TestRights:
         proposed = refused[refused.index("CREATE POLICY") :].partition("(true)")
         stripped.admin.execute("".join(proposed[:2]).encode())
         assert command("plan", "--format", "json").json["rows"] == ROWS
-        assert command("copy", "--execute").code == 0
-        assert command("verify", "--format", "json").json["verdict"] == "PASS"
 
     def test_only_a_policy_that_surely_shows_everything_will_do(
         self, stripped: Foreign, command: Command
@@ -299,15 +295,6 @@ class TestShape:
         assert answer.code == Exit.PREFLIGHT_REFUSED
         assert "created_at as timestamp without time zone instead of timestamp with time zone" in answer.err
         assert "no column retry_of" in answer.err
-
-    def test_views_are_read_like_tables(self, stripped: Foreign, command: Command) -> None:
-        for name in ("runs", "run_summaries"):
-            stripped.run(f"ALTER TABLE scheduler.{name} SET SCHEMA public")
-            stripped.run(f"CREATE VIEW scheduler.{name} AS TABLE public.{name}")
-        stripped.grant()
-        assert command("copy", "--execute", "--range-size", 3).code == 0
-        verified = command("verify", "--range-size", 3, "--format", "json")
-        assert (verified.json["verdict"], verified.json["documents_equal"]) == ("PASS", ROWS)
 
     def test_absent_tables_read_as_empty(self, foreign: Foreign) -> None:
         foreign.run("DROP SCHEMA scheduler CASCADE")

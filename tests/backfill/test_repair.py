@@ -1,10 +1,13 @@
-"""What people do with differences: look at one row, repair, remove, compare again; on real servers."""
+"""What people do with differences: look at one row, repair, remove, compare again.
+
+In memory, but for what the right of a role or an identity of a server decides.
+"""
 
 from __future__ import annotations
 
 import json
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -13,16 +16,23 @@ from bson import ObjectId
 from pymongo import MongoClient
 
 from tests.backfill.test_corruptions import merged_settings
-from tests.backfill.toolkit import Answer, fill, invoke, open_store, write_config
+from tests.backfill.test_verify import change, remove
+from tests.backfill.toolkit import Answer, fill, invoke, memory_pair, open_store, write_config
 from tests.databases import APP_ROLE
 from twinstore.config import load_settings
+from twinstore.scheduler.catalog import RUNS, SCHEDULES
+from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_backfill.outcome import Exit
+from twinstore_memory.rows import encode, plant, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.backfill.toolkit import MemoryPair
     from tests.databases import MongoDatabase, PostgresDatabase
+    from twinstore.keys import Key
+    from twinstore_memory.rows import DocumentRow
 
 DAMAGE: Final = {
     "runs": "UPDATE scheduler.runs SET state = 3 WHERE id = 'acme-run-1'",
@@ -37,68 +47,95 @@ DAMAGE: Final = {
 
 @dataclass(frozen=True)
 class Shop:
-    """A copied pair of real stores and the commands on it."""
+    """The commands on a copied pair of stores."""
 
-    config: Path
+    before: tuple[object, ...]
+    sides: tuple[object, ...]
     directory: Path
     capsys: pytest.CaptureFixture[str]
-    sql: psycopg.Connection
-    runs: Any
 
     def __call__(self, command: str, *more: object) -> Answer:
-        sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
-        return invoke(self.capsys, "--config", self.config, "backfill", *command.split(), *sides, *more)
-
-    def on_target(self, command: str, *more: object) -> Answer:
-        return invoke(
-            self.capsys, "--config", self.config, "backfill", *command.split(), "--to", "postgres", *more
-        )
+        return invoke(self.capsys, *self.before, *command.split(), *self.sides, *more)
 
     @property
     def report(self) -> Path:
         return self.directory / "report"
 
 
+@dataclass(frozen=True)
+class Servers(Shop):
+    """Two servers, with a connection past every rule to each."""
+
+    sql: psycopg.Connection
+    mongo: Any
+
+
+@dataclass(frozen=True)
+class Memories(Shop):
+    """Two stores of this process."""
+
+    pair: MemoryPair
+
+    def on_target(self, command: str, *more: object) -> Answer:
+        sides = (*self.sides[:2], *self.sides[4:6], *self.sides[8:])
+        return invoke(self.capsys, *self.before, *command.split(), *sides, *more)
+
+
 @pytest.fixture
-def shop(
+def on_servers(
     mongo_database: MongoDatabase,
     postgres_database: PostgresDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-) -> Iterator[Shop]:
-    """Return two servers that hold the same, and a connection past every rule to each."""
+) -> Iterator[Servers]:
     config = write_config(tmp_path / "settings.json", merged_settings(mongo_database, postgres_database))
     with open_store("scheduler", "mongo", load_settings(config, environ={})) as store:
         store.storage.initializer.ensure_migrations()
         fill(store.storage, ["acme", "globex"])
+    sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
     with (
         psycopg.connect(postgres_database.superuser_url, autocommit=True) as sql,
         MongoClient[dict[str, Any]](mongo_database.url) as client,
     ):
-        runs = client[mongo_database.name]["runs"]
-        shop = Shop(config, tmp_path, capsys, sql, runs)
+        mongo = client[mongo_database.name]
+        shop = Servers(("--config", config, "backfill"), sides, tmp_path, capsys, sql, mongo)
         assert shop("copy", "--execute", "--out", tmp_path / "copy").code == Exit.OK
         yield shop
 
 
-def damaged(shop: Shop) -> Answer:
+@pytest.fixture
+def shop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Memories]:
+    with memory_pair(tmp_path) as pair:
+        fill(pair.source.storage)
+        shop = Memories(("backfill",), pair.sides, tmp_path, capsys, pair)
+        assert shop("copy", "--execute", "--out", tmp_path / "copy").code == Exit.OK
+        yield shop
+
+
+def damaged(shop: Memories) -> Answer:
+    """Change a run, remove one and add one, and compare."""
+    target = shop.pair.stores[1]
+    change(target, RUNS, "acme-run-1", scheduleId="other")
+    remove(target, RUNS, "acme-run-2")
+    plant(target, encode(RUNS, make_run("acme", "extra")))
+    answer = shop("verify", "--out", shop.report)
+    assert answer.code == Exit.DIFFERENT
+    return answer
+
+
+def runs_in(shop: Memories) -> dict[Key, DocumentRow]:
+    return dict(stored_rows(shop.pair.stores[1], RUNS))
+
+
+def test_a_repair_by_key_list_ends_with_an_equal_recheck_and_then_all_is_equal(on_servers: Servers) -> None:
+    shop = on_servers
     for statement in DAMAGE.values():
         found: Any = statement
         assert shop.sql.execute(found).rowcount
-    return shop("verify", "--out", shop.report)
-
-
-def rows_in(shop: Shop) -> list[Any]:
-    return shop.sql.execute("SELECT id, tenant_id, state FROM scheduler.runs ORDER BY id").fetchall()
-
-
-def test_a_repair_by_key_list_ends_with_an_equal_recheck_and_then_all_is_equal(shop: Shop) -> None:
-    assert damaged(shop).code == Exit.DIFFERENT
-    before = rows_in(shop)
+    assert shop("verify", "--out", shop.report).code == Exit.DIFFERENT
     dry = shop("repair", "--in", shop.report, "--format", "json")
     assert (dry.code, dry.json["remove"], dry.json["without_key"]) == (Exit.DIFFERENT, {"runs": 1}, {})
     assert dry.json["copy"] == {"triggers": 3, "runs": 2, "run_summaries": 1, "audit": 1}
-    assert rows_in(shop) == before
     half = shop("repair", "--in", shop.report, "--execute", "--format", "json")
     assert "recheck" in half.json, half
     assert (half.code, half.json["recheck"]["verdict"]) == (Exit.DIFFERENT, "FAIL")
@@ -117,32 +154,39 @@ def test_a_repair_by_key_list_ends_with_an_equal_recheck_and_then_all_is_equal(s
     assert (again.code, again.json["verdict"], again.json["mode"]) == (Exit.OK, "PARTIAL", "recheck")
     assert (again.json["cutover_ready"], again.json["documents_equal"]) == (False, 7)
     assert shop("verify").code == Exit.OK
+    # A copy tells as well what the role may not remove.
+    shop.sql.execute(
+        'INSERT INTO scheduler.audit SELECT (jsonb_populate_record(a, \'{"id": "extra"}\')).* '
+        "FROM scheduler.audit AS a WHERE id = 'acme-audit-0'"
+    )
+    overwriting = ("--on-conflict", "overwrite", "--max-conflicts", 99, "--out", shop.directory / "copy")
+    left = shop("copy", *overwriting, "--entity", "audit", "--delete-extra", "--execute")
+    assert (left.code, "grant it DELETE on the table" in left.out) == (Exit.DIFFERENT, True), left.out
 
 
-def test_a_recheck_finds_what_still_differs_and_names_only_that(shop: Shop) -> None:
-    assert damaged(shop).code == Exit.DIFFERENT
-    shop.sql.execute("DELETE FROM scheduler.runs WHERE id = 'extra'")
+def test_a_recheck_finds_what_still_differs_and_names_only_that(shop: Memories) -> None:
+    damaged(shop)
+    remove(shop.pair.stores[1], RUNS, "extra")
     answer = shop("recheck", "--in", shop.report / "differences.ndjson", "--out", shop.directory / "again")
     assert answer.code == Exit.DIFFERENT
     lines = (shop.directory / "again" / "differences.ndjson").read_text().splitlines()
     assert {json.loads(line)["kind"] for line in lines} == {"different", "missing"}
 
 
-def test_a_row_that_the_source_has_by_now_is_not_removed(shop: Shop) -> None:
-    assert damaged(shop).code == Exit.DIFFERENT
-    found = shop.runs.find_one({"_id": "acme-run-3"})
-    shop.runs.insert_one({**found, "_id": "extra"})
+def test_a_row_that_the_source_has_by_now_is_not_removed(shop: Memories) -> None:
+    damaged(shop)
+    shop.pair.source.storage.runs.create(make_run("acme", "extra"))
     answer = shop("repair", "--in", shop.report, "--execute", "--delete-extra", "--format", "json")
     assert (answer.json["repaired"]["removed"], answer.json["repaired"]["kept"]) == ({"runs": 0}, {"runs": 1})
 
 
-def test_differences_of_other_stores_and_other_files_are_refused(shop: Shop) -> None:
-    assert damaged(shop).code == Exit.DIFFERENT
+def test_differences_of_other_stores_and_other_files_are_refused(shop: Memories) -> None:
+    damaged(shop)
     report = shop.report / "parity-report.json"
     document = json.loads(report.read_text())
     document["target"]["identity"] = "another"
     report.write_text(json.dumps(document))
-    before = rows_in(shop)
+    before = runs_in(shop)
     answer = shop("repair", "--in", shop.report, "--execute", "--delete-extra")
     assert (answer.code, "is of another target" in answer.err) == (Exit.USAGE, True)
     assert shop("recheck", "--in", shop.directory / "nothing").code == Exit.USAGE
@@ -154,45 +198,25 @@ def test_differences_of_other_stores_and_other_files_are_refused(shop: Shop) -> 
         (shop.directory / "d.ndjson").write_text(f"{line}\n")
         answer = shop("repair", "--in", shop.directory / "d.ndjson", "--execute", "--delete-extra")
         assert (answer.code, "line 1" in answer.err) == (Exit.USAGE, True)
-    assert rows_in(shop) == before
+    assert runs_in(shop) == before
 
 
-def test_a_copy_removes_what_only_the_target_has_on_request_alone(shop: Shop) -> None:
-    assert damaged(shop).code == Exit.DIFFERENT
-    overwriting = (
-        "copy",
-        "--on-conflict",
-        "overwrite",
-        "--max-conflicts",
-        99,
-        "--out",
-        shop.directory / "copy",
+def test_a_copy_removes_what_only_the_target_has_on_request_alone(shop: Memories) -> None:
+    damaged(shop)
+    overwriting = ("--on-conflict", "overwrite", "--max-conflicts", 99, "--out", shop.directory / "copy")
+    dry = shop("copy", *overwriting, "--delete-extra", "--format", "json")
+    assert (dry.code, dry.json["extra"]) == (
+        Exit.DIFFERENT,
+        {"found": {"runs": 1}, "removed": {}, "without_key": 0, "recheck": None, "reasons": []},
     )
-    dry = shop(*overwriting, "--delete-extra", "--format", "json")
-    assert dry.json["extra"] == {
-        "found": {"runs": 1},
-        "removed": {},
-        "without_key": 0,
-        "recheck": None,
-        "reasons": [],
-    }
-    assert dry.code == Exit.DIFFERENT
-    assert ("extra", "acme", 3) in [(row[0], row[1], 3) for row in rows_in(shop)]
-    done = shop(*overwriting, "--delete-extra", "--execute", "--format", "json")
-    assert done.json["extra"]["removed"] == {"runs": 1}
-    assert done.json["extra"]["recheck"] == "PARTIAL"
-    assert "extra" not in [row[0] for row in rows_in(shop)]
-    # What the role may not remove is still there, and the reason is told.
-    shop.sql.execute(
-        'INSERT INTO scheduler.audit SELECT (jsonb_populate_record(a, \'{"id": "extra"}\')).* '
-        "FROM scheduler.audit AS a WHERE id = 'acme-audit-0'"
-    )
-    left = shop(*overwriting, "--entity", "audit", "--delete-extra", "--execute")
-    assert (left.code, "grant it DELETE on the table" in left.out) == (Exit.DIFFERENT, True), left.out
+    assert ("extra",) in runs_in(shop)
+    done = shop("copy", *overwriting, "--delete-extra", "--execute", "--format", "json")
+    assert (done.json["extra"]["removed"], done.json["extra"]["recheck"]) == ({"runs": 1}, "PARTIAL")
+    assert ("extra",) not in runs_in(shop)
 
 
-def test_one_row_is_shown_with_its_values_only_on_request(shop: Shop) -> None:
-    shop.sql.execute("UPDATE scheduler.runs SET error = 'planted-value' WHERE id = 'acme-run-1'")
+def test_one_row_is_shown_with_its_values_only_on_request(shop: Memories) -> None:
+    change(shop.pair.stores[1], RUNS, "acme-run-1", error="planted-value")
     plain = shop("diff", "--entity", "runs", "--key", "acme-run-1")
     assert (plain.code, "error" in plain.out, "planted-value" in plain.out) == (Exit.DIFFERENT, True, False)
     shown = shop("diff", "--entity", "runs", "--key", "acme-run-1", "--show-values", "--format", "json")
@@ -206,19 +230,27 @@ def test_one_row_is_shown_with_its_values_only_on_request(shop: Shop) -> None:
     assert shop("diff", "--entity", "runs", "--key", "nobody").code == Exit.USAGE
 
 
+def mend(shop: Memories, *names: str) -> None:
+    """Make bad rows of the source good ones."""
+    for name in names:
+        plant(shop.pair.stores[0], encode(RUNS, make_run("acme", name)))
+
+
 class TestQuarantine:
     @pytest.fixture
-    def bad(self, shop: Shop) -> Shop:
-        found = shop.runs.find_one({"_id": "acme-run-3"})
-        shop.runs.insert_many([{**found, "_id": f"bad-{number}", "secret": "pl4nted"} for number in range(3)])
+    def bad(self, shop: Memories) -> Memories:
+        for number in range(3):
+            row = encode(RUNS, make_run("acme", f"bad-{number}"))
+            plant(shop.pair.stores[0], replace(row, document={**row.document, "secret": "pl4nted"}))
         assert shop("copy", "--execute", "--out", shop.directory / "copy").code == Exit.INCONCLUSIVE
         return shop
 
-    def test_it_is_listed_shown_and_exported_and_values_only_on_request(self, bad: Shop) -> None:
+    def test_it_is_listed_shown_and_exported_and_values_only_on_request(self, bad: Memories) -> None:
         answer = bad.on_target("quarantine list", "--format", "json")
         assert (answer.code, answer.json["count"]) == (Exit.OK, 3)
-        (reason,) = answer.json["reasons"]
-        assert (reason["entity"], reason["documents"]) == ("runs", 3)
+        reasons = [(reason["entity"], reason["documents"]) for reason in answer.json["reasons"]]
+        # Each of them names its document.
+        assert reasons == [("runs", 1)] * 3
         assert [item["key"] for item in answer.json["shown"]] == [["bad-0"], ["bad-1"], ["bad-2"]]
         assert "pl4nted" not in answer.out
         chosen = ("--entity", "runs", "--key", "bad-1")
@@ -240,21 +272,29 @@ class TestQuarantine:
         unknown = bad("quarantine retry", "--entity", "runs", "--execute")
         assert (unknown.code, "No copy with these options" in unknown.err) == (Exit.USAGE, True)
         assert bad.on_target("quarantine list", "--job", "nobody").code == Exit.USAGE
+        # What two have in common is one reason.
+        for key in "xyz":
+            plant(bad.pair.stores[0], encode(SCHEDULES, make_schedule("acme", key, name="taken")))
+        assert bad("copy", "--execute", "--out", bad.directory / "copy").code == Exit.INCONCLUSIVE
+        reasons = bad.on_target("quarantine list", "--format", "json").json["reasons"]
+        assert max(reason["documents"] for reason in reasons) == 2
 
-    def test_they_are_tried_again_once_they_are_mended(self, bad: Shop) -> None:
-        bad.runs.update_many({"_id": {"$in": ["bad-0", "bad-1"]}}, {"$unset": {"secret": 1}})
+    def test_they_are_tried_again_once_they_are_mended(self, bad: Memories) -> None:
+        mend(bad, "bad-0", "bad-1")
         dry = bad("quarantine retry")
         assert (dry.code, "3" in dry.out) == (Exit.DIFFERENT, True)
         out = ("--out", bad.directory / "copy")
         assert bad("quarantine retry", *out, "--execute").code == Exit.INCONCLUSIVE
         left = bad.on_target("quarantine list", "--format", "json")
         assert [item["key"] for item in left.json["shown"]] == [["bad-2"]]
-        bad.runs.delete_one({"_id": "bad-2"})
+        remove(bad.pair.stores[0], RUNS, "bad-2")
         assert bad("quarantine retry", *out, "--execute").code == Exit.OK
         assert bad.on_target("quarantine list").out.strip() == "The quarantine is empty."
         assert bad("verify").code == Exit.OK
 
-    def test_those_of_a_copy_with_options_of_its_own_are_found_by_the_same_options(self, bad: Shop) -> None:
+    def test_those_of_a_copy_with_options_of_its_own_are_found_by_the_same_options(
+        self, bad: Memories
+    ) -> None:
         about = (
             "--key-from",
             "bad",
@@ -266,7 +306,7 @@ class TestQuarantine:
         part = ("--entity", "runs", *about, "--out", bad.directory / "part")
         copied = bad("copy", *part, "--execute", "--format", "json")
         assert (copied.code, copied.json["totals"]["quarantined"]) == (Exit.INCONCLUSIVE, 3)
-        bad.runs.update_many({"_id": {"$gte": "bad"}}, {"$unset": {"secret": 1}})
+        mend(bad, "bad-0", "bad-1", "bad-2")
         for left_out in (slice(2, 4), slice(4, 6), slice(6, 8)):
             fewer = (*part[: left_out.start], *part[left_out.stop :])
             assert bad("quarantine retry", *fewer).code == Exit.USAGE
@@ -274,15 +314,17 @@ class TestQuarantine:
         assert (tried.code, tried.json["job"]["id"]) == (Exit.OK, copied.json["job"]["id"])
 
 
-def test_an_identity_that_a_client_generated_is_different_and_repaired_once_for_all(shop: Shop) -> None:
-    database = shop.runs.database
+def test_an_identity_that_a_client_generated_is_different_and_repaired_once_for_all(
+    on_servers: Servers,
+) -> None:
+    shop, database = on_servers, on_servers.mongo
     for name, identity in (("run_summaries", ObjectId()), ("locks", ObjectId()), ("execution_logs", "a:1")):
         document = database[name].find_one_and_delete({})
         # The validator refuses the next write of the service to such a document.
         changed = [{**document, "_id": identity}]
         database.command("insert", name, documents=changed, bypassDocumentValidation=True)
     back = ("--module", "scheduler", "--from", "postgres", "--to", "mongo", "--format", "json")
-    command = ("--config", shop.config, "backfill")
+    command = shop.before
     found = invoke(shop.capsys, *command, "verify", *back, "--out", shop.report)
     fields = {item["entity"]: item["fields"][0]["path"] for item in found.json["entities"] if item["fields"]}
     assert fields == dict.fromkeys(("execution_logs", "run_summaries", "locks"), "beside._id")

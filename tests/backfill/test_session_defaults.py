@@ -5,8 +5,6 @@ Such settings come from ALTER DATABASE, ALTER ROLE and the configuration of the 
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
@@ -20,7 +18,7 @@ from psycopg_pool import ConnectionPool
 import twinstore
 import twinstore.aio
 import twinstore_embedded
-from tests.backfill.toolkit import contents_of, fill, invoke, open_store, write_config
+from tests.backfill.toolkit import invoke, open_store, write_config
 from tests.databases import APP_ROLE, OWNER_ROLE, PASSWORD, PostgresServer
 from tests.pgbouncer import pooler_before
 from tests.servers import postgres_url
@@ -240,21 +238,6 @@ def test_a_service_goes_on_after_the_repair(settings: Settings, admin: Connectio
         storage.check_ready()
 
 
-def test_asyncio_refuses_it_too(settings: Settings, admin: Connection) -> None:
-    async def used() -> None:
-        async with twinstore.aio.open_storage(settings) as storage:
-            await storage.scheduler.runs.get("acme", "r")
-
-    async def asked() -> None:
-        async with twinstore.aio.open_storage(settings) as storage:
-            await storage.scheduler.check_ready()
-
-    asyncio.run(used())
-    with given(admin, f"DATABASE {admin.info.dbname}", "app.tenant_id", TENANT):
-        for act in (used, asked):
-            refusal(lambda act=act: asyncio.run(act()))  # type: ignore[misc]
-
-
 def test_connections_of_a_host_are_refused_too(settings: Settings, login: str, admin: Connection) -> None:
     url = url_of(settings)
     place = f'ROLE "{login}"'
@@ -437,39 +420,6 @@ def hostile(postgres_server: PostgresServer, login: str) -> Iterator[PostgresDat
                 for name, value in HOSTILE.items():
                     admin.execute(f"ALTER {place} SET {name} = {value}".encode())
         yield database
-
-
-@pytest.mark.parametrize("way", ["direct", pytest.param("pooler", marks=pytest.mark.pgbouncer)])
-def test_all_other_settings_change_no_result(
-    postgres_server: PostgresServer, hostile: PostgresDatabase, login: str, way: str
-) -> None:
-    tenants = (f"acme-{way}",)
-    with postgres_server.migrated_database() as plain, ExitStack() as stack:
-        found = []
-        for database in (plain, hostile):
-            settings = settings_of(database, login)
-            if way == "pooler":
-                pooler = stack.enter_context(pooler_before(postgres_server.url, default_pool_size=1))
-                settings = pooler.config(database)
-            storage = stack.enter_context(twinstore.add_scheduler_postgres_storage(settings))
-            storage.check_ready()
-            assert storage.initializer.verify() == ()
-            fill(storage, tenants)
-            found.append(results(storage, tenants[0]))
-    assert found[0] == found[1]
-
-
-def results(storage: SchedulerStorage, tenant: str) -> dict[str, object]:
-    """Return what a service, a host's connection and a copy read."""
-    rows = {entity.name: contents_of(storage.bulk, entity) for entity in storage.bulk.entities()}
-    assert rows.pop("locks", None) is not None
-    return {
-        "runs": storage.runs.list(tenant).items,
-        "of nobody": storage.runs.list("nobody").items,
-        "schedules": storage.schedules.list(tenant),
-        "audit": storage.audit.list(tenant),
-        **{name: [json.loads(row) for row in of_one] for name, of_one in rows.items()},
-    }
 
 
 def test_the_doctor_lists_them_by_name(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -15,8 +14,8 @@ from psycopg import sql
 from pymongo import MongoClient
 from pymongo.collation import Collation
 
-import twinstore_embedded
-from tests.backfill.foreign import NO_OWN_WRITES, Document, document, footprint, foreign_runs
+from tests.backfill.foreign import Document, document, footprint, foreign_runs
+from tests.backfill.test_mongo_source import admin, guarded
 from tests.backfill.toolkit import Pair, fill, open_store
 from tests.servers import postgres_url
 from twinstore.config import load_settings
@@ -36,23 +35,9 @@ if TYPE_CHECKING:
     from tests.databases import PostgresDatabase, PostgresServer
     from twinstore_embedded import MongoServer
 
+__all__ = ["admin", "guarded"]
+
 DAY: Final = 86_400
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[MongoServer]:
-    """Run a server with users; its TTL monitor may come at any time."""
-    with tempfile.TemporaryDirectory(prefix="twinstore-as-it-is-") as directory:
-        parameters = {"ttlMonitorSleepSecs": 1, **NO_OWN_WRITES}
-        server = twinstore_embedded.start_mongo(directory, users=True, parameters=parameters, owned=True)
-        yield server
-        server.stop()
-
-
-@pytest.fixture(scope="module")
-def admin(guarded: MongoServer) -> Iterator[MongoClient[Document]]:
-    with closing(MongoClient[Document](guarded.url)) as client:
-        yield client
 
 
 @dataclass(frozen=True)

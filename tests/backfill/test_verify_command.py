@@ -103,24 +103,6 @@ def test_a_tenant_that_nobody_has_proves_nothing(  # noqa: PLR0917  # fixtures a
     assert problem in answer.err
 
 
-def test_a_report_of_an_earlier_run_does_not_outlive_a_failure(
-    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = (
-        "backfill",
-        "verify",
-        *sides_of(pair, tmp_path),
-        "--as-of",
-        AS_OF.isoformat(),
-        "--out",
-        tmp_path,
-    )
-    assert invoke(capsys, *command).code == Exit.OK
-    assert (tmp_path / "parity-report.json").exists()
-    assert invoke(capsys, *command, "--tenant", "nosuch").code == Exit.USAGE
-    assert not list(tmp_path.glob("parity-report.*"))
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

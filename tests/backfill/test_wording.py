@@ -196,12 +196,6 @@ class TestTerminal:
             'quarantined runs "bad": in source, cannot be decoded; not in target: Run state'
         )
 
-    def test_says_how_many_more_there_are(self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]) -> None:
-        damage(pair, extra=13)
-        lines = verify(pair, capsys)
-        assert sum(line.startswith("extra runs") for line in lines) == 10
-        assert "… and 3 more extra in runs" in lines
-
     @pytest.mark.parametrize(
         ("terminal", "refused", "coloured"), [(True, "", True), (True, "1", False), (False, "", False)]
     )

@@ -7,8 +7,9 @@ from pydantic import SecretStr
 from typing_extensions import override
 
 from tests.contract.deployments.postgres import PostgresDeployment, postgres_deployments
-from tests.contract.recording.shapes import is_about_answers
-from twinstore.testing import AccessDefaultsContract, DriverContract
+from tests.contract.recording.shapes import is_about_answers, is_about_connections
+from twinstore.testing import AccessContract, AccessDefaultsContract, DriverContract
+from twinstore.testing.tracking import TrackingContract
 from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -41,11 +42,13 @@ def backend_factory(postgres_server: PostgresServer) -> BackendFactory:
 class TestPlainPostgres(DriverContract):
     """The same server, reached as psycopg documents it.
 
-    What is sent is the same, and only how a connection sends and reads differs. So on a push the operations
-    without variants run, and what is about connections; the full form is the whole kit.
+    What is sent is the same, and only how a connection sends and reads differs. So on a push each operation
+    runs without variants, and of one module what is about connections; the full form is the whole kit.
     """
 
 
 def is_left_to_the_full_form(kit: type[object], test: str, case: str) -> bool:
     """Whether a case asks for answers only that others ask for, too."""
-    return issubclass(kit, AccessDefaultsContract) or is_about_answers(kit, test, case)
+    if issubclass(kit, AccessContract):
+        return issubclass(kit, AccessDefaultsContract) or is_about_answers(kit, test, case)
+    return not (issubclass(kit, TrackingContract) and is_about_connections(test))

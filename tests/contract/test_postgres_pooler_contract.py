@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.contract.deployments.pooler import pooled_deployments
-from tests.contract.recording.shapes import is_about_answers, is_listed
+from tests.contract.recording.shapes import is_about_answers, is_about_connections
 from tests.pgbouncer import pooler_before
-from twinstore.testing import AccessDefaultsContract, DriverContract, ModuleContract, RangeWriterContract
-from twinstore.testing.scheduler import SchedulerContract, SchedulerRangeWriterContract
+from twinstore.testing import AccessContract, AccessDefaultsContract, DriverContract
+from twinstore.testing.scheduler import SchedulerContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,13 +29,10 @@ class TestPooledPostgres(DriverContract):
     """A server behind pgbouncer in transaction mode, with two connections of the server for all clients.
 
     What lies in between matters to how a connection is used: sessions, units, locks, rivals, row-level
-    security, prepared statements. The kit of the scheduler uses one in every way and sends each kind of
-    statement. Answers do not depend on it; those contracts and the kits of other modules are left to the
-    full form. So is what does not come this way: the writing of a copy, which has a separate connection.
+    security, prepared statements. The operations and the kit of the scheduler use one in every way. Answers
+    do not depend on it; those contracts and the kits of other modules are left to the full form. So is what
+    does not come this way: the writing of a copy, which has a separate connection.
     """
-
-
-ELSEWHERE: Final = (RangeWriterContract, SchedulerRangeWriterContract)
 
 
 def is_left_to_the_full_form(kit: type[object], test: str, case: str) -> bool:
@@ -43,8 +40,6 @@ def is_left_to_the_full_form(kit: type[object], test: str, case: str) -> bool:
     # The defaults of core are made of the operations themselves.
     if issubclass(kit, AccessDefaultsContract):
         return True
-    if issubclass(kit, ModuleContract) and not issubclass(kit, SchedulerContract):
-        return True
-    if any(test in vars(contract) for contract in ELSEWHERE):
-        return True
-    return is_about_answers(kit, test, case) and not is_listed("postgres", kit, test, case)
+    if issubclass(kit, AccessContract):
+        return is_about_answers(kit, test, case)
+    return not (issubclass(kit, SchedulerContract) and is_about_connections(test))

@@ -13,7 +13,6 @@ from psycopg import sql
 from docs.parts.entities import MODULES
 from tests.databases import APP_ROLE, OWNER_ROLE, PASSWORD
 from tests.every_module import for_every_module, migrate
-from tests.pgbouncer import pooler_before
 from tests.servers import postgres_url
 from tests.shipped import POSTGRES_FILES as FILES
 from twinstore import open_storage
@@ -238,22 +237,6 @@ def test_a_search_path_that_leads_to_the_tables_changes_nothing(
                     storage.module(module.name).check_ready()
         finally:
             admin.execute(sql.SQL("ALTER DATABASE {} RESET search_path").format(name))
-
-
-@pytest.mark.pgbouncer
-def test_it_is_noticed_behind_a_transaction_pooler(
-    postgres_server: PostgresServer, database: PostgresDatabase, owner: Connection
-) -> None:
-    with pooler_before(postgres_server.url) as pooler:
-        settings = for_every_module(pooler.config(database), "Postgres")
-        with open_storage(settings) as storage:
-            for module in MODULES:
-                storage.module(module.name).check_ready()
-            off = "ALTER TABLE taskrunner.pack_run_logs NO FORCE ROW LEVEL SECURITY"
-            with changed(owner, off, off.replace("NO FORCE", "FORCE")):
-                said = refused(storage.module("taskrunner").check_ready)
-                assert "ALTER TABLE taskrunner.pack_run_logs ENABLE ROW LEVEL SECURITY, FORCE" in said
-                assert "taskrunner.pack_run_logs" in refused(lambda: first_use(settings, "taskrunner"))
 
 
 # ------------------------------------------------------------------------------------------------- roles

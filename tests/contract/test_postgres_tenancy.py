@@ -233,16 +233,6 @@ def test_pooled_connections_carry_no_tenant_afterwards(
     assert setting_of(pool) is None
 
 
-def test_the_pool_of_the_host_is_left_open_and_as_it_was(
-    pool: ConnectionPool[Connection], over_pool: SchedulerStorage, tenant: str
-) -> None:
-    over_pool.runs.get(tenant, "r")
-    over_pool.close()
-    with pool.connection() as connection:
-        assert not connection.autocommit
-        assert connection.execute("SELECT 1").fetchone() == (1,)
-
-
 def test_a_joined_transaction_gets_its_own_setting_back(
     app: Connection, storage: SchedulerStorage, tenant: str
 ) -> None:

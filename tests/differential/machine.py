@@ -56,10 +56,9 @@ class DriversAgree(RuleBasedStateMachine):
     A session or unit of work is open on all sides or on none.
     """
 
-    def __init__(self, sides: Sequence[Side], about: str | None = None) -> None:
+    def __init__(self, sides: Sequence[Side]) -> None:
         super().__init__()
         self.sides = sides
-        self.about = about
         self.in_unit = False
         self.home: str | None = None
         self.latest_list: MethodCall | None = None
@@ -74,7 +73,7 @@ class DriversAgree(RuleBasedStateMachine):
     @rule(history=histories)
     def perform_all(self, history: list[int]) -> None:
         """Perform some operations where calls go now, and look at what is stored at the end."""
-        for operation in operations(history, self.home, self.about):
+        for operation in operations(history, self.home):
             note(operation)
             self.perform(operation)
         self.compare_stored("these operations")
@@ -174,7 +173,7 @@ class DriversAgree(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_open)
     @rule(binding=BINDINGS, history=histories)
     def transact(self, binding: dict[str, Any], history: list[int]) -> None:
-        steps = operations(history, binding.get("tenant_id"), self.about)[:MOST_IN_ONE]
+        steps = operations(history, binding.get("tenant_id"))[:MOST_IN_ONE]
 
         def together(unit: SchedulerSession) -> object:
             return tuple(step(unit) for step in steps)
@@ -194,6 +193,6 @@ def used(session: SchedulerSession | None) -> object:
     return session.runs.get("ta", "a")
 
 
-def run_machine(sides: Sequence[Side], profile: settings, about: str | None = None) -> None:
-    """Search for a sequence of operations, of one repository if asked, after which the sides differ."""
-    run_state_machine_as_test(partial(DriversAgree, sides, about), settings=profile)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # any factory will do
+def run_machine(sides: Sequence[Side], profile: settings) -> None:
+    """Search for a sequence of operations after which the sides differ."""
+    run_state_machine_as_test(partial(DriversAgree, sides), settings=profile)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # any factory will do

@@ -504,31 +504,9 @@ seeds: Final = st.integers(0, LATEST_SEED)
 histories: Final = st.lists(seeds, min_size=5, max_size=25)
 
 
-def operations(history: Sequence[int], home: str | None, about: str | None = None) -> list[Operation]:
-    """Return the operations that follow from some seeds, most of them of one tenant.
-
-    Args:
-        history: the seeds.
-        home: the tenant, if there is one.
-        about: the repository that all of them call, if only one is asked for.
-    """
-    return [operation for seed in history for operation in some_about(ValueGenerator(seed, home), about)]
-
-
-def some_about(generator: ValueGenerator, about: str | None) -> list[Operation]:
-    """Return the first operations that call a repository."""
-    while True:
-        if found := [operation for operation in any_operation(generator) if is_about(operation, about)]:
-            return found
-
-
-def is_about(operation: Operation, repository: str | None) -> bool:
-    """Return whether an operation calls a repository."""
-    if repository is None:
-        return True
-    if isinstance(operation, MethodCall):
-        return operation.path.startswith(f"{repository}.")
-    return isinstance(operation, Move) and repository == "runs"
+def operations(history: Sequence[int], home: str | None) -> list[Operation]:
+    """Return the operations that follow from some seeds, most of them of one tenant, if there is one."""
+    return [operation for seed in history for operation in any_operation(ValueGenerator(seed, home))]
 
 
 def a_list(seed: int) -> MethodCall:

@@ -87,31 +87,6 @@ class LetsTheSameNameIn(GeneralContender):
         return self._step(claim.key, rule)
 
 
-class BeginsFencesAnew(GeneralContender):
-    """Counts ownerships of one holder."""
-
-    @override
-    def acquire(self, claim: LockClaim) -> LockInfo | None:
-        def rule(stored: LockInfo | None, now: datetime) -> LockInfo | None:
-            after = rules.acquired(stored, claim, now)
-            other = stored is not None and stored.holder_id != claim.holder_id
-            return after.evolve(fence=1) if after is not None and other else after
-
-        return self._step(claim.key, rule)
-
-
-class RenewsByName(GeneralContender):
-    """Does not look at the fence."""
-
-    @override
-    def renew(self, owned: LockInfo, lease: timedelta) -> LockInfo | None:
-        def rule(stored: LockInfo | None, now: datetime) -> LockInfo | None:
-            mine = owned if stored is None else owned.evolve(fence=stored.fence)
-            return rules.renewed(stored, mine, lease, now)
-
-        return self._step((owned.tenant_id, owned.lock_key), rule)
-
-
 class RenewsWhatHasEnded(GeneralContender):
     """Does not look at the end of the lease."""
 
@@ -124,18 +99,6 @@ class RenewsWhatHasEnded(GeneralContender):
         return self._step((owned.tenant_id, owned.lock_key), rule)
 
 
-class ReleasesByName(GeneralContender):
-    """Ends the lease of the next owner of the same name."""
-
-    @override
-    def release(self, owned: LockInfo) -> bool:
-        def rule(stored: LockInfo | None, now: datetime) -> LockInfo | None:
-            mine = owned if stored is None else owned.evolve(fence=stored.fence)
-            return rules.released(stored, mine, now)
-
-        return self._step((owned.tenant_id, owned.lock_key), rule) is not None
-
-
 class ReleasesLate(GeneralContender):
     """Answers that it gave up what was not its own any more."""
 
@@ -146,7 +109,7 @@ class ReleasesLate(GeneralContender):
 
 @pytest.mark.parametrize(
     "wrong",
-    [LetsTheSameNameIn, BeginsFencesAnew, RenewsByName, RenewsWhatHasEnded, ReleasesByName, ReleasesLate],
+    [LetsTheSameNameIn, RenewsWhatHasEnded, ReleasesLate],
 )
 def test_statements_that_are_wrong_in_one_point_are_found(
     memory: Side, wrong: Callable[[Access], Contender]

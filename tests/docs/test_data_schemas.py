@@ -20,7 +20,7 @@ from twinstore import open_storage
 from twinstore.catalog import Entity, Retention
 from twinstore.query import IsNull
 from twinstore.scheduler.catalog import AUDIT, GRAPH_JOBS, RUNS, SCHEDULES, TRIGGERS
-from twinstore.testing.examples import ModuleExamples, is_owned
+from twinstore.testing.examples import ModuleExamples
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
@@ -47,7 +47,6 @@ EVERY: Final = [entity for module in MODULES for entity in module.catalog.entiti
 each_entity: Final = pytest.mark.parametrize("entity", EVERY, ids=str)
 EXAMPLES: Final[tuple[ModuleExamples, ...]] = (SCHEDULER_EXAMPLES, TRACKING_EXAMPLES, TASKRUNNER_EXAMPLES)
 TITLES: Final = {"scheduler": "Scheduler", "tracking": "Tracking", "taskrunner": "Task runner"}
-SECONDS_PER_DAY: Final = 86_400
 COLUMNS: Final = """
 SELECT column_name, data_type, udt_name, datetime_precision, collation_name, is_nullable
 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
@@ -156,48 +155,6 @@ def test_the_columns_are_those_of_the_table(owner: Connection, entity: Entity) -
 
 
 @each_entity
-def test_the_indexes_and_constraints_are_those_of_the_table(owner: Connection, entity: Entity) -> None:
-    statement = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = %s AND tablename = %s"
-    place = [entity.module, entity.name]
-    found: dict[str, str] = dict(owner.execute(statement, place).fetchall())
-    indexes, constraints = (
-        items_of(f"postgres.{'.'.join(place)}", title) for title in ("Indexes", "Constraints")
-    )
-    keys = {each for each, text in constraints.items() if re.search("`(PRIMARY KEY|UNIQUE) ", text)}
-    assert set(found) == set(indexes) | keys
-    for index, text in indexes.items():
-        assert found[index].endswith(re.findall(r"`(.+)`$", text)[0])
-        assert ("UNIQUE" in found[index]) == (" unique" in text)
-
-
-@each_entity
-def test_row_level_security_is_forced_by_the_policy_that_is_named(owner: Connection, entity: Entity) -> None:
-    place, part = [entity.module, entity.name], PARTS[f"postgres.{entity.module}.{entity.name}"]
-    policies = owner.execute(
-        "SELECT policyname FROM pg_policies WHERE schemaname = %s AND tablename = %s", place
-    ).fetchall()
-    flags = owner.execute(
-        "SELECT relrowsecurity AND relforcerowsecurity FROM pg_class WHERE oid = to_regclass(%s)",
-        [".".join(place)],
-    ).fetchone()
-    assert flags == (is_owned(entity),)
-    assert [f"policy `{policy}`" in part for (policy,) in policies] == [True] * is_owned(entity)
-    assert (f"`{entity.name}`" in PARTS["policies"]) == is_owned(entity)
-
-
-@pytest.mark.parametrize("module", [module.name for module in MODULES])
-def test_every_table_is_listed_and_no_other(owner: Connection, module: str) -> None:
-    found = {
-        name for (name,) in owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [module])
-    }
-    assert set(re.findall(rf"PostgreSQL table `{module}\.(\w+)`", PAGE)) == found
-
-
-def test_every_collection_is_listed_and_no_other(mongo: Any) -> None:  # noqa: ANN401  # a pymongo database
-    assert set(re.findall(r"MongoDB collection `(\w+)`", PAGE)) == set(mongo.list_collection_names())
-
-
-@each_entity
 def test_the_indexes_and_ages_are_those_of_the_collection(mongo: Any, entity: Entity) -> None:  # noqa: ANN401  # a pymongo database
     name = entity.collection
     found, listed = mongo[name].index_information(), items_of(f"mongo.{name}", "Indexes")
@@ -211,10 +168,6 @@ def test_the_indexes_and_ages_are_those_of_the_collection(mongo: Any, entity: En
         seconds = re.findall(r"TTL ([\d,]+) seconds", listed[index])
         age = content.get("expireAfterSeconds")
         assert [int(text.replace(",", "")) for text in seconds] == ([] if age is None else [age])
-
-
-def test_finished_runs_expire_after_the_default_age() -> None:
-    assert f"TTL {180 * SECONDS_PER_DAY:,} seconds" in items_of("mongo.runs", "Indexes")["ttl_finishedAt"]
 
 
 @each_entity

@@ -15,7 +15,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -23,13 +22,9 @@ from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from tests.faults import preloaded
 from tests.faults.forking import PATIENCE, Children, outcome, work
 from tests.faults.preloaded import ASYNC, STORAGE, TENANTS, served
-from twinstore.observing import Counters
-from twinstore.scheduler import holding
 from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:
@@ -86,34 +81,6 @@ def outcome_of(action: Callable[[], object]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def from_a_thread() -> Report:
-    """Fork from a thread while others are at work, and while one opens its first connection."""
-    stop, children = Event(), Children()
-    reports: list[Report] = []
-
-    def hammer(number: int) -> None:
-        while not stop.is_set():
-            reports.append(work(STORAGE, f"thread-{number}", 1))
-
-    def fork() -> None:
-        for tenant in TENANTS * 2:
-            children.fork(lambda: served(tenant, 5))  # noqa: B023  # called at once, in the child
-
-    threads = [Thread(target=hammer, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    while len(reports) < 8:
-        time.sleep(0.01)
-    forking = Thread(target=fork)
-    forking.start()
-    forking.join(PATIENCE)
-    found = children.reports()
-    stop.set()
-    for thread in threads:
-        thread.join(PATIENCE)
-    return {"children": found, "parent": reports}
-
-
 def inside_a_loop() -> Report:
     """Fork inside a running event loop whose tasks are at work; the child runs a loop of its own."""
     children = Children()
@@ -138,40 +105,6 @@ def in_a_loop_of_its_own(unit: Any, held: Any) -> Report:  # noqa: ANN401  # of 
     refused = outcome(lambda: asyncio.run(unit.runs.list(TENANTS[0])))
     is_held = asyncio.run(held.is_held())
     return {**served(TENANTS[1], 10), "unit": refused, "held": is_held}
-
-
-def with_held_locks() -> Report:
-    """A lock of the parent stays the parent's, and is renewed, while children come and go."""
-    children = Children()
-    locks = STORAGE.locks
-    # Renewed often, so that a machine that is busy for a moment loses no lease.
-    pytest.MonkeyPatch().setattr(holding, "RENEWALS_PER_LEASE", 600)
-    handle = locks.acquire("mine", timedelta(seconds=5), tenant_id=TENANTS[0], lease=timedelta(minutes=1))
-    with handle, handle.keep_alive():
-        first = handle.expires_at
-        for raising in (False, True):
-            children.fork(partial(with_a_lock_of_the_parent, handle), raising=raising)
-        reports = children.reports()
-        end = time.monotonic() + PATIENCE
-        while handle.expires_at == first and time.monotonic() < end:
-            time.sleep(0.05)
-        parent = {"held": handle.is_held(), "renewed": handle.expires_at > first}
-    return {"children": reports, "parent": {**parent, "released": not handle.is_held()}}
-
-
-def with_a_lock_of_the_parent(handle: Any) -> Report:  # noqa: ANN401  # of any driver
-    """Use the handle of the parent, and compete for its lock."""
-    return {
-        "held": handle.is_held(),
-        "renew": outcome(handle.renew),
-        "release": handle.release(),
-        "try": outcome(
-            lambda: STORAGE.locks.try_acquire("mine", timedelta(0), tenant_id=TENANTS[0]),
-        ),
-        "another": outcome(
-            lambda: STORAGE.locks.acquire("own", timedelta(seconds=5), tenant_id=TENANTS[1]).release()
-        ),
-    }
 
 
 def at_the_end() -> Report:
@@ -226,25 +159,6 @@ def with_a_session_in_use() -> Report:
         thread.join(PATIENCE)
         found = outcome(lambda: session.runs.get(TENANTS[0], "none"))
     return {"children": reports, "parent": found}
-
-
-def observed() -> Report:
-    """Counters of a child begin at nothing and those of the parent go on."""
-    import twinstore  # noqa: PLC0415
-
-    counters = Counters()
-    children = Children()
-    with twinstore.add_scheduler_storage(preloaded.SETTINGS, observers=[counters]) as storage:
-        for _ in range(3):
-            storage.runs.list(TENANTS[0])
-        children.fork(lambda: {"calls": counted(storage, counters)})
-        reports = children.reports()
-        return {"children": reports, "parent": counted(storage, counters)}
-
-
-def counted(storage: Any, counters: Counters) -> int:  # noqa: ANN401  # of the scheduler
-    storage.runs.list(TENANTS[1])
-    return sum(counters.snapshot().operations.values())
 
 
 # --- a process server that preloads -----------------------------------------------------------------------
@@ -351,12 +265,9 @@ SCENARIOS: Final[dict[str, Callable[[], Report]]] = {
     "forkserver": partial(by, "forkserver"),
     "server": partial(prefork_server, asynchronous=False),
     "asyncio server": partial(prefork_server, asynchronous=True),
-    "from a thread": from_a_thread,
     "inside a loop": inside_a_loop,
-    "with held locks": with_held_locks,
     "with a session in use": with_a_session_in_use,
     "at the end": at_the_end,
-    "observed": observed,
 }
 
 if __name__ == "__main__":

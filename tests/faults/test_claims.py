@@ -79,23 +79,11 @@ def drain(storage: SchedulerStorage, barrier: Barrier, batch: int) -> list[str]:
 
 
 @pytest.mark.parametrize("driver", ["mongo", "postgres"])
+@pytest.mark.parametrize("size", [BOUNDED, pytest.param(FULL, marks=pytest.mark.long)], ids=["few", "many"])
 def test_workers_that_are_killed_lose_no_job_and_share_none(
-    driver: str, request: pytest.FixtureRequest, tmp_path: Path
+    driver: str, size: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    killed(driver, request, tmp_path, BOUNDED)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("driver", ["mongo", "postgres"])
-def test_workers_that_are_killed_for_minutes_lose_no_job_and_share_none(
-    driver: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    killed(driver, request, tmp_path, FULL)
-
-
-def killed(driver: str, request: pytest.FixtureRequest, folder: Path, size: dict[str, Any]) -> None:
-    """Run the program and look at what it stored and at what its workers noted."""
-    notes = folder / "notes"
+    notes = tmp_path / "notes"
     with fresh_settings(driver, request) as settings:
         with twinstore.open_storage(settings) as storage:
             storage.scheduler.initializer.ensure_migrations()

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 TENANT: Final = "acme"
 SERVERS: Final = ("mongo", "postgres")
-Work = "Callable[[Storage, int, int], object]"
 
 
 @dataclass
@@ -181,17 +180,7 @@ def judge(storage: Storage, case: str, threads: int, calls: int) -> None:
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("case", CASES)
 def test_nobody_is_sent_away_from_a_row_that_others_write(
-    server: str, case: str, request: pytest.FixtureRequest
+    server: str, case: str, request: pytest.FixtureRequest, *, long_form: bool
 ) -> None:
-    outcome = check(server, case, request, share=2)
-    assert max(outcome.seconds) < CONTENTION_SECONDS
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("case", CASES)
-def test_nobody_is_sent_away_by_the_most_rivals(
-    server: str, case: str, request: pytest.FixtureRequest
-) -> None:
-    outcome = check(server, case, request)
+    outcome = check(server, case, request, share=1 if long_form else 2)
     assert max(outcome.seconds) < CONTENTION_SECONDS

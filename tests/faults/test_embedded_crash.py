@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +13,15 @@ import pytest
 from pymongo import MongoClient
 
 import twinstore_embedded
+from tests.faults.test_embedded_servers import directory
 from twinstore.errors import UnavailableError
 from twinstore_embedded.processes import is_alive
 from twinstore_embedded.state import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["directory"]
 
 pytestmark = pytest.mark.long
 
@@ -31,16 +32,6 @@ with e.servers(sys.argv[1], durable=False) as s:
     print(s.mongo.pid, s.postgres.pid, flush=True)
     signal.pause()
 """
-
-
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    # Not tmp_path: pytest closes its parents to the user that PostgreSQL runs as under root.
-    path = Path(tempfile.mkdtemp(prefix="twinstore-embedded-"))
-    path.chmod(0o711)
-    yield path
-    twinstore_embedded.stop(path)
-    shutil.rmtree(path)
 
 
 @contextmanager

@@ -56,28 +56,12 @@ def test_a_preloading_process_server_answers_each_tenant_with_its_rows(
     assert clean(report["parent"]) == [CLEAN] * 3
 
 
-def test_a_thread_forks_while_others_are_at_work(forking_store: Settings) -> None:
-    report = run("from a thread", forking_store)
-    assert clean(report["children"]) == [CLEAN] * 4
-    assert clean(report["parent"]) == [CLEAN] * len(report["parent"])
-
-
 def test_a_child_of_a_running_event_loop_runs_one_of_its_own(forking_store: Settings) -> None:
     report = run("inside a loop", forking_store)
     (child,) = report["children"]
     assert clean([child, report["parent"]]) == [CLEAN] * 2
     assert child["unit"].startswith(REFUSED)
     assert (child["held"], report["held"], report["stored"]) == (False, True, True)
-
-
-def test_a_held_lock_stays_with_the_parent_and_is_renewed(forking_store: Settings) -> None:
-    report = run("with held locks", forking_store)
-    for child in report["children"]:
-        assert (child["held"], child["release"], child["try"]) == (False, False, "None")
-        assert child["renew"].startswith("TransactionAbortedError: This lock was opened before")
-        assert child["another"] == "True"
-    assert len(report["children"]) == 2
-    assert report["parent"] == {"held": True, "renewed": True, "released": True}
 
 
 def test_a_child_does_not_wait_for_a_session_that_a_thread_uses(forking_store: Settings) -> None:
@@ -93,7 +77,3 @@ def test_a_child_that_ends_with_the_handlers_of_its_parent_ends_nothing(forking_
     assert report["children"] == [{}, {}, {"forked": True}]
     assert report["stored"] == ["kept", "kept too"]
     assert clean([report["parent"]]) == [CLEAN]
-
-
-def test_counters_of_a_child_begin_at_nothing(forking_store: Settings) -> None:
-    assert run("observed", forking_store) == {"children": [{"calls": 1}], "parent": 4}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -20,7 +19,6 @@ from psycopg_pool import ConnectionPool
 from pydantic import SecretStr
 
 import twinstore
-from tests.contract.deployments.wire import line_to
 from tests.faults.silence import (
     await_none_connected,
     connected_to,
@@ -58,8 +56,6 @@ PAUSE_SECONDS: Final = 0.05
 HOLD_SECONDS: Final = 0.05
 JOIN_SECONDS: Final = 60.0
 ROLE: Final = "twinstore_app"
-# Long enough for two looks of those who wait.
-ON_ITS_WAY_MS: Final = 1500
 PROBE_MS: Final = 1000
 
 
@@ -228,23 +224,6 @@ def test_waiting_for_locks_opens_no_connection_beyond_their_limit(server: Postgr
     assert max(open_now) <= 3
 
 
-def test_the_reason_of_a_lost_connection_is_one_sentence(server: PostgresServer) -> None:
-    """And not what the client library guesses about it."""
-
-    def lose() -> None:
-        with storage.transaction(TENANT) as unit:
-            unit.runs.create(make_run(TENANT, "lost"))
-            line.cut()
-            unit.runs.get(TENANT, "lost")
-
-    with line_to(("127.0.0.1", server.port)) as line:
-        url = server.app_url().replace(f":{server.port}/", f":{line.port}/")
-        with open_at(server, ConnectionString=url) as storage, pytest.raises(UnavailableError) as caught:
-            lose()
-    assert "closed the connection unexpectedly" in caught.value.message
-    assert re.search("probably|\n", caught.value.message) is None
-
-
 def test_refusals_and_lost_connections_are_no_warnings_in_the_logs_of_others(
     server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -274,19 +253,6 @@ def warnings_of_others(caplog: pytest.LogCaptureFixture) -> list[str]:
         for record in caplog.records
         if record.levelno >= logging.WARNING and not record.name.startswith("twinstore")
     ]
-
-
-def test_refusals_over_a_pool_of_the_host_are_no_warnings_either(
-    server: PostgresServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO), ConnectionPool(server.app_url(), open=True) as pool:
-        settings = settings_of(server, Pool=pool)
-        with twinstore.open_storage(settings) as opened:
-            runs = opened.scheduler.runs
-            runs.create(make_run(TENANT, "twice over a pool"))
-            with pytest.raises(DuplicateError):
-                runs.create(make_run(TENANT, "twice over a pool"))
-    assert warnings_of_others(caplog) == []
 
 
 def test_connections_of_the_pool_are_replaced_when_they_are_old(server: PostgresServer) -> None:

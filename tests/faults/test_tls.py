@@ -89,29 +89,23 @@ def answer(driver: str, section: Section) -> object:
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_certificate_of_postgresql_is_a_setting_to_correct(
-    case: str, certificates: Certificates, postgres_database: PostgresDatabase
+def test_a_bad_certificate_is_a_setting_to_correct(
+    case: str,
+    certificates: Certificates,
+    postgres_database: PostgresDatabase,
+    mongo_database: MongoDatabase,
 ) -> None:
-    make, trusted, words, _ = BAD[case]
+    make, trusted, *words = BAD[case]
     authority = certificates.authority if trusted else certificates.other
-    with postgres(postgres_database, make(certificates), authority) as section:
-        found = answer("Postgres", section)
-    assert isinstance(found, ConfigurationError), found
-    assert not found.retryable
-    assert words in found.message
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_certificate_of_mongodb_is_a_setting_to_correct(
-    case: str, certificates: Certificates, mongo_database: MongoDatabase
-) -> None:
-    make, trusted, _, words = BAD[case]
-    authority = certificates.authority if trusted else certificates.other
-    with mongo(mongo_database, make(certificates), authority) as section:
-        found = answer("Mongo", section)
-    assert isinstance(found, ConfigurationError), found
-    assert not found.retryable
-    assert words in found.message
+    with (
+        postgres(postgres_database, make(certificates), authority) as tables,
+        mongo(mongo_database, make(certificates), authority) as documents,
+    ):
+        answers = answer("Postgres", tables), answer("Mongo", documents)
+    for found, said in zip(answers, words, strict=True):
+        assert isinstance(found, ConfigurationError), found
+        assert not found.retryable
+        assert said in found.message
 
 
 def test_a_good_certificate_is_served(

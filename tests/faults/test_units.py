@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -140,21 +139,6 @@ def test_reads_and_locks_outside_of_the_unit_go_on(storage: SchedulerStorage, te
         lock = storage.locks.acquire("name", timedelta(seconds=1), tenant_id=tenant)
         assert lock.release()
     assert storage.runs.get_required(tenant, f"{tenant}-stored").state is RunState.QUEUED
-
-
-def test_another_thread_waits_and_goes_on(storage: SchedulerStorage, tenant: str) -> None:
-    fill(storage, tenant)
-    with ThreadPoolExecutor(1) as pool:
-        with storage.transaction(tenant) as unit:
-            queued(unit, tenant)
-            waiting = pool.submit(cancel, storage, tenant)
-        assert waiting.result(20) is True
-
-
-def cancel(storage: SchedulerStorage, tenant: str) -> object:
-    """Write the row that the unit of another thread has written."""
-    run = moved(make_run(tenant, f"{tenant}-stored"), RunState.QUEUED)
-    return storage.runs.update(moved(run, RunState.CANCELLED))
 
 
 @pytest.mark.parametrize("way", ["transaction", "transact"])

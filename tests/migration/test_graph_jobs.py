@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
-from pymongo import MongoClient
 
 import twinstore
-from tests.shipped import POSTGRES_FILES
-from twinstore.migrations import MigrationState
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
 from twinstore_postgres.migrator import lock_number
@@ -19,7 +16,7 @@ from twinstore_postgres.migrator import lock_number
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.databases import PostgresDatabase
     from tests.servers import Settings
 
 FILE: Final = "014_graph_jobs.sql"
@@ -81,29 +78,6 @@ def test_the_tables_are_the_customers_column_by_column(owner: psycopg.Connection
     assert reference == "FOREIGN KEY (job_id) REFERENCES scheduler.graph_jobs(id) ON DELETE CASCADE"
 
 
-def test_a_database_in_which_014_alone_is_missing_migrates(
-    owner: psycopg.Connection[Any], empty_postgres_database: PostgresDatabase
-) -> None:
-    owner.execute("DROP TABLE scheduler.graph_job_events, scheduler.graph_jobs")
-    owner.execute("DELETE FROM scheduler.schema_migrations WHERE migration_name = %s", [FILE])
-    with twinstore.add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
-        pending = [item.name for item in storage.initializer.status() if item.state is MigrationState.PENDING]
-    assert pending == [FILE]
-    assert migrate(empty_postgres_database.config) == (FILE,)
-    assert owner.execute(COLUMNS, ["graph_jobs"]).fetchall() == JOBS
-
-
-def test_the_revert_drops_the_two_tables_and_the_row_of_the_ledger_alone(
-    owner: psycopg.Connection[Any], empty_postgres_database: PostgresDatabase
-) -> None:
-    for _ in range(2):
-        owner.execute(REVERT.encode())
-        assert owner.execute(TABLES).fetchone() == (None, None)
-        names = owner.execute("SELECT migration_name FROM scheduler.schema_migrations ORDER BY 1").fetchall()
-        assert [name for (name,) in names] == [name for name in POSTGRES_FILES if name != FILE]
-    assert migrate(empty_postgres_database.config) == (FILE,)
-
-
 def test_the_revert_does_nothing_in_an_empty_database(empty_postgres_database: PostgresDatabase) -> None:
     with psycopg.connect(empty_postgres_database.owner_url, autocommit=True) as connection:
         connection.execute(REVERT.encode())
@@ -139,22 +113,3 @@ def test_the_revert_refuses_while_it_would_lose_rows_that_may_be_nowhere_else(
 
 def test_the_revert_waits_for_migrations_that_run() -> None:
     assert f"pg_advisory_xact_lock({lock_number('scheduler')})" in REVERT
-
-
-def test_the_step_of_mongodb_makes_the_indexes_that_the_queries_need(
-    empty_mongo_database: MongoDatabase,
-) -> None:
-    with twinstore.add_scheduler_mongo_storage(empty_mongo_database.config) as storage:
-        assert "014_graph_jobs" in storage.initializer.ensure_migrations().applied
-    with MongoClient[dict[str, Any]](empty_mongo_database.url) as client:
-        database = client[empty_mongo_database.name]
-        jobs, events = (database[name].index_information() for name in ("graph_jobs", "graph_job_events"))
-    assert jobs["ux__uuid"]["unique"] is True
-    assert [key for key, _ in jobs["ix_tenantId__type_createdAt__uuid"]["key"]] == [
-        "tenantId",
-        "_type",
-        "createdAt",
-        "_uuid",
-    ]
-    assert events["ix__jobUuid_ts__seq"]["key"] == [("_jobUuid", 1), ("ts", -1), ("_seq", -1)]
-    assert events["ux__seq"]["unique"] is True

@@ -203,16 +203,6 @@ class TestPostgres:
         assert migrate("migrate", "run", *module, "--accept-rls", "run_summaries").code == 0
         assert migrate("config", "check").code == 0
 
-    def test_a_check_of_the_settings_reports_a_schema_that_was_changed(
-        self, migrate: Migrate, owner: psycopg.Connection[Any]
-    ) -> None:
-        assert migrate("migrate", "run", "--module", "scheduler").code == 0
-        assert migrate("config", "check").code == 0
-        owner.execute("ALTER TABLE scheduler.runs NO FORCE ROW LEVEL SECURITY")
-        answer = migrate("config", "check")
-        assert answer.code == Exit.PREFLIGHT_REFUSED
-        assert "Row-level security is not in force on scheduler.runs" in answer.err
-
     def test_a_plan_shows_the_statements_of_what_is_pending_alone(
         self, migrate: Migrate, owner: psycopg.Connection[Any]
     ) -> None:

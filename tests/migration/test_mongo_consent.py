@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from pymongo import MongoClient
 
 import twinstore
-from tests.backfill.foreign import Document, fill_with_pymongo, footprint, foreign_runs
+from tests.backfill.foreign import Document, fill_with_pymongo, foreign_runs
+from tests.migration.test_mongo_migrations import database, opened
 from tests.shipped import MONGO_STEPS as STEPS
 from twinstore.errors import ConsentRequiredError, MigrationError
 from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind
@@ -18,28 +17,14 @@ from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_mongo.schema import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pymongo.database import Database
 
     from tests.databases import MongoDatabase
-    from twinstore.scheduler.storage import SchedulerStorage
+
+__all__ = ["database"]
 
 DAY: Final = timedelta(days=1)
 RUN_AGE = "ttl_finishedAt"
-
-
-@pytest.fixture
-def database(empty_mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
-    with MongoClient[Document](empty_mongo_database.url, tz_aware=True) as client:
-        yield client[empty_mongo_database.name]
-
-
-@contextmanager
-def opened(database: MongoDatabase, **options: int) -> Iterator[SchedulerStorage]:
-    config = {**database.config, "Scheduler": {"Storage": options}}
-    with twinstore.add_scheduler_storage(config) as storage:
-        yield storage
 
 
 def ended(days: float) -> datetime:
@@ -102,22 +87,6 @@ def test_without_consent_only_plain_indexes_are_made(
         with pytest.raises(MigrationError, match="pending"):
             storage.check_ready()
     assert list(database["runs"].find()) == content
-
-
-def test_a_plan_counts_and_changes_nothing(
-    empty_mongo_database: MongoDatabase, database: Database[Document]
-) -> None:
-    fill_with_pymongo(database)
-    before = footprint(database.client, database.name)
-    with opened(empty_mongo_database) as storage:
-        assert storage.initializer.effects() == (ttl(10), validator(6, "run_summaries"))
-    after = footprint(database.client, database.name)
-    assert (after.content, after.indexes, after.collections) == (
-        before.content,
-        before.indexes,
-        before.collections,
-    )
-    assert after.oplog == before.oplog
 
 
 def test_with_consent_to_each_effect_everything_is_applied(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -30,23 +29,11 @@ if TYPE_CHECKING:
     from tests.databases import PostgresDatabase
     from twinstore.scheduler.storage import SchedulerStorage
 
-IDLE_POOL = (
-    "SELECT pid FROM pg_stat_activity WHERE application_name = 'twinstore' AND datname = current_database()"
-)
-
 
 def open_at(url: str, **settings: object) -> SchedulerStorage:
     return twinstore.add_scheduler_postgres_storage(
         {"Persistence": {"Postgres": {"ConnectionString": url, **settings}}}
     )
-
-
-def terminate(admin: psycopg.Connection[Any]) -> int:
-    """End every connection of the library and wait until it is gone."""
-    pids = [row[0] for row in admin.execute(IDLE_POOL.encode())]
-    for pid in pids:
-        admin.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-    return len(pids)
 
 
 @pytest.fixture
@@ -59,16 +46,6 @@ def admin(module_postgres_database: PostgresDatabase) -> Iterator[psycopg.Connec
 def storage(module_postgres_database: PostgresDatabase) -> Iterator[SchedulerStorage]:
     with open_at(module_postgres_database.app_url) as opened:
         yield opened
-
-
-def test_a_wrong_password_is_told_quickly_and_not_shown(module_postgres_database: PostgresDatabase) -> None:
-    url = postgres_url(module_postgres_database.app_url, password="PLANTED")
-    started = time.monotonic()
-    with open_at(url) as storage, pytest.raises(ConfigurationError, match="password") as caught:
-        storage.runs.get("tenant", "run")
-    assert "PLANTED" not in caught.value.message
-    # A pool that cannot connect would be waited for.
-    assert time.monotonic() - started < 25
 
 
 def test_a_missing_database_is_named(module_postgres_database: PostgresDatabase) -> None:
@@ -90,52 +67,6 @@ def test_nobody_at_the_port_means_nothing_was_applied() -> None:
             storage.runs.create(make_run("tenant", "run"))
     assert caught.value.outcome is Outcome.NOT_APPLIED
     assert "PLANTED" not in caught.value.message
-
-
-def test_connections_closed_by_the_server_are_replaced_unnoticed(
-    storage: SchedulerStorage, admin: psycopg.Connection[Any], tenant: str
-) -> None:
-    storage.runs.create(make_run(tenant, f"r@{tenant}"))
-    assert terminate(admin) > 0
-    assert storage.runs.get(tenant, f"r@{tenant}") is not None
-
-
-def test_a_connection_lost_inside_a_unit_of_work_applied_nothing(
-    storage: SchedulerStorage, admin: psycopg.Connection[Any], tenant: str
-) -> None:
-    def lose_the_connection() -> None:
-        with storage.transaction(tenant) as unit:
-            unit.runs.create(make_run(tenant, f"r@{tenant}"))
-            terminate(admin)
-            unit.runs.get(tenant, f"r@{tenant}")
-
-    with pytest.raises(UnavailableError) as caught:
-        lose_the_connection()
-    assert caught.value.outcome is Outcome.NOT_APPLIED
-    assert storage.runs.get(tenant, f"r@{tenant}") is None
-
-
-def test_a_commit_without_an_answer_leaves_it_open(
-    storage: SchedulerStorage, admin: psycopg.Connection[Any], tenant: str
-) -> None:
-    def lose_the_answer() -> None:
-        with storage.transaction(tenant) as unit:
-            unit.runs.create(make_run(tenant, f"r@{tenant}"))
-            terminate(admin)
-
-    with pytest.raises(UnavailableError) as caught:
-        lose_the_answer()
-    assert caught.value.outcome is Outcome.UNKNOWN
-
-
-def test_an_exhausted_pool_says_so(module_postgres_database: PostgresDatabase, tenant: str) -> None:
-    with (
-        open_at(module_postgres_database.app_url, PoolMax=1, PoolTimeoutMs=2500) as storage,
-        storage.sessions.open(tenant),
-        pytest.raises(UnavailableError, match="PoolMax") as caught,
-    ):
-        storage.runs.get(tenant, "run")
-    assert caught.value.outcome is Outcome.NOT_APPLIED
 
 
 def test_the_server_ends_a_statement_that_takes_too_long(
@@ -167,15 +98,6 @@ def test_every_connection_is_set_up(
             for name in ("timezone", "statement_timeout", "client_encoding", "transaction_isolation")
         ]
     assert shown == ["UTC", "30s", "UTF8", "read committed"]
-
-
-def test_a_closed_storage_says_so(module_postgres_database: PostgresDatabase, tenant: str) -> None:
-    storage = open_at(module_postgres_database.app_url)
-    storage.runs.get(tenant, "run")
-    storage.close()
-    storage.close()
-    with pytest.raises(ConfigurationError, match="closed"):
-        storage.runs.get(tenant, "run")
 
 
 def test_a_read_only_unit_refuses_to_write_and_stays_usable(storage: SchedulerStorage, tenant: str) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.databases import PostgresDatabase
     from tests.servers import Settings
     from twinstore.scheduler.storage import SchedulerStorage
 
@@ -38,7 +38,6 @@ ACTS: Final = ("ensure_migrations", "effects", "status", "verify")
 SHIPPED: Final = {"mongo": list(MONGO_STEPS), "postgres": list(POSTGRES_FILES)}
 LATER: Final = {"mongo": "012_create_execution_logs", "postgres": "012_create_execution_logs.sql"}
 PROCESSES: Final = 8
-SET_CHECKSUM: Final = "UPDATE scheduler.schema_migrations SET checksum = %s WHERE migration_name = %s"
 ADD_EVENTS: Final = """
 INSERT INTO scheduler.graph_job_events (job_id, tenant_id, status, payload)
 SELECT job_id, tenant_id, status, payload || jsonb_build_object('eventId', %s::text, 'secret', 1)
@@ -289,23 +288,3 @@ class TestMongo:
                     assert admin["mine"].list_collection_names() == []
             finally:
                 server.stop()
-
-    def test_a_step_waits_for_rows_that_are_doubled_and_then_goes_on(
-        self, empty_mongo_database: MongoDatabase
-    ) -> None:
-        with (
-            MongoClient[Document](empty_mongo_database.url) as client,
-            twinstore.add_scheduler_storage(empty_mongo_database.config) as storage,
-        ):
-            events = client[empty_mongo_database.name]["graph_job_events"]
-            events.insert_many(
-                [{"_id": str(number), "_seq": number // 2, "secret": 1} for number in range(4)]
-            )
-            with pytest.raises(MigrationError, match="the unique index ux__seq cannot be built") as caught:
-                storage.initializer.ensure_migrations()
-            assert "run the migration again. Keys: 0; 1." in caught.value.message
-            assert "secret" not in caught.value.message
-            assert [item.state for item in storage.initializer.status()] == ["pending"] * len(MONGO_STEPS)
-            assert set(events.index_information()) == {"_id_"}
-            events.delete_many({})
-            assert storage.initializer.ensure_migrations().applied == MONGO_STEPS

@@ -251,31 +251,6 @@ def test_a_store_that_is_back_is_told_once(log: pytest.LogCaptureFixture) -> Non
     assert lines(log)[1][1] == "Mongo is reached again at host:27017"
 
 
-def is_reached(storage: twinstore.Storage) -> bool:
-    """Return whether a call finds its store."""
-    try:
-        storage.scheduler.runs.get(TENANT, "r-1")
-    except (TimeoutExceededError, UnavailableError):
-        return False
-    return True
-
-
-def test_a_service_hears_that_its_store_is_reached_again(
-    driver: str, settings: Settings, log: pytest.LogCaptureFixture
-) -> None:
-    wire, settings = over(settings)
-    with wire, twinstore.open_storage(impatient(settings)) as storage:
-        storage.scheduler.runs.get(TENANT, "r-1")
-        wire.cut()
-        assert not is_reached(storage)
-        wire.mend()
-        # The client looks for its server every half second.
-        assert any(is_reached(storage) for _ in range(20))
-        lost, back = [text for level, text in lines(log) if level >= logging.INFO][-2:]
-        assert lost.startswith(f"{driver} cannot be reached (")
-        assert back.startswith(f"{driver} is reached again at 127.0.0.1:{wire.port}")
-
-
 def test_a_call_that_took_too_long_is_no_lost_store(log: pytest.LogCaptureFixture) -> None:
     error = TimeoutExceededError("slow", driver="Mongo")
     assert note_lost(error) is error

@@ -10,7 +10,6 @@ from urllib.parse import quote
 import pytest
 
 from tests.service.serving import JSON
-from twinstore.scheduler import policy_job_id
 
 if TYPE_CHECKING:
     from httpx import Response
@@ -162,24 +161,6 @@ def test_nothing_of_a_tenant_is_seen_or_changed_by_another(api: Api) -> None:
     assert api.http.get(f"{ACME}/workers/w%2Fsecret").json()["status"] == "active"
 
 
-def test_a_page_token_is_good_for_its_own_list_alone(api: Api) -> None:
-    for number in range(3):
-        body = {**RUN, "id": f"run:page:{number}"}
-        assert sent(api, "POST", f"{ACME}/runs", body).status_code == 201
-    token = api.http.get(f"{ACME}/runs", params={"limit": 1}).json()["nextPageToken"]
-    for path, params in (
-        ("/tenants/globex/runs", {"pageToken": token}),
-        (f"{ACME}/runs", {"pageToken": token, "ascending": "true"}),
-        (f"{ACME}/runs", {"pageToken": token, "scheduleId": "x"}),
-        (f"{ACME}/audit", {"pageToken": token}),
-        (f"{ACME}/runs", {"pageToken": token + "x"}),
-        (f"{ACME}/runs", {"pageToken": "e30"}),
-        (f"{ACME}/runs", {"pageToken": "A" * 20_000}),
-    ):
-        refused(api.http.get(path, params=params), 400, "validation_error")
-    assert api.http.get(f"{ACME}/runs", params={"pageToken": token}).status_code == 200
-
-
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
@@ -273,25 +254,6 @@ def test_a_worker_cannot_do_what_it_may_not(api: Api) -> None:
     assert sent(api, "POST", f"{ACME}/workers/w1/stop", b"").is_success
     refused(sent(api, "POST", f"{ACME}/workers/w1/claims", {}), 409, "conflict")
     refused(sent(api, "POST", f"{ACME}/workers/w1/heartbeat", {}), 409, "invalid_transition")
-
-
-@pytest.mark.parametrize("cancelled", [False, True])
-@pytest.mark.parametrize("move", ["renew", "complete", "fail", "release"])
-def test_a_job_that_nobody_holds_is_moved_by_nobody(api: Api, move: str, cancelled: bool) -> None:  # noqa: FBT001
-    run = f"policy:unheld:{move}:{cancelled}"
-    answer = sent(api, "POST", f"{ACME}/policy-runs", {**REQUEST, "runId": run})
-    job = policy_job_id("acme", run)
-    if cancelled:
-        answer = sent(api, "POST", f"{ACME}/policy-runs/{run}/cancel", {"reason": "no longer wanted"})
-    assert answer.is_success, answer.text
-    said = {"error": "late"} if move in {"fail", "release"} else {}
-    held = {"workerId": "w1", "attempt": 1, **said}
-    answer = sent(api, "POST", f"{ACME}/policy-jobs/{job}/{move}", held)
-    assert (answer.status_code, answer.json()["code"]) in {
-        (409, "invalid_transition"),
-        (409, "lease_lost"),
-    }, answer.text
-    assert api.http.delete(f"{ACME}/policy-jobs/{job}").is_success
 
 
 def test_a_run_moves_along_its_states_alone(api: Api) -> None:

@@ -9,19 +9,15 @@ from typing import Any, Final
 
 from tests.mutants import Mutant, Patch, case, replacing
 from twinstore.documents import DocumentWriter
-from twinstore.documents.steps import OwnUnits
 from twinstore.ledger import ranges
-from twinstore.ledger.catalog import JOBS, RANGES
+from twinstore.ledger.catalog import JOBS
 from twinstore.ledger.models import RangeState
 from twinstore.ledger.rows import change_model
 from twinstore.scheduler.catalog import SCHEDULES
-from twinstore.scope import UNBOUND
 from twinstore.testing import CopyStateContract
 from twinstore.testing.scheduler import SCHEDULER_EXAMPLES, SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.steps import populate
 from twinstore_memory import bulk
-from twinstore_memory.access import MemoryAccess
-from twinstore_memory.unit import MemoryUnit
 
 
 def rows_are_committed_one_by_one(patch: Patch) -> None:
@@ -44,26 +40,6 @@ def everything_is_committed_at_the_end(patch: Patch) -> None:
         rollback(self, unit, *arguments)
 
     patch.setattr(DocumentWriter, "__init__", remembered)
-
-
-def the_ledger_changes_beside_the_range(patch: Patch) -> None:
-    def beside(self: Any) -> Any:
-        steps = OwnUnits(lambda: MemoryUnit(self._unit.unit.store.begin()))
-        return MemoryAccess(steps, UNBOUND, self._entities, self._access._begin, "Memory")
-
-    patch.setattr(DocumentWriter, "access", property(beside))
-
-
-def a_live_range_can_be_claimed(patch: Patch) -> None:
-    def claim(self: Any, job_id: str, worker: str, number: int) -> Any:
-        def again(stored: Any, _: Any) -> Any:
-            return ranges.claimed_by(stored, worker)
-
-        found = change_model(self._access, RANGES, (job_id, number), again)
-        assert found is not None
-        return ranges.claim_of(found)
-
-    patch.setattr(ranges.RangeLedger, "claim", claim)
 
 
 def whoever(*, worker: bool = True, fence: bool = True, state: bool = True) -> Callable[[Patch], None]:
@@ -95,15 +71,6 @@ def others_are_never_dead(patch: Patch) -> None:
 
 def others_are_always_dead(patch: Patch) -> None:
     patch.setattr(ranges.RangeLedger, "_is_dead", lambda *_: True)
-
-
-def dead_workers_come_first(patch: Patch) -> None:
-    honest = ranges.RangeLedger._take_pending
-
-    def last(self: Any, job_id: str, worker: str, entity: str) -> Any:
-        return self._take_over(job_id, worker, entity) or honest(self, job_id, worker, entity)
-
-    patch.setattr(ranges.RangeLedger, "_take_pending", last)
 
 
 def batches_ignore_their_size(patch: Patch) -> None:
@@ -138,11 +105,6 @@ MUTANTS: Final = [
         case("test_what_was_not_committed_is_rolled_back"),
     ),
     Mutant(
-        "the ledger changes beside the range",
-        the_ledger_changes_beside_the_range,
-        case("test_a_failure_after_everything_was_written_leaves_no_row"),
-    ),
-    Mutant(
         "the fence is not compared",
         whoever(fence=False),
         case("test_a_worker_of_the_same_name_is_told_apart_by_its_fence", of=SchedulerCopies),
@@ -155,13 +117,6 @@ MUTANTS: Final = [
     Mutant(
         "the state is not compared",
         whoever(state=False),
-        case(
-            "test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it", of=SchedulerCopies
-        ),
-    ),
-    Mutant(
-        "a live range can be claimed",
-        a_live_range_can_be_claimed,
         case(
             "test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it", of=SchedulerCopies
         ),
@@ -180,11 +135,6 @@ MUTANTS: Final = [
         "everybody is dead",
         others_are_always_dead,
         case("test_a_sign_of_life_keeps_the_ranges_of_a_worker", of=SchedulerCopies),
-    ),
-    Mutant(
-        "the ranges of dead workers come first",
-        dead_workers_come_first,
-        case("test_the_ranges_of_a_dead_worker_are_taken_last", of=SchedulerCopies),
     ),
     Mutant(
         "ranges never fail",

@@ -73,11 +73,6 @@ def filters_in_whole_seconds(patch: Patch) -> None:
     patch.setattr(selection, "is_true", truncated)
 
 
-def tokens_in_whole_seconds(patch: Patch) -> None:
-    sort_key = selection.sort_key
-    patch.setattr(documents, "sort_key", lambda *arguments: tuple(map(whole_seconds, sort_key(*arguments))))
-
-
 def stored_with(changed: Any, patch: Patch) -> None:
     """Store other rows than those that are given."""
     encode = rows.encode
@@ -225,13 +220,6 @@ MUTANTS: Final = [
         case("test_bounds_of_records_are_compared_to_the_millisecond"),
     ),
     Mutant(
-        "tokens continue in whole seconds",
-        tokens_in_whole_seconds,
-        lambda workspace: SchedulerContract().test_all_pages_make_the_whole_list_in_order(
-            FilledLists(workspace.deployment, workspace.storage), RUNS_LISTING, 1
-        ),
-    ),
-    Mutant(
         "a token leads back to its page",
         a_token_that_leads_back,
         lambda workspace: SchedulerContract().test_all_pages_make_the_whole_list_in_order(
@@ -256,11 +244,6 @@ MUTANTS: Final = [
     Mutant(
         "keys are normalised when they are looked up",
         partial(keys_made_alike, partial(unicodedata.normalize, "NFKC")),
-        case("test_keys_that_only_look_alike_are_different_keys", RUN),
-    ),
-    Mutant(
-        "keys are found in any case",
-        partial(keys_made_alike, str.lower),
         case("test_keys_that_only_look_alike_are_different_keys", RUN),
     ),
     Mutant(
@@ -291,11 +274,6 @@ MUTANTS: Final = [
         "the newest rows are purged first",
         partial(removes, lambda found, limit: found[::-1][:limit]),
         case("test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked", RUN, 2),
-    ),
-    Mutant(
-        "a purge takes everything at once",
-        partial(removes, lambda found, _: found),
-        case("test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked", SNAPSHOT, 2),
     ),
     Mutant(
         "joining commits what came before",

@@ -251,11 +251,6 @@ MUTANTS: Final = [
         case("test_using_it_works_exactly_when_declared", "bulk"),
     ),
     Mutant(
-        "the driver has no name",
-        declaring(backend=""),
-        case("test_the_declaration_names_the_driver_and_a_way_out"),
-    ),
-    Mutant(
         "the remedy is empty",
         declaring(remedy=" "),
         case("test_the_declaration_names_the_driver_and_a_way_out"),

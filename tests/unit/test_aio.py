@@ -87,15 +87,6 @@ def test_calls_return_what_the_synchronous_ones_return() -> None:
     complete(work())
 
 
-def test_many_calls_at_once_all_arrive() -> None:
-    async def work() -> None:
-        async with storage() as opened:
-            await asyncio.gather(*(opened.scheduler.runs.create(run(number)) for number in range(50)))
-            assert len(await opened.scheduler.runs.get_pending_runs("t")) == 50
-
-    complete(work())
-
-
 def test_a_unit_of_work_commits_at_its_end_and_vanishes_after_an_exception() -> None:
     async def work() -> None:
         async with storage() as opened:
@@ -183,23 +174,6 @@ def test_a_second_unit_of_one_task_is_refused_and_the_first_goes_on() -> None:
     complete(work())
 
 
-def test_units_of_several_tasks_and_of_two_storages_stand_beside_each_other() -> None:
-    async def write(opened: AsyncStorage, number: int) -> None:
-        async with opened.scheduler.transaction("t") as unit:
-            await unit.runs.create(run(number))
-
-    async def work() -> None:
-        async with storage() as opened, storage() as other:
-            async with opened.scheduler.transaction("t") as unit:
-                await asyncio.gather(*(write(opened, number) for number in range(3)))
-                await write(other, 3)
-                await unit.runs.create(run(4))
-            assert len(await opened.scheduler.runs.get_pending_runs("t")) == 4
-            assert len(await other.scheduler.runs.get_pending_runs("t")) == 1
-
-    complete(work())
-
-
 def test_tasks_that_use_the_synchronous_library_in_one_thread_have_a_unit_each() -> None:
     async def write(opened: SchedulerStorage, both: asyncio.Barrier, number: int) -> None:
         with opened.transaction("t") as unit:
@@ -211,21 +185,6 @@ def test_tasks_that_use_the_synchronous_library_in_one_thread_have_a_unit_each()
             both = asyncio.Barrier(2)
             await asyncio.gather(write(opened, both, 1), write(opened, both, 2))
             assert len(opened.runs.get_pending_runs("t")) == 2
-
-    complete(work())
-
-
-def test_what_tasks_read_and_write_back_through_transact_is_all_kept() -> None:
-    async def grow(unit: AsyncSchedulerSession) -> None:
-        stored = await unit.runs.get_required("t", "run-1")
-        grown = stored.stats.evolve(candidates=stored.stats.candidates + 1)
-        await unit.runs.update(stored.evolve(stats=grown))
-
-    async def work() -> None:
-        async with storage() as opened:
-            await opened.scheduler.runs.create(run(1))
-            await asyncio.gather(*(opened.scheduler.transact(grow, tenant_id="t") for _ in range(8)))
-            assert (await opened.scheduler.runs.get_required("t", "run-1")).stats.candidates == 8
 
     complete(work())
 

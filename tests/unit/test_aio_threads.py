@@ -14,7 +14,6 @@ from uuid import uuid4
 
 import pytest
 
-from tests import forked
 from tests.faults.held_rows import eventually
 from twinstore import add_scheduler_memory_storage, aio, open_storage
 from twinstore.aio import threads as threads_module
@@ -33,43 +32,6 @@ PLACES: Final = 5
 UNITS: Final = 4
 NOW: Final = timedelta(0)
 MINUTE: Final = timedelta(minutes=1)
-# Forks with every place for units taken; the child must neither wait for threads that it does not have nor
-# go on with units that are not its own.
-FORKING: Final = """
-import asyncio, os, signal
-from twinstore import aio
-from twinstore.errors import TransactionAbortedError
-from twinstore.testing.scheduler.builders import make_run
-
-storage = aio.open_storage({"Persistence": {"Scheduler": "Memory"}}, concurrency=2)
-
-async def parent():
-    async with storage.scheduler.transaction("t") as unit:
-        await unit.runs.create(make_run("t", "parent"))
-        if os.fork() == 0:
-            signal.alarm(50)
-            await_in_child(unit)
-            os._exit(0)
-        _, status = os.wait()
-        assert os.waitstatus_to_exitcode(status) == 0, status
-    assert await storage.scheduler.runs.get("t", "parent") is not None
-
-def await_in_child(unit):
-    asyncio.events._set_running_loop(None)
-    async def child():
-        try:
-            await unit.runs.get("t", "parent")
-            os._exit(3)
-        except TransactionAbortedError:
-            pass
-        async with storage.scheduler.transaction("t") as own:
-            await own.runs.create(make_run("t", "child"))
-        assert await storage.scheduler.runs.get("t", "child") is not None
-    asyncio.new_event_loop().run_until_complete(asyncio.wait_for(child(), 40))
-
-asyncio.run(parent())
-print("both")
-"""
 
 
 def complete(work: Coroutine[object, object, None]) -> None:
@@ -369,11 +331,6 @@ def test_a_storage_outlives_its_event_loop_and_serves_two_at_a_time() -> None:
             await opened.scheduler.runs.get("t", "first")
 
     complete(count())
-
-
-def test_a_forked_child_has_places_and_threads_of_its_own() -> None:
-    done = forked.run(["-c", FORKING])
-    assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr
 
 
 def test_those_who_wait_for_a_lock_are_bounded_and_their_time_begins_with_their_call() -> None:

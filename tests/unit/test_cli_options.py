@@ -98,15 +98,6 @@ def test_a_path_given_twice_is_refused_at_any_two_positions(
             assert (answer.code, answer.out, refused in answer.err) == (2, "", True)
 
 
-def test_every_command_refuses_two_settings_files(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in leaves(typer.main.get_command(app)):
-        answer = invoke(capsys, *name.split(), f"--config={config}", "--config", config)
-        assert (answer.code, answer.out, "given more than once" in answer.err) == (2, "", True), name
-    assert list(tmp_path.iterdir()) == [config]
-
-
 def test_debug_as_a_value_is_none(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = invoke(capsys, "--config", config, "purge", "--module", "scheduler", "--tenant", "--debug:x")
     assert (answer.code, "Traceback" in answer.err) == (2, False)

@@ -6,22 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.access import Row
 from twinstore.bulk import ImportOutcome, KeyRange, Record
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import Entity, Module, Parent, Tenancy, int64, text
+from twinstore.catalog import Entity
 from twinstore.clock import ManualClock
 from twinstore.errors import ConcurrencyError, NotFoundError, UnsupportedCapabilityError
-from twinstore.fields import Id, PositiveInt, TenantId
 from twinstore.ledger import Ledger, RangeTally
-from twinstore.modules import ModuleSpec
-from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
+from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.stored import has_marks
-from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, Tenant
+from twinstore.tenancy import UNKNOWN_TENANT, Tenant
 from twinstore.testing.instants import START, at
-from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
+from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule, make_trigger
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.rows import DocumentRow, plant, stored_rows
 from twinstore_memory.store import MemoryDatabase
@@ -85,27 +81,10 @@ def run_record(run_id: str, created_at: datetime = START) -> Record:
 
 
 class TestReading:
-    def test_ranges_cover_every_key_once(self, world: World) -> None:
-        for number in range(7):
-            world.storage.runs.create(make_run(TENANT, f"r{number}"))
-        ranges = list(world.bulk.cut(RUNS, 3))
-        keys = [record.key for within in ranges for record in world.records(RUNS, within)]
-        assert len(ranges) == 3
-        assert keys == [(f"r{number}",) for number in range(7)]
-
     def test_the_last_range_shows_keys_that_are_no_text(self, world: World) -> None:
         plant(world.store, DocumentRow(RUNS, (7,), {"tenantId": TENANT}))
         assert [record.key for record in world.records(RUNS, KeyRange(("zzz",), None))] == [None]
         assert world.records(RUNS, KeyRange(None, ("zzz",))) == []
-
-    def test_a_row_that_cannot_be_decoded_is_exported_with_its_reason_and_content(self, world: World) -> None:
-        plant(
-            world.store, DocumentRow(RUNS, ("bad",), {"id": "bad", "tenantId": TENANT, "state": "nonsense"})
-        )
-        (record,) = world.records(RUNS)
-        assert record.model is None
-        assert "nonsense" not in (record.error or "")
-        assert "nonsense" in (record.raw or "")
 
     def test_an_instant_stored_as_text_is_marked(self, world: World) -> None:
         world.storage.runs.create(make_run(TENANT, "r"))
@@ -146,89 +125,6 @@ class TestReading:
         assert world.bulk.counts(RUNS, tenant_id=TENANT) == {TENANT: 1}
 
 
-class Page(CanonicalModel):
-    """A row that may be without tenant."""
-
-    id: Id
-    tenant_id: TenantId | None = None
-
-
-class Line(CanonicalModel):
-    """A row that belongs to whoever owns its page."""
-
-    page_id: Id
-    number: PositiveInt
-
-
-PAGES: Final = Entity(
-    name="pages",
-    singular="page",
-    module="book",
-    model=Page,
-    key_parts=(text("id"),),
-    tenancy=Tenancy.optional(),
-    group="pages",
-)
-LINES: Final = Entity(
-    name="lines",
-    singular="line",
-    module="book",
-    model=Line,
-    key_parts=(text("pageId"), int64("number")),
-    tenancy=Tenancy.through_parent(),
-    group="pages",
-    parent=Parent(entity=PAGES, field="pageId"),
-)
-
-
-class TestKinds:
-    """Entities that the scheduler does not have."""
-
-    @pytest.fixture
-    def backend(self) -> MemoryBackend[None]:
-        spec: ModuleSpec[None] = ModuleSpec(
-            catalog=Module(name="book", entities=(PAGES, LINES)),
-            repositories=lambda _: None,
-            title="Book",
-            package="tests",
-        )
-        backend = MemoryBackend(spec)
-        access = backend.bulk.access()
-        for page, tenant in (("a", "acme"), ("b", None)):
-            access.insert(PAGES, ALL_TENANTS, Row(Page(id=page, tenant_id=tenant)))
-            for number in (10, 9):
-                access.insert(LINES, ALL_TENANTS, Row(Line(page_id=page, number=number)))
-        return backend
-
-    def test_rows_without_tenant_are_told_from_those_of_all(self, backend: MemoryBackend[None]) -> None:
-        assert backend.bulk.counts(PAGES) == {":none": 1, "acme": 1}
-        assert backend.bulk.counts(PAGES, tenant_id="acme") == {"acme": 1}
-
-    def test_children_are_read_with_the_tenant_of_their_parent(self, backend: MemoryBackend[None]) -> None:
-        with backend.bulk.view() as view:
-            (batch,) = view.records(LINES, WHOLE, tenant_id="acme")
-            assert [record.key for record in batch] == [("a", 9), ("a", 10)]
-            (rows,) = view.rows(LINES, WHOLE, tenant_id="acme")
-            assert [row.key for row in rows] == [("a", 9), ("a", 10)]
-
-    def test_ranges_of_keys_with_numbers_are_cut_in_the_order_of_numbers(
-        self, backend: MemoryBackend[None]
-    ) -> None:
-        assert [within.lower for within in backend.bulk.cut(LINES, 1)] == [
-            None,
-            ("a", 10),
-            ("b", 9),
-            ("b", 10),
-        ]
-
-    def test_children_are_removed_with_their_parent(self, backend: MemoryBackend[None]) -> None:
-        with backend.bulk.writer(PAGES) as writer:
-            writer.remove([("a",)])
-            writer.commit()
-        assert backend.bulk.counts(LINES) == {":none": 2}
-        assert list(stored_rows(backend.store, LINES)) == [("b", 10), ("b", 9)]
-
-
 class TestLedger:
     def test_an_unknown_job_has_no_lease(self, world: World) -> None:
         with pytest.raises(NotFoundError):
@@ -252,6 +148,16 @@ class TestLedger:
 
 
 class TestWriting:
+    def test_children_are_removed_with_their_parent(self, world: World) -> None:
+        for key in ("a", "b"):
+            world.storage.schedules.upsert(make_schedule(TENANT, key, name=key))
+            world.write(TRIGGERS, Record((key,), OWNER, make_trigger(TENANT, key)))
+        with world.bulk.writer(SCHEDULES) as writer:
+            writer.remove([("a",)])
+            writer.commit()
+        assert list(stored_rows(world.store, SCHEDULES)) == [("b",)]
+        assert world.bulk.counts(TRIGGERS) == {TENANT: 1}
+
     @pytest.mark.parametrize(("on_conflict", "overwritten"), [("fail", False), ("overwrite", True)])
     def test_other_content_is_a_conflict_and_overwritten_on_demand_only(
         self, world: World, on_conflict: OnConflict, *, overwritten: bool
@@ -278,11 +184,3 @@ class TestWriting:
             "The schedule name 'one name' is taken in this tenant; choose another name.",
             "unreadable",
         ]
-
-    def test_nothing_is_seen_before_the_commit(self, world: World) -> None:
-        with world.bulk.writer(RUNS) as writer:
-            writer.write([run_record("a")])
-            assert writer.flush().written == {TENANT: 1}
-            assert world.records(RUNS) == []
-            writer.commit()
-        assert len(world.records(RUNS)) == 1

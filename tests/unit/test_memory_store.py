@@ -122,15 +122,6 @@ def test_an_isolated_unit_reads_values_and_unique_values_of_its_first_call() -> 
     assert store.begin(isolated=True).values(TEXTS) == ["newer"]
 
 
-def test_units_on_different_rows_do_not_wait_for_each_other() -> None:
-    store = MemoryDatabase(patience=0.01)
-    storage, other = storage_on(store), storage_on(store)
-    with storage.transaction(TENANT) as unit:
-        unit.runs.create(make_run(TENANT, "inside"))
-        other.runs.create(make_run(TENANT, "outside"))
-    assert {run.id for run in storage.runs.list(TENANT)} == {"inside", "outside"}
-
-
 def test_the_name_of_a_schedule_is_claimed_before_it_is_committed() -> None:
     store = MemoryDatabase(patience=0.01)
     storage, other = storage_on(store), storage_on(store)
@@ -158,16 +149,6 @@ def test_a_lost_wait_makes_the_unit_unusable() -> None:
         with pytest.raises(TransactionAbortedError):
             lose(rival, run)
     assert storage.runs.get(TENANT, "r") == run
-
-
-def test_a_rolled_back_unit_gives_its_claims_back() -> None:
-    store = MemoryDatabase(patience=0.01)
-    unit = store.begin()
-    put(unit, "gone")
-    unit.rollback()
-    put(other := store.begin(), "kept")
-    other.commit()
-    assert committed(store) == "kept"
 
 
 def test_a_unit_that_has_ended_commits_nothing() -> None:

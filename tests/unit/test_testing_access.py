@@ -1,25 +1,24 @@
 """The contract of the access must be able to fail: a way that is wrong in one point is caught by a case."""
 
-# ruff: noqa: ANN401  # faults are planted inside, where types do not help
+# faults are planted inside, where types do not help
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Barrier, get_ident
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests import wrong_access as wrongs
+from tests.unit.faults_of_units import no_claims
 from twinstore.documents import access as documents
 from twinstore.testing.contracts.access import AccessContract
 from twinstore.testing.contracts.access_base import AccessWorkspace
-from twinstore.testing.contracts.access_writing import RIVALS
 from twinstore.testing.datasets import COUNTER, LINE, NOTE, OWNER_CASES, OwnerCase
 from twinstore.testing.entities import MODULE
-from twinstore_memory import rows, store
+from twinstore_memory import rows
 from twinstore_memory.testing import memory_deployments
 from twinstore_memory.unit import MemoryUnit
 
@@ -116,21 +115,6 @@ def equal_rows_are_written(patch: Patch) -> None:
     patch.setattr(documents, "content", lambda _: object())
 
 
-def nobody_waits(patch: Patch) -> None:
-    """Let all rivals look before any of them writes."""
-    get, barrier, met = store.Unit.get, Barrier(RIVALS), set[int]()
-
-    def together(self: store.Unit, *arguments: Any) -> object:
-        found = get(self, *arguments)
-        if len(met) < RIVALS and get_ident() not in met:
-            met.add(get_ident())
-            barrier.wait(60)
-        return found
-
-    patch.setattr(store.MemoryDatabase, "lock", lambda *_: None)
-    patch.setattr(store.Unit, "get", together)
-
-
 FAULTS = [
     Fault(
         "a row needs no parent",
@@ -160,7 +144,7 @@ FAULTS = [
     ),
     Fault(
         "rivals do not wait for each other",
-        nobody_waits,
+        no_claims,
         lambda b: CASES.test_of_rivals_inserting_one_key_exactly_one_wins(b, COUNTER),
     ),
 ]

@@ -7,7 +7,6 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from twinstore_backfill.outcome import Exit
@@ -40,31 +39,20 @@ class Figures:
         copied: rows that the verification found as a copy stores them.
         normalised: of these, by kind, rows that the source holds in another form; a row may be of many kinds.
         quarantined: rows that were kept back, by reason.
-        seconds: what copying and verifying took.
     """
 
     tried: int = 0
     copied: int = 0
     normalised: Counter[str] = field(default_factory=Counter[str])
     quarantined: Counter[str] = field(default_factory=Counter[str])
-    seconds: Counter[str] = field(default_factory=Counter[str])
-
-    def add(self, other: Figures) -> None:
-        """Add those of another batch."""
-        self.tried += other.tried
-        self.copied += other.copied
-        self.normalised += other.normalised
-        self.quarantined += other.quarantined
-        self.seconds += other.seconds
 
     def text(self) -> str:
         """Return the figures for people."""
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.normalised.items()))
-        times = ", ".join(f"{name} {seconds} s" for name, seconds in self.seconds.items())
         reasons = [f"  {count:9,} {reason}" for reason, count in self.quarantined.most_common(SHOWN)]
         head = (
             f"tried {self.tried:,}; copied {self.copied:,}, of these normalised: {kinds or 'none'}; "
-            f"quarantined {self.quarantined.total():,}; lost 0; stopped 0; {times}"
+            f"quarantined {self.quarantined.total():,}"
         )
         return "\n".join((head, f"quarantined, {len(self.quarantined)} reasons:", *reasons))
 
@@ -78,11 +66,8 @@ def judge(pair: Pair, stored: Mapping[str, Counter[bytes]], range_size: int) -> 
         range_size: rows of one range.
     """
     figures = Figures(tried=sum(rows.total() for rows in stored.values()))
-    started = monotonic()
     result = pair.copy(range_size=range_size)
-    copied = monotonic()
     report = pair.verify(range_size=range_size)
-    figures.seconds.update(copy=round(copied - started), verify=round(monotonic() - copied))
     judge_copy(result, stored)
     lines = list(quarantine_lines(pair.directory / "quarantine.ndjson"))
     assert len(lines) == result.totals.all()["quarantined"]

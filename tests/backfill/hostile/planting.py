@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -23,12 +22,10 @@ from tests.backfill.toolkit import server_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from tests.databases import MongoDatabase, PostgresDatabase
     from twinstore.catalog import Entity
 
-__all__ = ["figures_of_documents", "figures_of_rows", "tell"]
+__all__ = ["figures_of_documents", "figures_of_rows"]
 
 RANGE: Final = 1000
 # For what the server says of documents that it refuses, and for their bytes.
@@ -87,10 +84,3 @@ def planted(database: Any, entity: Entity, count: int, seed: int) -> Counter[byt
         collection.insert_many(documents, ordered=False, bypass_document_validation=True)
     found = collection.with_options(codec_options=RAW).find()
     return Counter(bytes(document.raw) for document in found)
-
-
-def tell(config: pytest.Config, text: str) -> None:
-    """Show a text to whoever runs the tests, also from a worker process and without an option."""
-    capture: Any = config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled() if capture is not None else nullcontext():
-        sys.stderr.write(f"\n{text}\n")

@@ -38,7 +38,14 @@ from twinstore.testing.scheduler import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["cases_file", "few_that_send_all", "is_about_answers", "is_covered", "is_listed"]
+__all__ = [
+    "cases_file",
+    "few_that_send_all",
+    "is_about_answers",
+    "is_about_connections",
+    "is_covered",
+    "is_listed",
+]
 
 ALWAYS: Final = (InitializerContract, RaceContract)
 RIVALS: Final = re.compile("rival|race|claim|lease|lock|fire|at_once|outage|unavailable|migrat|numbers_go_on")
@@ -82,9 +89,14 @@ def is_about_answers(kit: type[object], test: str, case: str) -> bool:
 
     Cases of the operations that have no variants stand for those that do.
     """
-    if RIVALS.search(test) or any(test in vars(contract) for contract in CONNECTIONS):
+    if RIVALS.search(test) or is_about_connections(test):
         return False
     return bool(case) or not issubclass(kit, AccessContract)
+
+
+def is_about_connections(test: str) -> bool:
+    """Return whether a test is about how connections, sessions and transactions are used."""
+    return any(test in vars(contract) for contract in CONNECTIONS)
 
 
 def few_that_send_all(sent: Mapping[str, set[tuple[str, str]]]) -> list[str]:
