@@ -17,7 +17,7 @@ from tests.distributions import LIBRARY, install_distribution
 from twinstore.errors import ConfigurationError, TenantScopeError, UnavailableError, ValidationError
 from twinstore.scope import system_scope_openings
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_postgres import datasource, initializer
+from twinstore_postgres import datasource
 from twinstore_postgres.datasource import PostgresDataSource
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_it_has_the_name_that_hosts_import_for_every_installed_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = datasource.SchedulerDataSource
-    assert twinstore_postgres.SchedulerDataSource is initializer.SchedulerDataSource is made
+    assert twinstore_postgres.SchedulerDataSource is made
     for package in (twinstore_postgres, datasource):
         for name in ("LibraryDataSource", "nothing"):
             with pytest.raises(AttributeError, match=name):

@@ -9,13 +9,13 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 import twinstore
+import twinstore_postgres
 from tests.shipped import LEDGER_FILES
 from tests.shipped import POSTGRES_FILES as FILES
 from twinstore.errors import ConfigurationError, MigrationError
 from twinstore.migrations import MigrationState
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.copying import ledger_of
-from twinstore_postgres import initializer as initializers
 from twinstore_postgres import migrator
 from twinstore_postgres.initializer import PostgresInitializer
 from twinstore_postgres.migrator import Migration, lock_number, shipped_migrations
@@ -50,10 +50,10 @@ def owner(empty_postgres_database: PostgresDatabase) -> Iterator[psycopg.Connect
 
 
 def test_the_initialiser_has_the_name_that_hosts_import(initializer: PostgresInitializer) -> None:
-    assert isinstance(initializer, initializers.SchedulerPostgresInitializer)
+    assert isinstance(initializer, twinstore_postgres.SchedulerPostgresInitializer)
     assert type(initializer).__name__ == "SchedulerPostgresInitializer"
     with pytest.raises(AttributeError, match="NobodysPostgresInitializer"):
-        _ = initializers.NobodysPostgresInitializer
+        _ = twinstore_postgres.NobodysPostgresInitializer
 
 
 def ledger(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
