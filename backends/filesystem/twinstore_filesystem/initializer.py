@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from twinstore.applied import SchemalessInitializer
 from twinstore.drivernames import named_initializer
-from twinstore.migrations import SchemalessInitializer
 from twinstore_filesystem.errors import DRIVER
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from twinstore.applied import SchemalessInitializer
 from twinstore.drivernames import named_initializer
-from twinstore.migrations import SchemalessInitializer
 from twinstore_memory.store import DRIVER
 
 if TYPE_CHECKING:

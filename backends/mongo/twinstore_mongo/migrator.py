@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from typing_extensions import override
 
+from twinstore.applied import check_history, statuses
 from twinstore.drivernames import named_initializer
 from twinstore.errors import MigrationError
 from twinstore.migrations import (
@@ -19,10 +20,8 @@ from twinstore.migrations import (
     MigrationReport,
     ReportsDefaults,
     SessionDefaults,
-    check_history,
     consent_required,
     standing,
-    statuses,
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations, revert_files, revert_of

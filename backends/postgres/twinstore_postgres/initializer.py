@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import psycopg
 from typing_extensions import override
 
+from twinstore.applied import statuses
 from twinstore.drivernames import named_initializer
 from twinstore.errors import ConfigurationError, MigrationError, TwinstoreError
 from twinstore.ledger import LEDGER_MODULE
@@ -22,7 +23,6 @@ from twinstore.migrations import (
     TakesSnapshots,
     consent_required,
     standing,
-    statuses,
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations

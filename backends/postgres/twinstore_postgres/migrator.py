@@ -13,8 +13,9 @@ import psycopg
 from psycopg import sql
 from pydantic.alias_generators import to_pascal
 
+from twinstore.applied import check_history
 from twinstore.errors import MigrationError
-from twinstore.migrations import MigrationState, MigrationStatus, check_history
+from twinstore.migrations import MigrationState, MigrationStatus
 from twinstore_postgres.cursors import own_cursor
 from twinstore_postgres.errors import translate
 from twinstore_postgres.failures import migration_failed
@@ -168,7 +169,7 @@ def other_names(module: ModuleSpec[object]) -> dict[str, str]:
 
 
 def check_ledger(module: ModuleSpec[object], applied: Mapping[str, MigrationStatus]) -> None:
-    """Refuse a ledger that this library cannot continue; see :func:`~twinstore.migrations.check_history`."""
+    """Refuse a ledger that this library cannot continue; see :func:`~twinstore.applied.check_history`."""
     shipped = [item.status for item in shipped_migrations(module)]
     check_history(shipped, applied.values(), module=module.name, driver=DRIVER)
 

@@ -17,11 +17,11 @@ from twinstore.scope import UNBOUND
 
 if TYPE_CHECKING:
     from twinstore.access import Access
+    from twinstore.applied import SchemalessInitializer
     from twinstore.backend import Capabilities
     from twinstore.documents.scripts import ScriptInitializer
     from twinstore.documents.steps import Steps
     from twinstore.documents.unit import DocumentUnit
-    from twinstore.migrations import SchemalessInitializer
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
 

@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from twinstore.applied import check_history, statuses
 from twinstore.errors import MigrationError
-from twinstore.migrations import (
-    Initializer,
-    MigrationReport,
-    MigrationState,
-    MigrationStatus,
-    check_history,
-    statuses,
-)
+from twinstore.migrations import Initializer, MigrationReport, MigrationState, MigrationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
