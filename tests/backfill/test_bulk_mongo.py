@@ -12,7 +12,6 @@ from unittest.mock import ANY
 
 import bson
 import pytest
-from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, monitoring
@@ -372,16 +371,6 @@ def test_text_that_is_not_utf_8_spoils_one_row_only(workspace: BulkWorkspace) ->
     assert list(contents(workspace, RUNS)) == [record.key for record in exported]
 
 
-def test_an_instant_beyond_the_calendar_spoils_one_row_only(workspace: BulkWorkspace) -> None:
-    fill_runs(workspace)
-    far = DatetimeMS(2**60)
-    workspace.force("runs", {**make_document("r-9"), "createdAt": far})
-    (broken,) = [record for record in records(workspace, RUNS) if record.error is not None]
-    assert broken.key == ("r-9",)
-    assert str(2**60) in str(broken.raw)
-    assert len(contents(workspace, RUNS)) == 8
-
-
 def make_document(key: str) -> Document:
     wire = make_run(T, key).wire()
     return {"_id": wire.pop("id"), **wire}
@@ -634,14 +623,6 @@ def test_a_snapshot_under_a_key_that_a_read_would_not_give_back_is_set_aside(
     outcome = copy(workspace, IMPACT_SNAPSHOTS, [Record(("strange",), Tenant(T), make_impact_set(), storage)])
     (rejected,) = outcome.rejected
     assert "neither its own" in rejected.reason
-
-
-def test_a_record_that_was_never_decoded_is_set_aside(workspace: BulkWorkspace) -> None:
-    workspace.force("runs", {"_id": "x", "tenantId": T})
-    outcome = copy(workspace, RUNS, records(workspace, RUNS))
-    (rejected,) = outcome.rejected
-    assert rejected.record.key == ("x",)
-    assert "state" in rejected.reason
 
 
 def heavy(number: int) -> Record:

@@ -192,8 +192,9 @@ def test_equal_ends_of_a_range_say_nothing_about_the_rows_between(
     assert sum(outcome.written.values()) == holes + (on_conflict == "overwrite")
     assert outcome.unchanged == {tenant: 8 - holes}
     assert [(item.key, item.owner) for item in outcome.conflicts] == [((runs[6].id,), Tenant(tenant))]
-    row = admin.execute("SELECT schedule_id FROM scheduler.runs WHERE id = %s", [runs[6].id]).fetchone()
-    assert (row == ("other",)) == (on_conflict == "overwrite")
+    statement = "SELECT schedule_id, row_version FROM scheduler.runs WHERE id = %s"
+    row = admin.execute(statement, [runs[6].id]).fetchone()
+    assert (row == ("other", 2)) == (on_conflict == "overwrite")
 
 
 def test_every_bad_row_of_a_batch_is_found_and_the_others_are_written(
@@ -228,17 +229,6 @@ def test_a_value_too_large_for_an_index_is_rejected_without_being_shown(bulk: Bu
     assert outcome.written == {tenant: 1}
     assert "54000" in outcome.rejected[0].reason
     assert long_text[:32] not in outcome.rejected[0].reason
-
-
-def test_overwriting_raises_the_version_of_the_row(
-    bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
-) -> None:
-    run = make_run(tenant, f"r@{tenant}")
-    load(bulk, RUNS, records([run]))
-    outcome = load(bulk, RUNS, records([run.evolve(schedule_id="other")]), on_conflict="overwrite")
-    assert [conflict.overwritten for conflict in outcome.conflicts] == [True]
-    statement = "SELECT schedule_id, row_version FROM scheduler.runs WHERE id = %s"
-    assert admin.execute(statement, [run.id]).fetchone() == ("other", 2)
 
 
 def test_a_finished_range_that_is_not_committed_holds_up_neither_the_lease_nor_other_ranges(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
@@ -109,19 +109,20 @@ def stored_and_found(storage: Storage, module: ModuleExamples, item: Example, mo
     assert item.found(session, TENANT, stored) is not None, item.name
 
 
-def test_the_largest_row_is_taken_and_one_beyond_it_is_refused_alike(storage: Storage) -> None:
-    (module, *_) = MODULES
-    refused(storage, module, *next(sized(module, MOST_BYTES + 1)))
-    stored_and_found(storage, module, *next(sized(module, MOST_BYTES - ALLOWANCE)))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.module.name)
-def test_a_row_of_every_entity_beyond_the_limit_is_refused_alike(
-    storage: Storage, module: ModuleExamples
+@pytest.mark.parametrize(
+    "module",
+    [pytest.param(item, marks=[pytest.mark.long] * (item is not MODULES[0])) for item in MODULES],
+    ids=lambda module: module.module.name,
+)
+def test_the_largest_row_is_taken_and_one_beyond_it_is_refused_alike(
+    storage: Storage, module: ModuleExamples, *, long_form: bool
 ) -> None:
-    for item, large in sized(module, MOST_BYTES + 1):
+    """Of one entity, in the full form of each."""
+    entities = None if long_form else 1
+    for item, large in islice(sized(module, MOST_BYTES + 1), entities):
         refused(storage, module, item, large)
+    for item, large in islice(sized(module, MOST_BYTES - ALLOWANCE), entities):
+        stored_and_found(storage, module, item, large)
 
 
 def refused(storage: Storage, module: ModuleExamples, item: Example, large: CanonicalModel) -> None:
@@ -130,13 +131,6 @@ def refused(storage: Storage, module: ModuleExamples, item: Example, large: Cano
     store_parent(session, module, item)
     with pytest.raises(ValidationError, match=r"16\.71 MB, and a row may have 16\.71 MB"):
         item.store(session, TENANT, large)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.module.name)
-def test_every_entity_takes_the_largest_row(storage: Storage, module: ModuleExamples) -> None:
-    for item, large in sized(module, MOST_BYTES - ALLOWANCE):
-        stored_and_found(storage, module, item, large)
 
 
 @whose_messages_are_bounded

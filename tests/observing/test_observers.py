@@ -29,7 +29,7 @@ from twinstore.errors import (
 )
 from twinstore.forks import _renew_all
 from twinstore.observing import Call, CallOutcome, Counters, LockWait, Observer, Operation
-from twinstore.observing.counters import METRICS, OPERATION_BUCKETS
+from twinstore.observing.counters import OPERATION_BUCKETS
 from twinstore.observing.notifier import PRESENT, Notifier
 from twinstore.observing.observer import Observers
 from twinstore.observing.proxies import observed, observed_class, observed_session
@@ -469,16 +469,6 @@ def test_a_forked_child_begins_at_nothing() -> None:
     assert counters.snapshot().operations == {}
     told(counters, 1)
     assert counters.snapshot().operations == {(*OPERATION, "ok"): 1}
-
-
-def test_the_metrics_are_the_five() -> None:
-    assert [metric.name for metric in METRICS] == [
-        "twinstore_operations_total",
-        "twinstore_operation_seconds",
-        "twinstore_lock_wait_seconds",
-        "twinstore_lock_contention_total",
-        "twinstore_system_scope_total",
-    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from typing_extensions import override
 import twinstore
 from twinstore.bulk import KeyRange
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS
-from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run, make_run_summary, make_schedule
 
@@ -119,22 +118,6 @@ def fill(tenant: str, storage: SchedulerSession) -> None:
         schedule = make_schedule(tenant, f"s{number:03}@{tenant}", name=f"n{number:03}")
         storage.schedules.upsert(schedule)
         storage.run_summaries.upsert(make_run_summary(tenant, f"s{number:03}@{tenant}", ()))
-
-
-@pytest.mark.parametrize(
-    ("action", "index"),
-    [
-        (lambda s: s.schedules.list("t1", ScheduleQueryOptions(limit=5)), "ux_tenantId_name"),
-        (lambda s: s.runs.get_pending_runs("t1", limit=5), "ix_pending_tenantId_createdAt__id"),
-    ],
-    ids=["schedules that are not deleted", "pending runs"],
-)
-def test_a_list_of_some_reads_the_index_that_has_no_others(
-    explained: Explained, action: Action, index: str
-) -> None:
-    (plan,) = explained.plans(action)
-    assert indexes(plan) == {index}
-    assert plan["executionStats"]["totalDocsExamined"] <= 6
 
 
 @pytest.mark.parametrize("reading", ["records", "rows"])

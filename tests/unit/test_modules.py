@@ -101,16 +101,6 @@ def test_an_unknown_name_gets_near_matches_and_the_list() -> None:
     )
 
 
-def test_two_distributions_claiming_one_name_are_refused(install: Install) -> None:
-    install("one-shop", plugin())
-    install("other-shop", plugin())
-    message = refusal("shop").message
-    assert "The module name 'shop' is registered more than once" in message
-    assert "one-shop 1.2" in message
-    assert "other-shop 1.2" in message
-    assert message.endswith("Uninstall all but one.")
-
-
 @pytest.mark.parametrize(
     ("source", "kind", "text"),
     [
