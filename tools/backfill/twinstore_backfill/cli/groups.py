@@ -170,11 +170,11 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def called(**given: object) -> None:
-        made = {
+        groups_given = {
             name: kind(**{item.name: given.pop(item.name) for item in fields(kind)})
             for name, kind in groups.items()
         }
-        command(**made, **given)
+        command(**groups_given, **given)
 
     parameters = [
         option
@@ -182,8 +182,10 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
         for option in (_options(groups[name]) if name in groups else _options(command, name))
     ]
     parameters.sort(key=lambda item: item.default is not Parameter.empty)
-    vars(called)["__signature__"] = Signature(parameters)
-    called.__annotations__ = {item.name: item.annotation for item in parameters}
+    # What Typer reads the options from.
+    made: Any = called
+    made.__signature__ = Signature(parameters)
+    made.__annotations__ = {item.name: item.annotation for item in parameters}
     return called
 
 
