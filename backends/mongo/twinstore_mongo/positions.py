@@ -65,7 +65,7 @@ class PointInTime(ReadConcern):
     def document(self) -> dict[str, Any]:
         """The read concern as the server gets it."""
         self.is_asked = True
-        return {"level": self.level, "atClusterTime": self._time}
+        return {**super().document, "atClusterTime": self._time}
 
 
 def unsent() -> str:
