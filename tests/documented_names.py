@@ -123,7 +123,16 @@ DOCUMENTED: Final = frozenset(
     # Of named tuples, enumerations and the standard library.
     | {"_", "_asdict", "_exit", "_field_defaults", "_fields", "_make", "_replace", "_current_frames"}
     | {"__all__", "__copy__", "__doc__", "__enter__", "__exit__", "__getattr__", "__path__", "__version__"}
-    | {"__weakref__", "__slots__", "__wrapped__", "__post_init__", "__metadata__", "__aenter__", "__aexit__"}
+    | {
+        "__weakref__",
+        "__slots__",
+        "__signature__",
+        "__wrapped__",
+        "__post_init__",
+        "__metadata__",
+        "__aenter__",
+        "__aexit__",
+    }
     # Of pydantic and Rich.
     | {"__get_pydantic_core_schema__", "__get_pydantic_json_schema__", "__pydantic_init_subclass__"}
     | {"__rich_console__", "__rich_repr__"}

@@ -182,7 +182,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
         for option in (_options(groups[name]) if name in groups else _options(command, name))
     ]
     parameters.sort(key=lambda item: item.default is not Parameter.empty)
-    vars(called)["__signature__"] = Signature(parameters)
+    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]  # as inspect documents it
     called.__annotations__ = {item.name: item.annotation for item in parameters}
     return called
 
