@@ -133,7 +133,6 @@ DOCUMENTED: Final = frozenset(
         "__aenter__",
         "__aexit__",
     }
-    | {"__signature__"}
     # Of pydantic and Rich.
     | {"__get_pydantic_core_schema__", "__get_pydantic_json_schema__", "__pydantic_init_subclass__"}
     | {"__rich_console__", "__rich_repr__"}

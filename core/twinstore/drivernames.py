@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, TypeVar, cast, get_type_hints
 
 from typing_extensions import is_protocol
 
@@ -39,7 +39,7 @@ def named_initializer(
     # Where hosts import it from.
     package = base.__module__.partition(".")[0]
     given = {"__doc__": f"The initialiser of {module.name}.", "__module__": package, **members}
-    return type(f"{module.title}{driver}Initializer", (base,), given)
+    return cast("type[I]", type(f"{module.title}{driver}Initializer", (base,), given))
 
 
 def bound_name(

@@ -28,6 +28,7 @@ __all__ = ["Facade", "aio_files", "facades"]
 # Under a name of its own, because a module may have an entity of that name.
 THREADS: Final = "CallThreads"
 SHARED: Final = "SharedThreads"
+AWAITED: Final = "Awaited"
 HEADER: Final = '''"""{title} for asyncio, as ``twinstore dev aio`` wrote it."""
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class Facade:
     @property
     def names(self) -> set[str]:
         """Every name that the signatures use."""
-        sources = (self.definition, *self.handles)
-        named = (node.id for source in sources for node in ast.walk(source) if isinstance(node, ast.Name))
-        return {name for name in named if name != BLOCK}
+        functions = (item for source in (self.definition, *self.handles) for item in methods_of(source))
+        named = {node.id for item in functions for node in ast.walk(item) if isinstance(node, ast.Name)}
+        return named - {BLOCK}
 
     @property
     def defaults(self) -> set[str]:
@@ -191,22 +192,21 @@ def aio_files(spec: ModuleSpec[object]) -> dict[Path, str]:
 
 def facade_file(name: str, members: list[Facade]) -> str:
     """Return the file of the Protocols that one module defines."""
-    lazy = {f"from twinstore.aio.threads import {THREADS}"}
-    eager: set[str] = set()
+    lazy: set[str] = set()
+    eager = {f"from twinstore.aio.threads import {AWAITED}"}
     for facade in members:
-        lazy |= set(imported(facade, facade.names | {facade.protocol}))
-        eager |= set(imported(facade, facade.defaults))
+        lazy |= set(imported(facade, facade.names))
+        eager |= set(imported(facade, facade.defaults | {facade.protocol}))
     handles = {handle.name: handle for facade in members for handle in facade.handles}
     if handles:
-        eager |= HANDLE_IMPORTS
-        lazy |= {f"from {members[0].module} import {name}" for name in handles}
+        eager |= HANDLE_IMPORTS | {f"from {members[0].module} import {name}" for name in handles}
     body = "\n".join(f"    {line}" for line in sorted(lazy - eager))
     exported = sorted(f"Async{name}" for name in (*(facade.protocol for facade in members), *handles))
     return "\n\n".join(
         [
             HEADER.format(title=name.replace("_", " ").capitalize()),
             "\n".join(sorted(eager)),
-            f"from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{body}\n",
+            f"from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{body}\n" if body else "",
             f"\n__all__ = {exported!r}\n",
             *map(handle_class, handles.values()),
             *(facade_class(facade.definition, frozenset(handles)) for facade in members),
@@ -266,12 +266,8 @@ def facade_class(protocol: ast.ClassDef, handles: frozenset[str] = frozenset()) 
     """Return the class that awaits what the Protocol declares."""
     return "\n".join(
         [
-            f"class Async{protocol.name}:",
+            f"class Async{protocol.name}({AWAITED}[{protocol.name}]):",
             f'    """Awaits a :class:`{protocol.name}`, whose contracts hold."""\n',
-            f"    def __init__(self, sync: {protocol.name}, threads: {THREADS}) -> None:",
-            '        """Take the synchronous answer and the threads to call it in."""',
-            "        self._sync = sync",
-            "        self._threads = threads\n",
             *(method(node, handles) for node in methods_of(protocol)),
         ]
     )

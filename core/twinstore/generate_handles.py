@@ -16,9 +16,8 @@ BLOCK: Final = "AbstractContextManager"
 # What a file with handles needs besides; ruff removes what one does not use.
 HANDLE_IMPORTS: Final = {
     "from contextlib import AbstractAsyncContextManager",
-    "from types import TracebackType",
-    "from typing import Self, cast",
-    "from twinstore.aio.handles import entered, handed_out, left",
+    "from typing import cast",
+    "from twinstore.aio.handles import AwaitedHandle, entered, handed_out, left",
 }
 ENTER: Final = "__enter__"
 # By this name a Protocol says how long its caller is ready to wait.
@@ -69,23 +68,9 @@ def handle_class(protocol: ast.ClassDef) -> str:
     functions = [node for node in protocol.body if isinstance(node, ast.FunctionDef)]
     return "\n".join(
         [
-            f"class Async{protocol.name}:",
+            f"class Async{protocol.name}(AwaitedHandle[{protocol.name}]):",
             f'    """Awaits a :class:`{protocol.name}`, whose contracts hold."""\n',
-            f"    def __init__(self, sync: {protocol.name}, threads: CallThreads) -> None:",
-            '        """Take the synchronous handle and the threads to call it in."""',
-            "        self._sync = sync",
-            "        self._threads = threads\n",
             *(member(node) for node in functions if not node.name.startswith("_")),
-            "    async def __aenter__(self) -> Self:",
-            '        """Return the handle."""',
-            "        return self\n",
-            "    async def __aexit__(",
-            "        self,",
-            "        kind: type[BaseException] | None, error: BaseException | None,",
-            "        trace: TracebackType | None",
-            "    ) -> None:",
-            '        """Leave the synchronous handle."""',
-            "        await self._threads.finish(self._sync.__exit__, kind, error, trace)\n",
         ]
     )
 

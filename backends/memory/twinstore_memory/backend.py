@@ -36,7 +36,7 @@ CAPABILITIES: Final = Capabilities(
 
 
 class MemoryBackend(DocumentBackend[R]):
-    """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
+    """Any module, as a store of documents."""
 
     repeats = False
 

@@ -12,7 +12,7 @@ import psycopg
 from typing_extensions import override
 
 from twinstore.applied import statuses
-from twinstore.drivernames import named_initializer
+from twinstore.drivernames import bound_names, named_initializer
 from twinstore.errors import ConfigurationError, MigrationError, TwinstoreError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import (
@@ -29,6 +29,7 @@ from twinstore.reverting import RevertsMigrations
 from twinstore.servicelog import Limiter, migrating, note_ready
 from twinstore_postgres import migrator, reverting
 from twinstore_postgres.connecting import check_version
+from twinstore_postgres.datasource import source_class
 from twinstore_postgres.deadlines import PatientConnection, TimedConnection
 from twinstore_postgres.defaults import refuse_unsafe, roles_of, session_defaults
 from twinstore_postgres.errors import reading, translated
@@ -358,3 +359,11 @@ def _wanted(migration: Migration, *, release: bool) -> bool:
 def initializer_class(module: ModuleSpec[object]) -> type[PostgresInitializer]:
     """Return the initialiser of a module."""
     return named_initializer(PostgresInitializer, module, DRIVER, module=module)
+
+
+def __getattr__(name: str) -> type:
+    """Return a class that hosts import by the name of its module."""
+    found = bound_names(__name__.partition(".")[0], DRIVER, initializer_class, source_class).get(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found

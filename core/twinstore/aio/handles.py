@@ -9,22 +9,38 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from twinstore.aio.entering import Entering, of_block
+from twinstore.aio.threads import Awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+    from types import TracebackType
 
     from twinstore.aio.threads import CallThreads
 
-__all__ = ["entered", "handed_out", "left"]
+__all__ = ["AwaitedHandle", "entered", "handed_out", "left"]
 
 A = TypeVar("A")
 H = TypeVar("H", bound=AbstractContextManager[object])
 T = TypeVar("T")
 
 NOTHING: Final = timedelta(0)
+
+
+class AwaitedHandle(Awaited[H]):
+    """Base of what awaits a handle; it is an asynchronous context manager."""
+
+    async def __aenter__(self) -> Self:
+        """Return the handle."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the synchronous handle."""
+        await self._threads.finish(self._sync.__exit__, kind, error, trace)
 
 
 async def handed_out(

@@ -18,7 +18,7 @@ from collections import deque
 from functools import partial
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, ParamSpec, TypeVar, cast
 
 from typing_extensions import override
 
@@ -31,7 +31,7 @@ from twinstore.forks import Renewable, renew_in_child
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ATTEMPTS", "CallThreads", "SharedThreads", "UnitThread"]
+__all__ = ["ATTEMPTS", "Awaited", "CallThreads", "SharedThreads", "UnitThread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,6 +118,15 @@ class CallThreads(ABC):
         job = Job(call, wanted=True)
         self.submit(job)
         return job.future
+
+
+class Awaited(Generic[T]):
+    """Base of the generated classes that await the calls of a synchronous part."""
+
+    def __init__(self, sync: T, threads: CallThreads) -> None:
+        """Take the synchronous part and the threads to call it in."""
+        self._sync = sync
+        self._threads = threads
 
 
 class SharedThreads(CallThreads, Renewable):

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
+
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
-    from twinstore.scheduler.audit import (
-        AuditEvent,
-        AuditQueryOptions,
-        AuditRecord,
-        AuditRepository,
-        SchedulerAuditService,
-    )
+    from twinstore.scheduler.audit import AuditEvent, AuditQueryOptions, AuditRecord
 
 
 __all__ = ["AsyncAuditRepository", "AsyncSchedulerAuditService"]
 
 
-class AsyncAuditRepository:
+class AsyncAuditRepository(Awaited[AuditRepository]):
     """Awaits a :class:`AuditRepository`, whose contracts hold."""
-
-    def __init__(self, sync: AuditRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def append(self, record: AuditRecord) -> AuditRecord:
         """Store a record and return it. Repeated call with an identical record: a no-op. Atomic."""
@@ -44,13 +35,8 @@ class AsyncAuditRepository:
         return await self._threads.run(self._sync.list, tenant_id, options)
 
 
-class AsyncSchedulerAuditService:
+class AsyncSchedulerAuditService(Awaited[SchedulerAuditService]):
     """Awaits a :class:`SchedulerAuditService`, whose contracts hold."""
-
-    def __init__(self, sync: SchedulerAuditService, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def write(self, event: AuditEvent) -> AuditRecord:
         """Stamp id and instant where absent, merge the default metadata below the event's, and append."""

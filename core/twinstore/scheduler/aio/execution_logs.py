@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.execution_logs import ExecutionLogRepository
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
-    from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
+    from twinstore.scheduler.execution_logs import ExecutionLogEntry
 
 
 __all__ = ["AsyncExecutionLogRepository"]
 
 
-class AsyncExecutionLogRepository:
+class AsyncExecutionLogRepository(Awaited[ExecutionLogRepository]):
     """Awaits a :class:`ExecutionLogRepository`, whose contracts hold."""
-
-    def __init__(self, sync: ExecutionLogRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def append(self, entries: Sequence[ExecutionLogEntry]) -> tuple[ExecutionLogEntry, ...]:
         """Append entries of one tenant and return them as they are stored, in the order given."""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.graph_job_store import GraphJobStore
+
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.scheduler.enums import GraphJobStatus, GraphJobType
-    from twinstore.scheduler.graph_job_store import GraphJobResponse, GraphJobStore
+    from twinstore.scheduler.graph_job_store import GraphJobResponse
     from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphOverlayJob
 
 
 __all__ = ["AsyncGraphJobStore"]
 
 
-class AsyncGraphJobStore:
+class AsyncGraphJobStore(Awaited[GraphJobStore]):
     """Awaits a :class:`GraphJobStore`, whose contracts hold."""
-
-    def __init__(self, sync: GraphJobStore, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def add(self, job: GraphBuildJob | GraphOverlayJob) -> GraphBuildJob | GraphOverlayJob:
         """Insert a job with an event that it was created; return it. Both or neither."""

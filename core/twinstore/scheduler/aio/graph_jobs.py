@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.graph_jobs import GraphJobRepository
+
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.scheduler.enums import GraphJobStatus, GraphJobType
     from twinstore.scheduler.graph_job_events import GraphJobEvent
-    from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphJobRepository, GraphOverlayJob
+    from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphOverlayJob
 
 
 __all__ = ["AsyncGraphJobRepository"]
 
 
-class AsyncGraphJobRepository:
+class AsyncGraphJobRepository(Awaited[GraphJobRepository]):
     """Awaits a :class:`GraphJobRepository`, whose contracts hold."""
-
-    def __init__(self, sync: GraphJobRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def insert(self, job: GraphBuildJob | GraphOverlayJob) -> None:
         """Insert a job. Repeated call: refused, also with an equal job. Atomic; writes no event."""

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
-    from twinstore.scheduler.impact_snapshots import ImpactSet, ImpactSnapshotRepository
+    from twinstore.scheduler.impact_snapshots import ImpactSet
     from twinstore.scheduler.selectors import Selector
 
 
 __all__ = ["AsyncImpactSnapshotRepository"]
 
 
-class AsyncImpactSnapshotRepository:
+class AsyncImpactSnapshotRepository(Awaited[ImpactSnapshotRepository]):
     """Awaits a :class:`ImpactSnapshotRepository`, whose contracts hold."""
-
-    def __init__(self, sync: ImpactSnapshotRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def upsert(self, tenant_id: str, snapshot: ImpactSet, *, run_id: str | None = None) -> str:
         """Store a snapshot and return its id (its own, or the derived one)."""

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, cast
 
-from twinstore.aio.handles import entered, handed_out, left
+from twinstore.aio.handles import AwaitedHandle, entered, handed_out, left
+from twinstore.aio.threads import Awaited
 from twinstore.fields import SYSTEM_TENANT
-from twinstore.scheduler.locks import LEASE
+from twinstore.scheduler.locks import LEASE, DistributedLock, LockHandle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
-    from twinstore.aio.threads import CallThreads
-    from twinstore.scheduler.locks import DistributedLock, LockHandle, LockInfo
+    from twinstore.scheduler.locks import LockInfo
 
 
 __all__ = ["AsyncDistributedLock", "AsyncLockHandle"]
 
 
-class AsyncLockHandle:
+class AsyncLockHandle(AwaitedHandle[LockHandle]):
     """Awaits a :class:`LockHandle`, whose contracts hold."""
-
-    def __init__(self, sync: LockHandle, threads: CallThreads) -> None:
-        """Take the synchronous handle and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     @property
     def lock_key(self) -> str:
@@ -75,24 +69,9 @@ class AsyncLockHandle:
         """Give the lock up; return whether this call did. Repeated, or after a loss: false. Never raises."""
         return await self._threads.run(self._sync.release)
 
-    async def __aenter__(self) -> Self:
-        """Return the handle."""
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the synchronous handle."""
-        await self._threads.finish(self._sync.__exit__, kind, error, trace)
-
-
-class AsyncDistributedLock:
+class AsyncDistributedLock(Awaited[DistributedLock]):
     """Awaits a :class:`DistributedLock`, whose contracts hold."""
-
-    def __init__(self, sync: DistributedLock, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def try_acquire(
         self,

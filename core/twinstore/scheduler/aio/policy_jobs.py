@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.scheduler.policy_jobs import LEASE
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.policy_jobs import LEASE, PolicyJobRepository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime, timedelta
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.scheduler.enums import PolicyRunJobStatus
-    from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions, PolicyJobRepository, PolicyRunJob
+    from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions, PolicyRunJob
 
 
 __all__ = ["AsyncPolicyJobRepository"]
 
 
-class AsyncPolicyJobRepository:
+class AsyncPolicyJobRepository(Awaited[PolicyJobRepository]):
     """Awaits a :class:`PolicyJobRepository`, whose contracts hold."""
-
-    def __init__(self, sync: PolicyJobRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def create(self, job: PolicyRunJob) -> PolicyRunJob:
         """Insert a job, which must be pending, and return it. Repeated call: an error. Atomic."""

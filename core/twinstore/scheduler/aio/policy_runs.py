@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.policy_runs import PolicyRunService
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
-    from twinstore.scheduler.policy_runs import PolicyRunRequest, PolicyRunService, PolicyRunStatus
+    from twinstore.scheduler.policy_runs import PolicyRunRequest, PolicyRunStatus
 
 
 __all__ = ["AsyncPolicyRunService"]
 
 
-class AsyncPolicyRunService:
+class AsyncPolicyRunService(Awaited[PolicyRunService]):
     """Awaits a :class:`PolicyRunService`, whose contracts hold."""
-
-    def __init__(self, sync: PolicyRunService, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def enqueue(self, request: PolicyRunRequest, *, now: datetime | None = None) -> PolicyRunStatus:
         """Store the job of a request and return where it stands."""

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
-    from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository, RunSummaryService
+    from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
 
 
 __all__ = ["AsyncRunSummaryRepository", "AsyncRunSummaryService"]
 
 
-class AsyncRunSummaryRepository:
+class AsyncRunSummaryRepository(Awaited[RunSummaryRepository]):
     """Awaits a :class:`RunSummaryRepository`, whose contracts hold."""
-
-    def __init__(self, sync: RunSummaryRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def get(self, tenant_id: str, schedule_id: str) -> RunSummary | None:
         """Return the summary of a schedule. Absent: ``None`` when unknown or foreign."""
@@ -50,13 +47,8 @@ class AsyncRunSummaryRepository:
         return await self._threads.run(self._sync.modify, tenant_id, schedule_id, change)
 
 
-class AsyncRunSummaryService:
+class AsyncRunSummaryService(Awaited[RunSummaryService]):
     """Awaits a :class:`RunSummaryService`, whose contracts hold."""
-
-    def __init__(self, sync: RunSummaryService, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def project(self, run: Run, *, now: datetime | None = None) -> RunSummary | None:
         """Project one update of a run; return the summary, ``None`` for a run without schedule."""

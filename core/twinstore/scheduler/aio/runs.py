@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.runs import RunRepository
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.scheduler.enums import RunState
-    from twinstore.scheduler.runs import Run, RunQueryOptions, RunRepository
+    from twinstore.scheduler.runs import Run, RunQueryOptions
 
 
 __all__ = ["AsyncRunRepository"]
 
 
-class AsyncRunRepository:
+class AsyncRunRepository(Awaited[RunRepository]):
     """Awaits a :class:`RunRepository`, whose contracts hold."""
-
-    def __init__(self, sync: RunRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def get(self, tenant_id: str, run_id: str) -> Run | None:
         """Return one run. Absent: ``None`` when the id is unknown or belongs to another tenant."""

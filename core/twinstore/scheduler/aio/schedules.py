@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.schedules import ScheduleRepository
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
-    from twinstore.scheduler.schedules import Schedule, ScheduleQueryOptions, ScheduleRepository, SoftDeletion
+    from twinstore.scheduler.schedules import Schedule, ScheduleQueryOptions, SoftDeletion
 
 
 __all__ = ["AsyncScheduleRepository"]
 
 
-class AsyncScheduleRepository:
+class AsyncScheduleRepository(Awaited[ScheduleRepository]):
     """Awaits a :class:`ScheduleRepository`, whose contracts hold."""
-
-    def __init__(self, sync: ScheduleRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def get(
         self, tenant_id: str, schedule_id: str, *, include_deleted: bool = False

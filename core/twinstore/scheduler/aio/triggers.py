@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.triggers import TriggerRepository
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
-    from twinstore.scheduler.triggers import FiredTrigger, Trigger, TriggerRepository
+    from twinstore.scheduler.triggers import FiredTrigger, Trigger
 
 
 __all__ = ["AsyncTriggerRepository"]
 
 
-class AsyncTriggerRepository:
+class AsyncTriggerRepository(Awaited[TriggerRepository]):
     """Awaits a :class:`TriggerRepository`, whose contracts hold."""
-
-    def __init__(self, sync: TriggerRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def get(self, tenant_id: str, schedule_id: str) -> Trigger | None:
         """Return the trigger of a schedule. Absent: ``None`` when unknown or foreign."""

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.scheduler.workers import DEAD_AFTER
+from twinstore.aio.threads import Awaited
+from twinstore.scheduler.workers import DEAD_AFTER, WorkerRepository
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime, timedelta
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
-    from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
+    from twinstore.scheduler.workers import Worker, WorkerStatus
 
 
 __all__ = ["AsyncWorkerRepository"]
 
 
-class AsyncWorkerRepository:
+class AsyncWorkerRepository(Awaited[WorkerRepository]):
     """Awaits a :class:`WorkerRepository`, whose contracts hold."""
-
-    def __init__(self, sync: WorkerRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def register(self, worker: Worker) -> Worker:
         """Insert a worker, or replace the one of its id; return what is stored. Atomic."""

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.taskrunner.pack_artifacts import PackRunArtifactUploader
+
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads
-    from twinstore.taskrunner.pack_artifacts import PackRunArtifact, PackRunArtifactUploader
+    from twinstore.taskrunner.pack_artifacts import PackRunArtifact
     from twinstore.tenancy import AllTenants
 
 
 __all__ = ["AsyncPackRunArtifactUploader"]
 
 
-class AsyncPackRunArtifactUploader:
+class AsyncPackRunArtifactUploader(Awaited[PackRunArtifactUploader]):
     """Awaits a :class:`PackRunArtifactUploader`, whose contracts hold."""
-
-    def __init__(self, sync: PackRunArtifactUploader, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def upload(
         self, artifact: PackRunArtifact, *, tenant_id: str | AllTenants | None = None

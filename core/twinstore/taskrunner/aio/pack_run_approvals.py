@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.taskrunner.pack_run_approvals import PackRunApprovalStore
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.taskrunner.enums import PackApprovalStatus
-    from twinstore.taskrunner.pack_run_approvals import PackRunApproval, PackRunApprovalStore
+    from twinstore.taskrunner.pack_run_approvals import PackRunApproval
     from twinstore.tenancy import AllTenants
 
 
 __all__ = ["AsyncPackRunApprovalStore"]
 
 
-class AsyncPackRunApprovalStore:
+class AsyncPackRunApprovalStore(Awaited[PackRunApprovalStore]):
     """Awaits a :class:`PackRunApprovalStore`, whose contracts hold."""
-
-    def __init__(self, sync: PackRunApprovalStore, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def save(
         self, run_id: str, approvals: Sequence[PackRunApproval], *, tenant_id: str | AllTenants | None = None

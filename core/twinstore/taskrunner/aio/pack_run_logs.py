@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.taskrunner.pack_run_logs import PackRunLogStore
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
-    from twinstore.taskrunner.pack_run_logs import PackRunLogDraft, PackRunLogEntry, PackRunLogStore
+    from twinstore.taskrunner.pack_run_logs import PackRunLogDraft, PackRunLogEntry
     from twinstore.tenancy import AllTenants
 
 
 __all__ = ["AsyncPackRunLogStore"]
 
 
-class AsyncPackRunLogStore:
+class AsyncPackRunLogStore(Awaited[PackRunLogStore]):
     """Awaits a :class:`PackRunLogStore`, whose contracts hold."""
-
-    def __init__(self, sync: PackRunLogStore, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def append(
         self, entries: Sequence[PackRunLogEntry], *, tenant_id: str | AllTenants | None = None

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.taskrunner.pack_runs import PackRunStateStore
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
-    from twinstore.taskrunner.pack_runs import PackRunQueryOptions, PackRunState, PackRunStateStore
+    from twinstore.taskrunner.pack_runs import PackRunQueryOptions, PackRunState
     from twinstore.tenancy import AllTenants
 
 
 __all__ = ["AsyncPackRunStateStore"]
 
 
-class AsyncPackRunStateStore:
+class AsyncPackRunStateStore(Awaited[PackRunStateStore]):
     """Awaits a :class:`PackRunStateStore`, whose contracts hold."""
-
-    def __init__(self, sync: PackRunStateStore, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def create(self, state: PackRunState) -> PackRunState:
         """Insert a new run; return it. Its tenant is the one it names. Repeated call: ``DuplicateError``."""

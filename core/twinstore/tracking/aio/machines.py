@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.tracking.machines import TrackingMachineRepository
+
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.tracking.enums import MachineStatus
-    from twinstore.tracking.machines import MachineAvailability, TrackingMachine, TrackingMachineRepository
+    from twinstore.tracking.machines import MachineAvailability, TrackingMachine
 
 
 __all__ = ["AsyncTrackingMachineRepository"]
 
 
-class AsyncTrackingMachineRepository:
+class AsyncTrackingMachineRepository(Awaited[TrackingMachineRepository]):
     """Awaits a :class:`TrackingMachineRepository`, whose contracts hold."""
-
-    def __init__(self, sync: TrackingMachineRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def create(self, record: TrackingMachine) -> TrackingMachine:
         """Insert a machine that lists no sessions yet; return what is stored."""

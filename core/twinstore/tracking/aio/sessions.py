@@ -4,31 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.tracking.sessions import TrackingSessionRepository
+
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.jsontext import JsonObject
     from twinstore.paging import Page
     from twinstore.tracking.enums import SessionStatus
-    from twinstore.tracking.sessions import (
-        SessionHealth,
-        SessionQueryOptions,
-        TrackingSession,
-        TrackingSessionRepository,
-    )
+    from twinstore.tracking.sessions import SessionHealth, SessionQueryOptions, TrackingSession
 
 
 __all__ = ["AsyncTrackingSessionRepository"]
 
 
-class AsyncTrackingSessionRepository:
+class AsyncTrackingSessionRepository(Awaited[TrackingSessionRepository]):
     """Awaits a :class:`TrackingSessionRepository`, whose contracts hold."""
-
-    def __init__(self, sync: TrackingSessionRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def create(self, record: TrackingSession) -> TrackingSession:
         """Insert a session; return what is stored."""

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.threads import Awaited
+from twinstore.tracking.tasks import TrackingTaskRepository
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.tracking.enums import TaskStatus
-    from twinstore.tracking.tasks import TaskProgress, TaskQueryOptions, TrackingTask, TrackingTaskRepository
+    from twinstore.tracking.tasks import TaskProgress, TaskQueryOptions, TrackingTask
 
 
 __all__ = ["AsyncTrackingTaskRepository"]
 
 
-class AsyncTrackingTaskRepository:
+class AsyncTrackingTaskRepository(Awaited[TrackingTaskRepository]):
     """Awaits a :class:`TrackingTaskRepository`, whose contracts hold."""
-
-    def __init__(self, sync: TrackingTaskRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def create(self, record: TrackingTask) -> TrackingTask:
         """Insert a task; return what is stored. Its session is not looked for."""

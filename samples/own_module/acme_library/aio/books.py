@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acme_library.books import BookRepository
+from twinstore.aio.threads import Awaited
+
 if TYPE_CHECKING:
-    from acme_library.books import Book, BookRepository
-    from twinstore.aio.threads import CallThreads
+    from acme_library.books import Book
     from twinstore.paging import Page
 
 
 __all__ = ["AsyncBookRepository"]
 
 
-class AsyncBookRepository:
+class AsyncBookRepository(Awaited[BookRepository]):
     """Awaits a :class:`BookRepository`, whose contracts hold."""
-
-    def __init__(self, sync: BookRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def put(self, book: Book) -> Book:
         """Store a book, or replace the one of its id. Repeated call: the same. Atomic."""

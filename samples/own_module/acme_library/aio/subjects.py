@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from acme_library.subjects import SubjectRepository
+from twinstore.aio.threads import Awaited
+
 if TYPE_CHECKING:
-    from acme_library.subjects import Subject, SubjectRepository
-    from twinstore.aio.threads import CallThreads
+    from acme_library.subjects import Subject
     from twinstore.paging import Page
 
 
 __all__ = ["AsyncSubjectRepository"]
 
 
-class AsyncSubjectRepository:
+class AsyncSubjectRepository(Awaited[SubjectRepository]):
     """Awaits a :class:`SubjectRepository`, whose contracts hold."""
-
-    def __init__(self, sync: SubjectRepository, threads: CallThreads) -> None:
-        """Take the synchronous answer and the threads to call it in."""
-        self._sync = sync
-        self._threads = threads
 
     async def put(self, subject: Subject) -> Subject:
         """Store a subject, or replace the one of its number. Repeated call: the same. Atomic."""
