@@ -16,7 +16,6 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 import twinstore
-import twinstore.aio
 import twinstore_embedded
 from tests.backfill.toolkit import invoke, open_store, write_config
 from tests.databases import APP_ROLE, OWNER_ROLE, PASSWORD, PostgresServer

@@ -22,7 +22,7 @@ BATCHES: Final = ((1, 100), *(pytest.param(seed, 1260, marks=pytest.mark.long) f
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize(("seed", "each"), BATCHES)
-def test_hundreds_are_copied_or_kept_back(  # noqa: PLR0917  # fixtures and parameters
+def test_hostile_rows_are_copied_or_kept_back(  # noqa: PLR0917  # fixtures and parameters
     seed: int,
     each: int,
     direction: str,
