@@ -48,7 +48,6 @@ __all__ = ["REAL_STARTS", "Popen", "end", "run"]
 REAL_STARTS: Final = {
     "backfill/endings.py": "a shell closes its streams or limits the size of its files",
     "backfill/memory.py": "the memory of a process that has imported nothing else",
-    "backfill/test_command_errors.py": "the client library of a driver is missing",
     "backfill/test_exit_codes.py": "interrupted while it imports; the first in a pipeline of a shell",
     "backfill/test_memory_bound.py": "the memory of a process that has imported nothing else",
     "faults/test_interrupted_up.py": "it is interrupted while it starts servers, which outlive it",

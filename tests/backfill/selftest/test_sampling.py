@@ -76,6 +76,7 @@ def test_variants_of_a_row_have_every_field_and_as_few_as_may_be(pair: Pair) -> 
 def test_variants_have_keys_and_parents_of_their_own_that_a_store_accepts(pair: Pair) -> None:
     samples = sampled(pair.source.bulk, 50, 0)
     made = made_rows(samples, lambda _: True)
+    pair.copy()
     for entity in COPIED:
         records = sorted(made[entity.name], key=lambda record: record.key or ())
         keys = {record.key for record in records}
