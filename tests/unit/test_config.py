@@ -600,6 +600,19 @@ def test_aliases_of_yaml_are_read(tmp_path: Path) -> None:
     assert section == {"PoolMax": 7, "PoolMin": 2}
 
 
+def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    levels = ["x0: &x0 {a: 1, b: 2, c: 3, d: 4}"]
+    for number in range(1, 12):
+        named = ", ".join(f"{key}: *x{number - 1}" for key in "abcd")
+        levels.append(f"x{number}: &x{number} {{{named}}}")
+    path.write_text("\n".join([*levels, "Persistence:", "  Mongo: *x11", ""]))
+    with pytest.raises(
+        ConfigurationError, match="more than 100,000 values; write out"
+    ):
+        load_settings(path, environ={})
+
+
 def test_a_section_inside_of_itself_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("Persistence: &a\n  Mongo: *a\n")

@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 MOST_CHARACTERS: Final = 60
+# Of one source; a few lines of YAML aliases can stand for gigabytes.
+MOST_ENTRIES: Final = 100_000
 # Deeper than any setting, and less deep than Python recurses: a mapping may stand inside itself.
 DEEPEST: Final = 50
 DEEPEST_SHOWN: Final = 5
@@ -117,10 +119,14 @@ def collect(entries: Iterable[SettingsEntry]) -> dict[ConfigPath, SettingsEntry]
     """Index the entries of one source.
 
     Raises:
-        ConfigurationError: a key is given twice, which leaves no rule to choose by.
+        ConfigurationError: a key is given twice, which leaves no rule to choose by, or there are too many.
     """
     found: dict[ConfigPath, SettingsEntry] = {}
-    for entry in entries:
+    for number, entry in enumerate(entries):
+        if number == MOST_ENTRIES:
+            raise ConfigurationError(
+                f"The {entry.source} has more than {MOST_ENTRIES:,} values; write out what YAML aliases mean."
+            )
         # The first one stays, so that the message can name both places.
         first = found.setdefault(fold(entry.path), entry)
         if first is not entry:
