@@ -19,6 +19,7 @@ from twinstore.errors import ConfigurationError, DuplicateError, UnavailableErro
 from twinstore.scheduler import ExecutionLogEntry
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_postgres import cursors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,6 +173,20 @@ def test_a_pool_that_lets_nobody_wait_says_so(module_postgres_database: Postgres
         pool.connection(),
         twinstore.add_scheduler_postgres_storage(settings) as storage,
         pytest.raises(UnavailableError, match="pool of the application gave no connection"),
+    ):
+        storage.runs.get("acme", "run")
+
+
+def test_what_was_registered_with_psycopg_before_the_driver_was_loaded_is_refused(
+    module_postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapters = AdaptersMap(psycopg.adapters)
+    assert cursors.registered(adapters) == ()
+    adapters.register_loader("timestamptz", ShoutingBinary)
+    monkeypatch.setattr(cursors, "FOREIGN", cursors.registered(adapters))
+    with (
+        twinstore.add_scheduler_postgres_storage(module_postgres_database.config) as storage,
+        pytest.raises(ConfigurationError, match="how to read or write timestamptz, before this driver"),
     ):
         storage.runs.get("acme", "run")
 

@@ -33,7 +33,9 @@ from twinstore.errors import ConfigurationError, DuplicateError, TimeoutExceeded
 from twinstore.testing.scheduler.builders import make_run
 from twinstore.tracking.catalog import SESSIONS
 from twinstore_embedded import Shutdown
+from twinstore_embedded.state import wait_until
 from twinstore_postgres import deadlines
+from twinstore_postgres import server as server_connections
 from twinstore_postgres.refusals import code_of_refusal
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import PostgresSettings
@@ -253,6 +255,22 @@ def warnings_of_others(caplog: pytest.LogCaptureFixture) -> list[str]:
         for record in caplog.records
         if record.levelno >= logging.WARNING and not record.name.startswith("twinstore")
     ]
+
+
+def test_a_call_that_waits_for_the_pool_is_told_that_its_storage_is_closed(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_connections, "LOOK_SECONDS", 0.0)
+    url = SecretStr(server.app_url())
+    connections = ServerConnections(PostgresSettings(connection_string=url, pool_max=1))
+    pool, lent = connections.take(JOIN_SECONDS)
+    with ThreadPoolExecutor(1) as caller:
+        waiting = caller.submit(connections.take)
+        assert wait_until(lambda: bool(pool.get_stats().get("requests_waiting")), JOIN_SECONDS)
+        connections.close()
+        with pytest.raises(ConfigurationError, match="This storage is closed"):
+            waiting.result(JOIN_SECONDS)
+    pool.putconn(lent)
 
 
 def test_connections_of_the_pool_are_replaced_when_they_are_old(server: PostgresServer) -> None:

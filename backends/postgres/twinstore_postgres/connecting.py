@@ -27,7 +27,7 @@ from twinstore.forks import OwnProcess, Renewable, renew_in_child
 from twinstore.redaction import mentions_secret, secrets_in
 from twinstore.servicelog import note_lost
 from twinstore_postgres.codec import Row
-from twinstore_postgres.cursors import ADAPTERS
+from twinstore_postgres.cursors import ADAPTERS, refuse_registered
 from twinstore_postgres.deadlines import PatientConnection, TimedConnection
 from twinstore_postgres.refusals import REFUSALS, code_of_refusal, hide_password, remedy_of_full
 from twinstore_postgres.settings import DRIVER
@@ -190,6 +190,7 @@ class Target:
             ConfigurationError: wrong password, role, database or option; says what to change.
             UnavailableError: nobody answers; nothing was done.
         """
+        refuse_registered()
         try:
             # Statements come again and again, so each is prepared at its first use, not at the fifth.
             connection = kind.connect(

@@ -312,22 +312,20 @@ class ServerConnections(ConnectionSource, Renewable):
 
     def _take(self, pool: HostPool, seconds: float) -> Connection:
         try:
-            if self._host_owned:
-                return self._lent(pool, seconds)
-            return self._serving(pool, min(LOOK_SECONDS, seconds))
-        except PoolTimeout:
-            if self._host_owned:
-                raise none_lent(pool.max_size, seconds) from None
+            return self._lent(pool, seconds) if self._host_owned else self._awaited(pool, seconds)
         except (PoolClosed, TooManyRequests) as error:
             self._refuse_closed()
             raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
-        return self._wait(pool, seconds)
 
     def _lent(self, pool: HostPool, seconds: float) -> Connection:
         """Take a connection of a pool of the host, which checks as the host wants whether it serves."""
-        connection = pool.getconn(seconds)
         try:
-            refuse_host(connection)
+            connection = pool.getconn(seconds)
+        except PoolTimeout:
+            raise none_lent(pool.max_size, seconds) from None
+        try:
+            with translated(outcome=Outcome.NOT_APPLIED):
+                refuse_host(connection)
         except BaseException:
             pool.putconn(connection)
             raise
@@ -345,10 +343,14 @@ class ServerConnections(ConnectionSource, Renewable):
             connection.close()
             pool.putconn(connection)
 
-    def _wait(self, pool: HostPool, seconds: float) -> Connection:
-        """Go on to wait for a connection, as long as there is hope."""
-        begun = monotonic() - min(LOOK_SECONDS, seconds)
+    def _awaited(self, pool: HostPool, seconds: float) -> Connection:
+        """Take a connection of our own pool; wait for it as long as there is hope."""
+        begun, wait = monotonic(), min(LOOK_SECONDS, seconds)
         while True:
+            try:
+                return self._serving(pool, wait)
+            except PoolTimeout:
+                pass
             left = begun + seconds - monotonic()
             failure = self._openings.failure_since(begun)
             # A server without free slots serves those who have one, and they give it back.
@@ -357,11 +359,7 @@ class ServerConnections(ConnectionSource, Renewable):
             if left <= 0:
                 raise self._none_free(pool, seconds)
             # Whoever asks again stands at the end of the queue: only where the answer may be another one.
-            final = self._opened(pool) >= pool.max_size
-            try:
-                return self._serving(pool, left if final else min(left, LOOK_SECONDS))
-            except PoolTimeout:
-                continue
+            wait = left if self._opened(pool) >= pool.max_size else min(left, LOOK_SECONDS)
 
     def _opened(self, pool: HostPool) -> int:
         """Return how many connections the pool has, lent or not, without those that it is about to open."""

@@ -29,7 +29,7 @@ from typing_extensions import override
 from twinstore.errors import ConfigurationError
 from twinstore_postgres.batching import PipelinedConnection
 from twinstore_postgres.codec import Row
-from twinstore_postgres.cursors import ADAPTERS, OwnCursor, refuse_encoding
+from twinstore_postgres.cursors import ADAPTERS, OwnCursor, refuse_encoding, refuse_registered
 from twinstore_postgres.deadlines import TimedConnection
 from twinstore_postgres.settings import DRIVER
 
@@ -141,6 +141,7 @@ def refuse_host(connection: Connection) -> None:
         ConfigurationError: says which, and what to change.
         psycopg.Error: the connection is of no use, or its transaction has failed.
     """
+    refuse_registered()
     refuse_encoding(connection)
     try_loaders(connection)
     if LOADERS in _sentences:
