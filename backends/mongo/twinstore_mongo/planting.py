@@ -76,7 +76,14 @@ class MongoPlanter(Planter):
     ) -> RawRow | None:
         collection = self._collection(entity)
         # The server would make an identity otherwise.
-        new = None if values is None else encoded(values if ID in values else {ID: bson.ObjectId(), **values})
+        try:
+            new = (
+                None
+                if values is None
+                else encoded(values if ID in values else {ID: bson.ObjectId(), **values})
+            )
+        except OverflowError as error:
+            raise PlantRefusedError("BSON holds integers of 64 bits") from error
         place = None if row is None else {ID: row.values[ID]}
         kept = (
             new is not None
@@ -84,7 +91,7 @@ class MongoPlanter(Planter):
             and bson.encode(place) == bson.encode({ID: row_of(new).values[ID]})
         )
         if row is not None and new is not None and new.raw == row.place:
-            raise PlantRefusedError("BSON keeps it as it was")
+            raise PlantRefusedError("no change in BSON")
         if place is not None and not kept:
             # The server lets no identity change, so the document is removed and inserted.
             collection.delete_one(place)

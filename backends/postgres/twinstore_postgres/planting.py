@@ -123,7 +123,7 @@ class PostgresPlanter(Planter):
         if row is not None:
             values = {name: value for name, value in values.items() if not same(row.values[name], value)}
             if not values:
-                raise PlantRefusedError("the table keeps it as it was")
+                raise PlantRefusedError("no change in the table")
         types = {name: kind for name, kind in self._types(entity).items() if name in values}
         columns = sql.SQL(", ").join(map(sql.Identifier, types))
         marks = sql.SQL(", ").join(sql.Placeholder() * len(types))
@@ -132,13 +132,13 @@ class PostgresPlanter(Planter):
         else:
             statement = sql.SQL("UPDATE {} SET ({}) = ROW ({}){}").format(names, columns, marks, where)
         parameters = [parameter(values[name], kind) for name, kind in types.items()]
-        told = f"the type {', '.join(sorted(set(types.values())))}"
+        types_named = f"the type {', '.join(sorted(set(types.values())))}"
         # Rolled back if nothing changed, because even then the row would have another place.
-        with refusals(told), self._connection.transaction():
+        with refusals(types_named), self._connection.transaction():
             cursor = self._connection.execute(statement + sql.SQL(" RETURNING ctid::text, *"), parameters)
             (stored,) = found(cursor)
             if row is not None and same(dict(row.values), dict(stored.values)):
-                raise PlantRefusedError(f"{told} keeps it as it was")
+                raise PlantRefusedError(f"no change as {types_named}")
         return stored
 
     @override

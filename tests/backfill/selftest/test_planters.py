@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -14,6 +14,7 @@ from twinstore.config import load_settings
 from twinstore.planting import STORED_NULL, PlantRefusedError, Role, StoredPlace, Twice
 from twinstore.plugins import load_backend
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULER, SCHEDULES
+from twinstore_backfill.selftest.corruptions import moved
 from twinstore_backfill.selftest.engine import ScratchSide
 
 if TYPE_CHECKING:
@@ -126,11 +127,11 @@ def test_a_key_that_is_taken_is_refused_by_name_and_nothing_is_lost(side: Scratc
 def test_what_a_type_cannot_tell_is_refused(side: ScratchSide) -> None:
     (row, *_), name = rows(side, AUDIT), place(side, AUDIT, "occurredAt").name
     value = cast("datetime", row.values[name])
-    with pytest.raises(PlantRefusedError, match="keeps it as it was"):
+    with pytest.raises(PlantRefusedError, match="no change"):
         side.planter.change(
             AUDIT, row, {**row.values, name: value.replace(microsecond=value.microsecond + 499)}
         )
-    with pytest.raises(PlantRefusedError, match="keeps it as it was"):
+    with pytest.raises(PlantRefusedError, match="no change"):
         side.planter.change(AUDIT, row, row.values)
 
 
@@ -206,3 +207,15 @@ def test_an_identity_that_is_left_out_is_made(documents: ScratchSide) -> None:
     assert after is not None
     assert type(after.values["_id"]).__name__ == "ObjectId"
     assert documents.key_of(RUN_SUMMARIES, after) == documents.key_of(RUN_SUMMARIES, row)
+
+
+def test_an_instant_in_the_last_year_moves_back() -> None:
+    last = datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC)
+    assert moved(last, timedelta(milliseconds=1)) == last - timedelta(milliseconds=1)
+
+
+def test_a_number_beyond_64_bits_is_refused(documents: ScratchSide) -> None:
+    stored, (row, *_) = contents(documents, AUDIT), rows(documents, AUDIT)
+    with pytest.raises(PlantRefusedError, match="64 bits"):
+        documents.planter.change(AUDIT, row, {**row.values, "number": 2**64})
+    assert contents(documents, AUDIT) == stored

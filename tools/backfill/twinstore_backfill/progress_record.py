@@ -86,7 +86,7 @@ class Part:
 
 
 class RecordedProgress(Progress):
-    """Counts, and tells how far each part is. Thread-safe."""
+    """Counts the progress of each part. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         """Take a clock of seconds."""
@@ -132,7 +132,7 @@ class RecordedProgress(Progress):
 
 
 class WrittenProgress(RecordedProgress):
-    """Writes a line of a part every so many seconds."""
+    """Writes a line of each part at most every so many seconds."""
 
     between: ClassVar[float]
 
@@ -155,14 +155,16 @@ class WrittenProgress(RecordedProgress):
         """Count rows, and write a line when the last one is old."""
         super().advance(name, count)
         if self._clock() - self._said[name] >= self.between:
-            self._write(self.state(name))
+            self._write(name)
 
-    def _write(self, state: PartState) -> None:
+    def _write(self, name: str, *, is_last: bool = False) -> None:
         with self._writing:
-            self._said[state.part] = self._clock()
+            self._said[name] = self._clock()
+            state = self.state(name)
+            line = self._line(replace(state, eta=None) if is_last else state)
             # A log that is full or closed must not end the work.
             with suppress(OSError, ValueError):
-                self._stream.write(f"{self._line(state)}\n")
+                self._stream.write(f"{line}\n")
                 self._stream.flush()
 
     def _line(self, state: PartState) -> str:
@@ -179,7 +181,7 @@ class LineProgress(WrittenProgress):
         """Write the last line of the part, unless it is empty."""
         state = self.state(name)
         if state.total or state.done:
-            self._write(replace(state, eta=None))
+            self._write(name, is_last=True)
         super().finish(name)
 
     @override
@@ -212,13 +214,13 @@ class JsonProgress(WrittenProgress):
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Begin a part."""
         super().start(name, total, done)
-        self._write(self.state(name))
+        self._write(name)
 
     @override
     def finish(self, name: str) -> None:
         """End a part."""
         super().finish(name)
-        self._write(self.state(name))
+        self._write(name)
 
     @override
     def _line(self, state: PartState) -> str:
@@ -227,7 +229,7 @@ class JsonProgress(WrittenProgress):
 
 
 class SharedProgress(Progress):
-    """Tells several."""
+    """Forwards to several."""
 
     def __init__(self, *others: Progress) -> None:
         """Take who is told."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import MAXYEAR, datetime, timedelta
 from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from twinstore.keys import Key
     from twinstore.planting import Planter
 
-__all__ = ["ADDING", "OF_THE_SCHEMA", "Corruption", "Kind", "Surroundings"]
+__all__ = ["ADDING", "Corruption", "Kind", "Surroundings", "moved"]
 
 Values = Mapping[str, object]
 ADDED: Final = "zzAdded"
@@ -84,7 +84,6 @@ class Kind(StrEnum):
     POLICY = "policy dropped or switched off"
 
 
-OF_THE_SCHEMA: Final = frozenset({Kind.INDEX, Kind.KEY, Kind.POLICY})
 ADDING: Final = frozenset({Kind.ROW_UNDER_OTHER_KEY, Kind.ROW_UNDER_OTHER_TENANT})
 # No service reads a row with one of these at the top, in a field that every row has.
 UNREADABLE: Final = frozenset({Kind.NULL, Kind.FORM, Kind.KEY_RENAMED, Kind.KEY_DOUBLED})
@@ -355,10 +354,10 @@ class Surroundings:
                 yield from changed_texts(spot, value, taken)
             case datetime() as value:
                 # Under other names of the same map there are values of other kinds.
-                yield Kind.STEP, value + MILLISECOND, "of a date" if spot.in_map else ""
-                yield Kind.PART_OF_MILLISECOND, value + PART, ""
+                yield Kind.STEP, moved(value, MILLISECOND), "of a date" if spot.in_map else ""
+                yield Kind.PART_OF_MILLISECOND, moved(value, PART), ""
                 if not self.planter.tabular:
-                    text = f"{(value + PART).isoformat(timespec='microseconds')}+00:00"
+                    text = f"{moved(value, PART).isoformat(timespec='microseconds')}+00:00"
                     yield Kind.PART_OF_MILLISECOND, text, "as text"
             case bool() | int() | float() as value:
                 yield Kind.STEP, next_number(spot, value), ""
@@ -392,14 +391,19 @@ def changed_texts(spot: Spot, value: str, taken: AbstractSet[object]) -> Iterato
     if instant is None:
         yield Kind.STEP, next_text(spot, value, taken), ""
     else:
-        later = jsontext.format_timestamp(instant + MILLISECOND)
+        later = jsontext.format_timestamp(moved(instant, MILLISECOND))
         yield Kind.STEP, later, "of a date" if is_date else ""
-        yield Kind.PART_OF_MILLISECOND, (instant + PART).isoformat(), ""
+        yield Kind.PART_OF_MILLISECOND, moved(instant, PART).isoformat(), ""
     yield Kind.BLANK, f"{value} ", ""
     if (other := other_case(value)) is not None:
         yield Kind.CASE, other, ""
     forms = (normalize("NFD", value), normalize("NFC", value))
     yield from ((Kind.UNICODE, form, "") for form in [form for form in forms if form != value][:1])
+
+
+def moved(instant: datetime, step: timedelta) -> datetime:
+    """Return an instant a step later; earlier in the last year that Python has."""
+    return instant - step if instant.year == MAXYEAR else instant + step
 
 
 def next_number(spot: Spot, value: float) -> object:

@@ -92,7 +92,7 @@ def _store(side: Side) -> Document:
     (clean, lines), alone = side.clean, [trial for trial in side.alone if trial.planted]
     apart = [(trial.planted[0][0], trial.problem) for trial in side.apart if trial.planted]
     together = [item for trial in side.rounds for item in trial.planted]
-    false_alarms = [line for trial in side.rounds for line in trial.false_alarms]
+    false_alarms = [line for trial in (*side.rounds, *side.apart, *side.alone) for line in trial.false_alarms]
     rows = [
         {**item.item.named, "key": list(item.item.spot.key), "alone": one, "found": not text, "instead": text}
         for several, one in ((together, False), (apart, True))
@@ -131,18 +131,18 @@ def _store(side: Side) -> Document:
                 [f": the verification before planting ended with {clean.verdict}"]
                 * (clean.verdict != "PASS"),
                 (
-                    f": the verification with everything planted ended with {trial.report.verdict}"
-                    for trial in side.rounds
+                    f": in round {number}, {trial.verdict_problem}"
+                    for number, trial in enumerate(side.rounds, 1)
                     if trial.verdict_problem
                 ),
                 (
-                    f": {line['entity']} {line['key']} was named as {line['kind']} and nobody planted it"
+                    f": {line['entity']} {line['key']} was named as {line['kind']} but was not planted"
                     for line in (*lines, *false_alarms)
                 ),
-                (f": {_told(item)}: {text}" for item, text in together if text),
-                (f", alone: {_told(item)}: {text}" for item, text in apart if text),
+                (f": {_label(item)}: {text}" for item, text in together if text),
+                (f", alone: {_label(item)}: {text}" for item, text in apart if text),
                 (
-                    f", alone: {_told(trial.planted[0][0])}: {trial.problem}"
+                    f", alone: {_label(trial.planted[0][0])}: {trial.problem}"
                     for trial in alone
                     if trial.problem
                 ),
@@ -161,7 +161,7 @@ def _store(side: Side) -> Document:
         "never_filled": _never_filled(rows),
         **{f"by_{name}": _counts(counted, name) for name in ("kind", "entity", "role")},
         "refused": [{**item.named, "constraint": error.constraint} for item, error in refused],
-        "free": [planted.item.named for planted, _ in together if not planted.expected],
+        "free": [planted.item.named for planted, _ in (*together, *apart) if not planted.expected],
         "alone": [
             {
                 **trial.planted[0][0].item.named,
@@ -176,7 +176,7 @@ def _store(side: Side) -> Document:
     }
 
 
-def _told(planted: Planted) -> str:
+def _label(planted: Planted) -> str:
     return ", ".join(planted.item.identity[:3])
 
 
@@ -246,8 +246,8 @@ def _of_store(store: Document) -> Iterator[str]:
     result = f"{store['found']:,} of {store['planted']:,}"
     yield from (f"## {escaped(store['source'])} to {escaped(store['target'])}: {result}", "")
     yield escaped(
-        f"Before planting the verification ended with {store['verdict_before']}, with everything planted "
-        f"with {store['verdict']}; it named {store['rows_named']:,} rows."
+        f"The verification before planting ended with {store['verdict_before']}. Those of the rounds named "
+        f"{store['rows_named']:,} rows together."
     )
     yield ""
     rows = [*store["corruptions"], *store["schema"]]
@@ -274,14 +274,14 @@ def _of_store(store: Document) -> Iterator[str]:
     yield from table(("entity", "part", "name", "named as"), parts)
     if store["never_filled"]:
         yield from ("### Fields that no row has", "")
-        yield from ("Here only null and an empty value could stand where nothing is.", "")
+        yield from ("Only null or an empty value could be planted there.", "")
         yield from (*(f"- {escaped(field)}" for field in store["never_filled"]), "")
     yield from _rows_of(
         "Refused by the server, with what refuses it", store["refused"], constraint="constraint"
     )
     yield from _rows_of("Free by definition, planted and rightly not named", store["free"], form="form")
     alone = [{**row, "problem": row["problem"] or "as it must be"} for row in store["alone"]]
-    yield from _rows_of("Planted once more alone", alone, verdict="verdict", problem="")
+    yield from _rows_of("Planted again alone", alone, verdict="verdict", problem="")
 
 
 def _share(count: Mapping[str, int] | None) -> str:
