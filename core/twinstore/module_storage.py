@@ -86,7 +86,7 @@ class SessionFactory(StaysInProcess, Generic[R_co, S_co]):
     ) -> AbstractContextManager[S_co]:
         """Open a session: a read through it sees every earlier write through it.
 
-        Threads may use it one after the other: a call while another thread is in one is refused.
+        Threads may use it one after the other; a call during a call of another thread is refused.
 
         Args:
             tenant_id: the one tenant of the session.
@@ -235,8 +235,8 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         row.
 
         Units do not nest. A call on the storage itself does not see what the unit wrote; a write there by the
-        thread or task that opened the unit is refused. Threads may use a unit one after the other: a call
-        while another thread is in one is refused.
+        thread or task that opened the unit is refused. Threads may use a unit one after the other; a call
+        during a call of another thread is refused.
 
         Raises:
             TenantScopeError: both of tenant and purpose are given, or neither where every row has a tenant.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 PREPARED = Unprepared(b"SELECT count(*) FROM pg_prepared_statements")
 INSERT = b"INSERT INTO counted (number) VALUES (%s)"
-RENUMBER = b"UPDATE counted SET number = 2"
 COUNT = b"SELECT count(*) FROM counted"
 
 

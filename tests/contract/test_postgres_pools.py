@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,8 @@ from psycopg_pool import ConnectionPool, NullConnectionPool
 from typing_extensions import override
 
 import twinstore
-from twinstore.errors import ConfigurationError, DuplicateError, UnavailableError
+from tests.faults.held_rows import eventually
+from twinstore.errors import ConfigurationError, DuplicateError, Outcome, UnavailableError
 from twinstore.scheduler import ExecutionLogEntry
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
@@ -163,18 +165,23 @@ def test_a_joined_connection_with_such_an_encoding_is_refused(
         storage.scheduler.bind(connection, "acme").runs.get("acme", "run")
 
 
-def test_a_pool_that_lets_nobody_wait_says_so(module_postgres_database: PostgresDatabase) -> None:
+def test_a_pool_that_lets_no_more_callers_wait_says_so(module_postgres_database: PostgresDatabase) -> None:
     pool = ConnectionPool[Any](
-        module_postgres_database.app_url, min_size=1, max_size=1, max_waiting=1, timeout=0.1, open=True
+        module_postgres_database.app_url, min_size=1, max_size=1, max_waiting=1, open=True
     )
-    settings = {"Persistence": {"Postgres": {"Pool": pool, "PoolTimeoutMs": 100}}}
+    settings = {"Persistence": {"Postgres": {"Pool": pool}}}
     with (
         pool,
-        pool.connection(),
         twinstore.add_scheduler_postgres_storage(settings) as storage,
-        pytest.raises(UnavailableError, match="pool of the application gave no connection"),
+        ThreadPoolExecutor(1) as caller,
     ):
-        storage.runs.get("acme", "run")
+        with pool.connection():
+            waiting = caller.submit(storage.runs.get, "acme", "run")
+            assert eventually(lambda: pool.get_stats().get("requests_waiting") == 1)
+            with pytest.raises(UnavailableError, match="requests waiting") as refused:
+                storage.runs.get("acme", "run")
+            assert refused.value.outcome is Outcome.NOT_APPLIED
+        assert waiting.result() is None
 
 
 def test_what_was_registered_with_psycopg_before_the_driver_was_loaded_is_refused(

@@ -1,4 +1,4 @@
-"""Releases of psycopg that have changed what its documentation does not promise: the driver works on."""
+"""Releases of psycopg with other undocumented parts: the driver still works, or refuses with one sentence."""
 
 from __future__ import annotations
 

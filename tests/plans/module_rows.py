@@ -30,7 +30,6 @@ SESSION_FATES: Final = (SessionStatus.COMPLETED,) * 40 + tuple(SessionStatus)
 TASK_FATES: Final = (TaskStatus.COMPLETED,) * 40 + tuple(TaskStatus)
 # Half of them are full, so that the list of those with a free slot passes over many.
 SLOTS: Final = (0, 1, 2, 3)
-PROJECTS: Final = 50
 
 
 def project_of(n: Numbers) -> str:

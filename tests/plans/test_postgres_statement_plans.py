@@ -37,7 +37,8 @@ def rows(request: pytest.FixtureRequest) -> int:
     return LONG_ROWS if request.getfixturevalue("long_form") else ROWS
 
 
-# Statements are made from descriptions, so those of one module stand for all.
+# Statements are made from descriptions, so those of one module stand for all; the scheduler's, and those of
+# tracking, only in the full form.
 EVERY_PUSH: Final = ("taskrunner", LEDGER_MODULE.name)
 
 

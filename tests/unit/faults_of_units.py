@@ -11,6 +11,7 @@ from tests.mutants import Mutant, Patch, case, replacing
 from twinstore import guard, units
 from twinstore.backend import UnitState
 from twinstore.documents import access as documents
+from twinstore.documents import selection
 from twinstore.query import Before
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS
@@ -20,6 +21,7 @@ from twinstore.scheduler.rules import run_summaries as summary_rules
 from twinstore.scheduler.rules import runs as run_rules
 from twinstore.scheduler.rules import schedules as schedule_rules
 from twinstore.scope import Scope
+from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.contracts.tenancy import OtherTenant
 from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.calls import store_one_of_each
@@ -29,6 +31,7 @@ from twinstore_memory import rows, store, unit
 from twinstore_memory.unit import MemoryUnit
 
 RIVALS = 8
+RUNS_LISTING = next(listing for listing in SchedulerContract.listings() if listing.name == "runs.list")
 GET_RUN = next(call for call in SchedulerContract.tenant_calls() if call.name == "runs.get")
 LIST_OF_RUNS = next(
     touch for touch in SchedulerContract.touches() if touch.method == "list" and touch.entity.name == "runs"
@@ -79,6 +82,17 @@ def no_snapshots(patch: Patch) -> None:
 
 def last_writer_wins(patch: Patch) -> None:
     patch.setattr(store.TableContents, "mentions", lambda *_: False)
+
+
+def ties_by_insertion(patch: Patch) -> None:
+    def ordered(found: Any, query: Any) -> list[Any]:
+        kept = [row for row in found if selection.matches(row, query)]
+        first = query.order[0]
+        return sorted(
+            kept, key=lambda row: selection.rank(selection.part(row, first)), reverse=first.descending
+        )
+
+    patch.setattr(selection, "ordered", ordered)
 
 
 def broken_rows_are_skipped(patch: Patch) -> None:
@@ -189,6 +203,13 @@ MUTANTS: Final = [
         "names of deleted schedules stay taken",
         names_stay_taken,
         case("test_the_name_of_a_deleted_schedule_is_free"),
+    ),
+    Mutant(
+        "ties follow the insertion",
+        ties_by_insertion,
+        lambda workspace: SchedulerContract().test_all_pages_make_the_whole_list_in_order(
+            FilledLists(workspace.deployment, workspace.storage), RUNS_LISTING, 3
+        ),
     ),
     Mutant(
         "broken rows are skipped",

@@ -607,7 +607,7 @@ def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path) -> None:
         named = ", ".join(f"{key}: *x{number - 1}" for key in "abcd")
         levels.append(f"x{number}: &x{number} {{{named}}}")
     path.write_text("\n".join([*levels, "Persistence:", "  Mongo: *x11", ""]))
-    with pytest.raises(ConfigurationError, match="more than 100,000 values; write out"):
+    with pytest.raises(ConfigurationError, match="more than 100,000 values, YAML"):
         load_settings(path, environ={})
 
 

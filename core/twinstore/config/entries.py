@@ -125,7 +125,8 @@ def collect(entries: Iterable[SettingsEntry]) -> dict[ConfigPath, SettingsEntry]
     for number, entry in enumerate(entries):
         if number == MOST_ENTRIES:
             raise ConfigurationError(
-                f"The {entry.source} has more than {MOST_ENTRIES:,} values; write out what YAML aliases mean."
+                f"The {entry.source} has more than {MOST_ENTRIES:,} values, YAML aliases expanded; keep "
+                "settings only."
             )
         # The first one stays, so that the message can name both places.
         first = found.setdefault(fold(entry.path), entry)

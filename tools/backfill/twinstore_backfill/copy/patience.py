@@ -1,4 +1,4 @@
-"""Waiting for what somebody else holds, within a bound.
+"""Wait, within a bound, for rows that another transaction holds.
 
 A process that was killed may leave its transaction open, with every document that it wrote. A server ends
 such a one after its own limit, as a rule 60 s, and looks for them only every half of that. Until then all
