@@ -25,10 +25,42 @@ __all__ = ["SharedAttempt"]
 T = TypeVar("T")
 
 
-class SharedAttempt(Renewable, Generic[T]):
-    """Lets callers make an attempt one after the other; one that fails fails for all that waited for it."""
+class Aside(Thread, Generic[T]):
+    """An attempt in a thread of its own, for callers who wait for a limited time."""
 
-    __slots__ = ("_failed", "_failure", "_lock", "_thread")
+    def __init__(self, attempt: Callable[[], T]) -> None:
+        """Take what makes the attempt."""
+        super().__init__(daemon=True)
+        self._attempt = attempt
+        self._context = copy_context()
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+
+    @override
+    def run(self) -> None:
+        try:
+            self._results.append(self._context.run(self._attempt))
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+            self._error = error
+
+    def result(self, seconds: float) -> T:
+        """Return what the attempt returned.
+
+        Raises:
+            TimeoutError: it has not ended within ``seconds``.
+        """
+        self.join(seconds)
+        if self.is_alive():
+            raise TimeoutError
+        if self._error is not None:
+            raise fresh(self._error) if isinstance(self._error, TwinstoreError) else self._error
+        return self._results[0]
+
+
+class SharedAttempt(Renewable, Generic[T]):
+    """Runs one attempt at a time; callers that waited for it share its outcome."""
+
+    __slots__ = ("_aside", "_choice", "_failed", "_failure", "_lock")
 
     def __init__(self) -> None:
         """Nothing is attempted yet."""
@@ -40,9 +72,10 @@ class SharedAttempt(Renewable, Generic[T]):
         """Wait for nothing in a forked child: the thread of the attempt stayed in the parent."""
         # Re-entrant: the handler of a signal may make a call during the attempt of its own thread.
         self._lock = RLock()
+        self._choice = RLock()
         self._failure: TwinstoreError | None = None
         self._failed = 0.0
-        self._thread: Thread | None = None
+        self._aside: Aside[T] | None = None
 
     def run(self, action: Callable[[], T], seconds: float | None = None) -> T:
         """Return what ``action`` returns.
@@ -57,7 +90,7 @@ class SharedAttempt(Renewable, Generic[T]):
             TwinstoreError: it failed, or the one did that was waited for.
         """
         if seconds is not None:
-            return self._run_aside(action, seconds)
+            return self._joined(action).result(seconds)
         begun = monotonic()
         with self._lock:
             if self._failure is not None and self._failed > begun:
@@ -70,37 +103,13 @@ class SharedAttempt(Renewable, Generic[T]):
             self._failure = None
             return result
 
-    def _run_aside(self, action: Callable[[], T], seconds: float) -> T:
-        end = monotonic() + seconds
-        if self._thread is not None:
-            ended(self._thread, seconds)
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def attempt() -> None:
-            try:
-                results.append(self.run(action))
-            except BaseException as error:  # noqa: BLE001  # raised where it is waited for
-                errors.append(error)
-
-        thread = Thread(target=copy_context().run, args=(attempt,), daemon=True)
-        thread.start()
-        self._thread = thread
-        ended(thread, max(0.0, end - monotonic()))
-        if errors:
-            raise errors.pop()
-        return results[0]
-
-
-def ended(thread: Thread, seconds: float) -> None:
-    """Wait for the end of a thread.
-
-    Raises:
-        TimeoutError: it has not ended within ``seconds``.
-    """
-    thread.join(seconds)
-    if thread.is_alive():
-        raise TimeoutError
+    def _joined(self, action: Callable[[], T]) -> Aside[T]:
+        """Return the attempt that is under way in a thread, or a new one."""
+        with self._choice:
+            if self._aside is None or not self._aside.is_alive():
+                self._aside = Aside(lambda: self.run(action))
+                self._aside.start()
+            return self._aside
 
 
 def fresh(error: TwinstoreError) -> TwinstoreError:

@@ -147,7 +147,8 @@ class BackendSettings(BaseModel):
     def __rich_repr__(self) -> Iterator[tuple[str, object]]:
         """Show values without a secret, also where the author of a driver has taken plain text for it."""
         for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
+            # `model_construct` leaves values out.
+            value = getattr(self, name, None)
             if isinstance(value, str):
                 value = MASK if is_secret_key(name) else mask_secret_url(value)
             if field.repr:

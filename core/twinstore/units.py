@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
-from threading import current_thread
+from threading import current_thread, local
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -20,12 +19,11 @@ from twinstore.forks import Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from contextvars import Context
 
-__all__ = ["OpenUnits", "caller", "context_of"]
+__all__ = ["OpenUnits", "caller", "calls_of"]
 
-_CALLER: Final[ContextVar[object]] = ContextVar("twinstore_caller", default=None)
-"""For which task a call runs in another thread."""
+# For whom the calls of a thread are made. No context variable, which a task inherits that a call starts.
+_calls: Final = local()
 
 
 class OpenUnits(Renewable):
@@ -85,14 +83,18 @@ def present_context() -> object:
 
 def caller() -> object:
     """Return the task or thread for which a call is made, also in a thread that makes it for a task."""
-    return _CALLER.get() or present_context()
+    return getattr(_calls, "who", None) or present_context()
 
 
-def context_of(who: object) -> Context:
-    """Return a copy of the present context, in which calls are made for somebody else."""
-    context = copy_context()
-    context.run(_CALLER.set, who)
-    return context
+@contextmanager
+def calls_of(who: object) -> Generator[None]:
+    """Count the calls of the block as made by ``who`` instead of this thread or its task."""
+    before = getattr(_calls, "who", None)
+    _calls.who = who
+    try:
+        yield
+    finally:
+        _calls.who = before
 
 
 def _present_task() -> object:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tests.mutants import Mutant, Patch, case, replacing
-from twinstore.documents import DocumentWriter
+from twinstore.documents import DocumentWriter, bulk
 from twinstore.ledger import ranges
 from twinstore.ledger.catalog import JOBS
 from twinstore.ledger.models import RangeState
@@ -17,7 +17,6 @@ from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.testing import CopyStateContract
 from twinstore.testing.scheduler import SCHEDULER_EXAMPLES, SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.steps import populate
-from twinstore_memory import bulk
 
 
 def rows_are_committed_one_by_one(patch: Patch) -> None:

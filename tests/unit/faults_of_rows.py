@@ -14,6 +14,7 @@ from twinstore import failures, guard
 from twinstore.access import UniqueKey
 from twinstore.documents import access as documents
 from twinstore.documents import selection
+from twinstore.documents.rows import sort_key
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS
 from twinstore.scheduler.rules import schedules as schedule_rules
 from twinstore.testing.contracts.paging import FilledLists
@@ -126,7 +127,7 @@ def a_token_that_leads_back(patch: Patch) -> None:
     follows = selection.follows
 
     def inclusive(row: Any, order: Any, after: Any) -> bool:
-        return selection.sort_key(row, order) == tuple(after) or follows(row, order, after)
+        return sort_key(row, order) == tuple(after) or follows(row, order, after)
 
     patch.setattr(selection, "follows", inclusive)
 

@@ -607,12 +607,29 @@ def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path) -> None:
         named = ", ".join(f"{key}: *x{number - 1}" for key in "abcd")
         levels.append(f"x{number}: &x{number} {{{named}}}")
     path.write_text("\n".join([*levels, "Persistence:", "  Mongo: *x11", ""]))
-    with pytest.raises(ConfigurationError, match="more than 100,000 values, YAML"):
+    with pytest.raises(ConfigurationError, match="more than 100,000 keys and values, YAML"):
         load_settings(path, environ={})
 
 
 def test_a_section_inside_of_itself_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("Persistence: &a\n  Mongo: *a\n")
-    with pytest.raises(ConfigurationError, match="is nested deeper than 50 sections"):
+    with pytest.raises(ConfigurationError, match="more than 100,000 keys and values, YAML"):
         load_settings(path, environ={})
+
+
+@pytest.mark.parametrize("empty", ["{}", "[]"])
+def test_aliases_that_stand_for_many_empty_nodes_are_refused(tmp_path: Path, empty: str) -> None:
+    path = tmp_path / "settings.yaml"
+    levels = (f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]" for n in range(1, 12))
+    path.write_text("\n".join([f"x0: &x0 {empty}", *levels, "Persistence: {Memory: *x11}", ""]))
+    with pytest.raises(ConfigurationError, match="more than 100,000 keys and values, YAML"):
+        load_settings(path, environ={})
+
+
+def test_a_mapping_may_repeat_a_key_of_the_one_that_it_merges(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    text = "x: &x {PoolMin: 1, PoolMax: 7}\ny: &y {<<: *x, PoolMax: 8}\n"
+    path.write_text(f"{text}Persistence:\n  Postgres: {{<<: *y, PoolMin: 2}}\n")
+    section = load_settings(path, environ={}).backend_section("scheduler", "Postgres")
+    assert section == {"PoolMax": 8, "PoolMin": 2}

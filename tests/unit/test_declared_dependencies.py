@@ -100,6 +100,7 @@ LOOKED_INTO: Final = (
     "pydantic",
     "pydantic-core",
     "pymongo",
+    "python-dotenv",
     "pyyaml",
 )
 

@@ -10,7 +10,7 @@ import twinstore
 from twinstore.clock import FixedClock
 from twinstore.errors import ConcurrencyError, ConfigurationError, TransactionAbortedError
 from twinstore.scheduler.module import MODULE
-from twinstore.scheduler.storage import SchedulerStorage
+from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
 from twinstore_memory.backend import MemoryBackend
@@ -129,6 +129,20 @@ def test_the_name_of_a_schedule_is_claimed_before_it_is_committed() -> None:
         unit.schedules.upsert(make_schedule(TENANT, "a", name="one name"))
         with pytest.raises(ConcurrencyError):
             other.schedules.upsert(make_schedule(TENANT, "b", name="one name"))
+
+
+def test_a_name_that_was_given_up_meanwhile_is_a_lost_race_and_no_duplicate() -> None:
+    store = MemoryDatabase()
+    storage, other = storage_on(store), storage_on(store)
+    storage.schedules.upsert(make_schedule(TENANT, "a", name="one name"))
+
+    def taken_from_a(unit: SchedulerSession) -> None:
+        assert unit.schedules.get(TENANT, "a")
+        other.schedules.upsert(make_schedule(TENANT, "a", name="another"))
+        unit.schedules.upsert(make_schedule(TENANT, "b", name="one name"))
+
+    with pytest.raises(ConcurrencyError):
+        storage.transact(taken_from_a, tenant_id=TENANT, attempts=1)
 
 
 def lose(storage: SchedulerStorage, run: Run) -> None:

@@ -182,6 +182,10 @@ def test_a_line_of_an_environment_file_is_read_as_compose_reads_it(
     [
         (f"A=1\n\nPersistence__Scheduler {PASSWORD}=x\n", ", line 3 is malformed; write NAME=value."),
         (f"A=1\n{NAME}='{PASSWORD}\nB=2\n", ", line 2 is malformed; write NAME=value."),
+        (
+            f"A={PASSWORD}\nB=1\nTWINSTORE_CONFIG\n",
+            ", line 3 is malformed; write NAME=value.",
+        ),
         (f"A=1\n{NAME}\n", ", line 2 is malformed; write"),
         (
             f"{NAME}=a{PASSWORD}\nA=1\npersistence__postgres__connectionstring=b",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from twinstore.documents import DocumentAccess
-from twinstore.documents.selection import ordered
+from twinstore.documents.selection import matches
 from twinstore.query import label_of_value
 from twinstore_memory.rows import table
 from twinstore_memory.unit import MemoryUnit
@@ -26,8 +26,8 @@ class MemoryAccess(DocumentAccess):
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        rows = self._steps.take(lambda unit: ordered(memory(unit).rows(entity, query.scope), query))
-        return dict(Counter(label_of_value(row.value(by)) for row in rows))
+        rows = self._steps.take(lambda unit: memory(unit).rows(entity, query.scope))
+        return dict(Counter(label_of_value(row.value(by)) for row in rows if matches(row, query)))
 
     @override
     def next_number(self, entity: Entity) -> int:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.documents import DocumentBulk, DocumentView
-from twinstore.documents.asking import batched, scope_of, unowned
-from twinstore.documents.content import record_of
+from twinstore.documents import DocumentBulk, DocumentRow, DocumentView
+from twinstore.documents.asking import scope_of, unowned
 from twinstore.forks import ending
 from twinstore.ledger import LEDGER_MODULE
 from twinstore_memory.initializer import MemoryInitializer
@@ -17,7 +16,7 @@ from twinstore_memory.initializer import MemoryInitializer
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from twinstore.bulk import KeyRange, Position, Record
+    from twinstore.bulk import KeyRange, Position
     from twinstore.catalog import Entity
     from twinstore_memory.backend import MemoryBackend
 
@@ -51,9 +50,10 @@ class MemoryView(DocumentView):
     """Implements :class:`~twinstore.bulk.BulkView` in a unit that reads one state."""
 
     @override
-    def records(
-        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
-    ) -> Iterator[list[Record]]:
-        """Yield the rows of a range in key order, decoded; no page could begin behind a broken key."""
-        rows = () if unowned(entity, tenant_id) else self._unit.scan(entity, within, scope_of(tenant_id))
-        return batched((record_of(row, self._unit.driver) for row in rows), batch_size)
+    def _paged(
+        self, entity: Entity, within: KeyRange, tenant_id: str | None, size: int
+    ) -> Iterator[DocumentRow]:
+        """Yield the rows of a range in key order at once; no page could begin behind a broken key."""
+        del size
+        if not unowned(entity, tenant_id):
+            yield from self._unit.scan(entity, within, scope_of(tenant_id))

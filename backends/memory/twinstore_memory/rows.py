@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from twinstore import documents
-from twinstore.canonical import CanonicalModel
 from twinstore.documents.rows import DocumentRow, encode, unique_value
-from twinstore_memory.store import DRIVER, MemoryDatabase, TableName, Unit
+from twinstore_memory.store import MemoryDatabase, TableName, Unit
 
 if TYPE_CHECKING:
-    from twinstore.access import Row
     from twinstore.catalog import Entity, Key
 
 __all__ = [
     "DocumentRow",
-    "decode",
     "encode",
     "plant",
     "stored_row",
@@ -25,21 +21,10 @@ __all__ = [
     "write",
 ]
 
-M = TypeVar("M", bound=CanonicalModel)
-
 
 def table(entity: Entity) -> TableName[DocumentRow]:
     """Return the table of an entity."""
     return TableName(f"{entity.module}.{entity.name}")
-
-
-def decode(entity: Entity[M], row: DocumentRow) -> Row[M]:
-    """Return the model of a row with its markers.
-
-    Raises:
-        DocumentDecodeError: the document does not form one.
-    """
-    return documents.decode(entity, row, DRIVER)
 
 
 def write(unit: Unit, row: DocumentRow) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from twinstore.cancelling import RUNNING, RunningCall
-from twinstore.units import caller, context_of
+from twinstore.units import caller, calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,7 @@ class Job(Generic[T]):
         "_call",
         "_context",
         "_loop",
+        "_who",
         "begun",
         "future",
         "lease",
@@ -66,7 +68,7 @@ class Job(Generic[T]):
         """Take the call; ``wanted``: it is made in any case, whoever waits for it."""
         self._loop = asyncio.get_running_loop()
         self._call = call
-        self._context = context_of(caller())
+        self._who, self._context = caller(), copy_context()
         self.future: asyncio.Future[T] = self._loop.create_future()
         self.running = RunningCall()
         self.lease: Lease | None = None
@@ -86,7 +88,8 @@ class Job(Generic[T]):
             running.end()
             return
         try:
-            answer = self._context.run(self._call)
+            with calls_of(self._who):
+                answer = self._context.run(self._call)
         except BaseException as error:  # noqa: BLE001  # whatever it is, it belongs to the caller
             running.end()
             self._tell(self._fail, error)

@@ -27,8 +27,6 @@ __all__ = [
 ]
 
 MOST_CHARACTERS: Final = 60
-# Of one source; a few lines of YAML aliases can stand for gigabytes.
-MOST_ENTRIES: Final = 100_000
 # Deeper than any setting, and less deep than Python recurses: a mapping may stand inside itself.
 DEEPEST: Final = 50
 DEEPEST_SHOWN: Final = 5
@@ -119,15 +117,10 @@ def collect(entries: Iterable[SettingsEntry]) -> dict[ConfigPath, SettingsEntry]
     """Index the entries of one source.
 
     Raises:
-        ConfigurationError: a key is given twice, which leaves no rule to choose by, or there are too many.
+        ConfigurationError: a key is given twice, which leaves no rule to choose by.
     """
     found: dict[ConfigPath, SettingsEntry] = {}
-    for number, entry in enumerate(entries):
-        if number == MOST_ENTRIES:
-            raise ConfigurationError(
-                f"The {entry.source} has more than {MOST_ENTRIES:,} values, YAML aliases expanded; keep "
-                "settings only."
-            )
+    for entry in entries:
         # The first one stays, so that the message can name both places.
         first = found.setdefault(fold(entry.path), entry)
         if first is not entry:

@@ -9,17 +9,18 @@ import json
 import re
 import tomllib
 from collections import ChainMap
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Final, cast
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.config.entries import ConfigPath, SettingsEntry
 from twinstore.errors import ConfigurationError
 from twinstore.redaction import mask_secret_url
+
+if TYPE_CHECKING:
+    import yaml
 
 __all__ = ["environment", "read_env_file", "read_file", "read_secrets"]
 
@@ -27,6 +28,8 @@ __all__ = ["environment", "read_env_file", "read_file", "read_secrets"]
 ENCODING: Final = "utf-8-sig"
 # A file of another kind that is named by mistake may not fit into the memory.
 MOST_BYTES: Final = 16_777_216
+# Of a YAML file, whose aliases are written out for this.
+MOST_NODES: Final = 100_000
 # As Compose and python-dotenv write the value of another variable: ${NAME} or ${NAME:-default}.
 REFERENCE: Final = re.compile(r"\$\{([^}:]*)(?::-([^}]*))?\}")
 # The name, and the sign behind it.
@@ -53,20 +56,43 @@ def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
 def _yaml(text: str) -> object:
     import yaml  # noqa: PLC0415  # few applications have such a file
 
-    class Loader(yaml.SafeLoader):
-        """Refuses a mapping that repeats a key."""
-
-        @override
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
-            unique((str(key.value), None) for key, _ in node.value)
-            built: dict[Hashable, object] = super().construct_mapping(node, deep)
-            return built
-
     try:
-        return yaml.load(text, Loader)  # noqa: S506  # it is a SafeLoader
+        # Looked at before it is built: a few lines of aliases can stand for gigabytes.
+        if (root := yaml.compose(text, yaml.SafeLoader)) is not None:
+            _expanded_size(root, {})
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     raise ValueError(f"line {mark.line + 1} column {mark.column + 1}" if mark else "not YAML")
+
+
+def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return the number of nodes that one stands for, with its aliases written out.
+
+    Args:
+        node: where to begin.
+        known: sizes by identity; a node is looked at once, however often aliases name it.
+
+    Raises:
+        RefusedFileError: there are too many, a node contains itself, or a mapping repeats a key.
+    """
+    import yaml  # noqa: PLC0415  # see above
+
+    if id(node) not in known:
+        # A node inside itself has no end.
+        known[id(node)] = MOST_NODES + 1
+        below: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            unique((str(key.value), None) for key, _ in node.value)
+            below = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            below = node.value
+        known[id(node)] = 1 + sum(_expanded_size(part, known) for part in below)
+    if known[id(node)] > MOST_NODES:
+        raise RefusedFileError(
+            f"it has more than {MOST_NODES:,} keys and values, YAML aliases written out; keep settings only"
+        )
+    return known[id(node)]
 
 
 PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
@@ -189,10 +215,11 @@ def read_env_file(
         values[variable] = REFERENCE.sub(lambda found: known.get(found[1], found[2]), value or "")
     entries: list[SettingsEntry] = []
     for number, found in lines:
-        if _is_ours(found[1], tops):
-            # python-dotenv skips a malformed line with a warning in the log; a setting must not get lost.
-            if found[1] not in values or not found[2]:
-                raise _refused(f"{name}, line {number}", "is malformed; write NAME=value")
+        is_setting = _is_ours(found[1], tops)
+        # python-dotenv skips a malformed line with a warning in the log; a setting must not get lost.
+        if (is_setting or found[1].startswith("TWINSTORE_")) and (found[1] not in values or not found[2]):
+            raise _refused(f"{name}, line {number}", "is malformed; write NAME=value")
+        if is_setting:
             entries.append(SettingsEntry(_key(found[1]), values[found[1]], f"{name}, line {number}"))
     return values, entries
 
@@ -211,8 +238,7 @@ def read_secrets(directory: Path, origin: str, tops: frozenset[str]) -> Iterator
     for name in names:
         path = directory / name
         source = f"secret file {mask_secret_url(str(path))}"
-        value = _text(path, source).strip()
         # Kubernetes mounts links to files in the same directory.
         if directory.resolve() not in path.resolve().parents:
             raise _refused(source, "is a link that leads out of its directory; put the file itself there")
-        yield SettingsEntry(_key(name), value, source)
+        yield SettingsEntry(_key(name), _text(path, source).strip(), source)

@@ -290,10 +290,11 @@ def check_unique(unit: DocumentUnit, row: DocumentRow) -> None:
     for index, _ in row.unique:
         values = tuple(row.value(name) for name in index.names)
         texts = tuple(value for value in values if isinstance(value, (str, int)))
-        if len(texts) == len(values) and unit.holder(row.entity, UniqueKey(index, texts)) not in {
-            None,
-            row.key,
-        }:
+        if len(texts) < len(values):
+            continue
+        # Before the look, which may be one at an older state.
+        unit.hold_value(row.entity, UniqueKey(index, texts))
+        if unit.holder(row.entity, UniqueKey(index, texts)) not in {None, row.key}:
             raise duplicate(row.entity, row.key, unit.driver, index, values[-1])
 
 

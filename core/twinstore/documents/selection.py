@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.documents.rows import instant, sort_key
+from twinstore.documents.rows import instant
 from twinstore.documents.rows import sort_value as part
 from twinstore.query import Comparison, Condition, Query, holds
 
@@ -30,7 +30,6 @@ __all__ = [
     "ordered",
     "part",
     "select",
-    "sort_key",
 ]
 
 Rank = tuple[int, str | int | datetime]

@@ -30,7 +30,7 @@ from twinstore.scheduler.rules.locks import LockClaim, lease_argument, timeout_a
 from twinstore.scope import UNBOUND, id_argument
 from twinstore.sizes import check_size
 from twinstore.tenancy import ALL_TENANTS
-from twinstore.units import context_of
+from twinstore.units import calls_of
 
 __all__ = ["CONTEND", "Locks"]
 
@@ -196,8 +196,9 @@ class GeneralContender(Contender):
             after = rule(None if rows[0] is None else cast("LockInfo", rows[0].model), now())
             return (None if after is None else Row(after),)
 
-        # For nobody who has a unit open, in which locks take no part.
-        context_of(self).run(self._access.change, (Ref(LOCKS, ALL_TENANTS, key),), changed)
+        # By nobody who has a unit open, in which locks take no part.
+        with calls_of(self):
+            self._access.change((Ref(LOCKS, ALL_TENANTS, key),), changed)
         return after
 
 
