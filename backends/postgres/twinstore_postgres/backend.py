@@ -74,7 +74,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
             renews_itself=True,
         )
         self._server.guard(module)
-        self._dedicated = DedicatedConnections(settings, self._server, module)
+        self._dedicated = DedicatedConnections(settings, self._server.direct, module)
         self._specials = specials_of(module.name) if request.special else {}
         self._initializer = initializer_class(module)(settings, self._server)
         ledger = LedgerInitializer(settings, self._server)

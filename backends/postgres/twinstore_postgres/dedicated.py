@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection, Target
+    from twinstore_postgres.direct import Direct
     from twinstore_postgres.errors import Subject
-    from twinstore_postgres.server import ServerConnections
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["DedicatedConnection", "DedicatedConnections"]
@@ -42,15 +42,13 @@ Places: TypeAlias = SimpleQueue[None]
 class DedicatedConnections(Renewable):
     """Opens such connections, and closes with the storage those that are still open."""
 
-    def __init__(
-        self, settings: PostgresSettings, server: ServerConnections, module: ModuleSpec[object]
-    ) -> None:
-        """Take the settings, the server of the pool, and the module whose tables the role might own.
+    def __init__(self, settings: PostgresSettings, direct: Direct, module: ModuleSpec[object]) -> None:
+        """Take the settings, the connections past the pool, and the module whose tables the role might own.
 
         Raises:
             ConfigurationError: a connection string that cannot be read.
         """
-        self._target = server.direct.target_for(LOCKS, settings.lock_connection_string)
+        self._target = direct.target_for(LOCKS, settings.lock_connection_string)
         self._module = module
         self._safe = settings.allow_unsafe_role
         self._most = settings.lock_connections_max
