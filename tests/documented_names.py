@@ -112,7 +112,6 @@ BASES: Final = EXTENDED | {
     "rich.progress.ProgressColumn",
     "typer.core.TyperCommand",
     "typer.core.TyperGroup",
-    "yaml.SafeLoader",
 }
 PYTHON: Final = (
     *(BaseException, dict, enum.Enum, int, str, type),
@@ -141,13 +140,22 @@ DOCUMENTED: Final = frozenset(
 POSTGRES: Final = "backends/postgres/twinstore_postgres"
 # File and use, and why nothing documented does. An exception that nothing needs any more is an error.
 ALLOWED: Final[dict[tuple[str, str], str]] = {
-    (f"{POSTGRES}/cursors.py", "OwnCursor.adapters"): "loaders of the application would change what is read",
     (
-        f"{POSTGRES}/deadlines.py",
+        f"{POSTGRES}/connection/cursors.py",
+        "OwnCursor.adapters",
+    ): "loaders of the application would change what is read",
+    (
+        f"{POSTGRES}/connection/deadlines.py",
         "TimedConnection.wait",
     ): "no setting of libpq ends a call to a frozen server",
-    (f"{POSTGRES}/pipeline.py", "psycopg.generators"): "cursors take twice the processor time of a call",
-    (f"{POSTGRES}/pooling.py", "NotedConnection.connect"): "a pool keeps to itself why it has no connection",
+    (
+        f"{POSTGRES}/connection/pipeline.py",
+        "psycopg.generators",
+    ): "cursors take twice the processor time of a call",
+    (
+        f"{POSTGRES}/connection/pool.py",
+        "NotedConnection.connect",
+    ): "a pool keeps to itself why it has no connection",
     (
         "backends/mongo/twinstore_mongo/positions.py",
         "PointInTime.document",

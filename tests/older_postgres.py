@@ -17,7 +17,7 @@ import pytest
 import twinstore_embedded
 from tests.databases import PostgresServer
 from twinstore_embedded.binaries import POSTGRES_VARIABLE
-from twinstore_postgres.connecting import OLDEST_VERSION
+from twinstore_postgres.connection.target import OLDEST_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

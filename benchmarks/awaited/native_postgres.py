@@ -13,15 +13,15 @@ from psycopg_pool import AsyncConnectionPool
 from typing_extensions import override
 
 from benchmarks.awaited.calls import PAGE, RUN_SUMMARIES, RUNS, SCOPE, AwaitedCalls, row_of, run_id
-from twinstore_postgres import statements
-from twinstore_postgres.batching import Result, Step
-from twinstore_postgres.codec import Row, register_loaders
-from twinstore_postgres.compile import compile_query
-from twinstore_postgres.derive import table_of
-from twinstore_postgres.owners import setting, view
-from twinstore_postgres.pipeline import Wire, check, fetched
-from twinstore_postgres.targets import target_of
-from twinstore_postgres.transports import SET_TENANT
+from twinstore_postgres.access import statements
+from twinstore_postgres.access.queries import compile_query
+from twinstore_postgres.connection.batch import Result, Step
+from twinstore_postgres.connection.pipeline import Wire, check, fetched
+from twinstore_postgres.connection.target import target_of
+from twinstore_postgres.connection.transaction import SET_TENANT
+from twinstore_postgres.mapping.codec import Values, register_loaders
+from twinstore_postgres.mapping.owners import setting, view
+from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ RUN_TABLE: Final = table_of(RUNS)
 SUMMARY_TABLE: Final = table_of(RUN_SUMMARIES)
 
 
-class OwnAsyncConnection(psycopg.AsyncConnection[Row]):
+class OwnAsyncConnection(psycopg.AsyncConnection[Values]):
     """The exchange of the driver, with another way to wait."""
 
     wire: Wire
@@ -115,7 +115,7 @@ class PlainPostgres(AwaitedCalls):
         """Take an open pool."""
         self._pool = pool
 
-    async def _read(self, told: str, step: Step) -> list[Row]:
+    async def _read(self, told: str, step: Step) -> list[Values]:
         async with self._pool.connection() as connection:
             cursor = connection.cursor()
             async with connection.pipeline():

@@ -29,12 +29,12 @@ from twinstore.scheduler.policy_service import job_of
 from twinstore.scheduler.repositories.locks import pauses
 from twinstore.scheduler.repositories.schedules import trigger_ref
 from twinstore.tenancy import Tenant
-from twinstore_postgres import statements
-from twinstore_postgres.changing import lock_step
-from twinstore_postgres.codec import Json
-from twinstore_postgres.compile import compile_query
-from twinstore_postgres.derive import table_of
-from twinstore_postgres.owners import ScopeKind
+from twinstore_postgres.access import statements
+from twinstore_postgres.access.changing import lock_step
+from twinstore_postgres.access.queries import compile_query
+from twinstore_postgres.mapping.codec import Json
+from twinstore_postgres.mapping.owners import ScopeKind
+from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.special.scheduler import with_schedules
 from twinstore_postgres.special.scheduler_claims import hold_statement, lease_statement
 

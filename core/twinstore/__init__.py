@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore import moved_modules
+
 if TYPE_CHECKING:
     from twinstore import installed
     from twinstore.backend import Capabilities
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from twinstore.storage import Storage, open_storage
 
     __version__: str
+
+moved_modules.install()
 
 __all__ = [
     "CanonicalJsonSerializer",

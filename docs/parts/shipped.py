@@ -10,13 +10,13 @@ from twinstore.modules import built_modules, module_plugin, module_spec
 from twinstore_mongo.mongosh import script
 from twinstore_mongo.steps import load_steps
 from twinstore_mongo.validators import validator_of
-from twinstore_postgres.migrator import STORE, apply, shipped_migrations
-from twinstore_postgres.schema import SCHEMA_FILE, snapshot_of
+from twinstore_postgres.schema.comparison import SCHEMA_FILE, snapshot_of
+from twinstore_postgres.schema.migrator import STORE, apply, shipped_migrations
 
 if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
     from twinstore_mongo.steps import Step
-    from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.connection.deadlines import Connection
 
 __all__ = ["schema_files", "script_files"]
 

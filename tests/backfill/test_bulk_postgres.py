@@ -39,7 +39,6 @@ from twinstore.stored import marked
 from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.scalars import digest_text
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule, make_trigger
-from twinstore_postgres.bulk import writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -167,7 +166,7 @@ def test_a_key_that_occurs_twice_in_a_range_is_written_once(
 def test_a_range_of_several_portions_is_written_like_one(
     bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "CHUNK_ROWS", 7)
+    monkeypatch.setattr("twinstore_postgres.bulk.writer.CHUNK_ROWS", 7)
     runs = [make_run(tenant, f"r{number:02}@{tenant}") for number in range(30)]
     load(bulk, RUNS, records(runs[10:12]))
     runs[11] = runs[11].evolve(schedule_id="other")

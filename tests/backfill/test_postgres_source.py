@@ -35,7 +35,7 @@ from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
-from twinstore_postgres.schema import describe_schema
+from twinstore_postgres.schema.comparison import describe_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,10 +16,10 @@ from tests.databases import APP_ROLE
 from twinstore.bulk import KeyRange
 from twinstore.errors import ConfigurationError
 from twinstore.testing.entities import KIT, MODULE
-from twinstore_postgres.bulk.finding import found_of
+from twinstore_postgres.bulk.snapshot import found_of
 from twinstore_postgres.bulk.survey import survey_of
-from twinstore_postgres.derive import table_of
-from twinstore_postgres.schema import SCHEMA_FILE, describe_schema, wanted_schema
+from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.schema.comparison import SCHEMA_FILE, describe_schema, wanted_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

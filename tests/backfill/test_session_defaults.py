@@ -27,7 +27,7 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.verify.schema import schema_check
 from twinstore_embedded.state import wait_until
-from twinstore_postgres.datasource import SchedulerDataSource
+from twinstore_postgres.connection.data_source import SchedulerDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

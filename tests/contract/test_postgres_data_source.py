@@ -17,8 +17,8 @@ from tests.distributions import LIBRARY, install_distribution
 from twinstore.errors import ConfigurationError, TenantScopeError, UnavailableError, ValidationError
 from twinstore.scope import system_scope_openings
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_postgres import datasource
-from twinstore_postgres.datasource import PostgresDataSource
+from twinstore_postgres.connection import data_source
+from twinstore_postgres.connection.data_source import PostgresDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ def storage(module_postgres_database: PostgresDatabase) -> Iterator[SchedulerSto
 
 @pytest.fixture
 def source(module_postgres_database: PostgresDatabase) -> Iterator[PostgresDataSource]:
-    with datasource.SchedulerDataSource(module_postgres_database.config) as made:
+    with data_source.SchedulerDataSource(module_postgres_database.config) as made:
         yield made
 
 
@@ -55,14 +55,14 @@ def tenants(storage: SchedulerStorage) -> tuple[str, str]:
 def test_it_has_the_name_that_hosts_import_for_every_installed_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = datasource.SchedulerDataSource
+    made = data_source.SchedulerDataSource
     assert twinstore_postgres.SchedulerDataSource is made
-    for package in (twinstore_postgres, datasource):
+    for package in (twinstore_postgres, data_source):
         for name in ("LibraryDataSource", "nothing"):
             with pytest.raises(AttributeError, match=name):
                 getattr(package, name)
     install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
-    made = datasource.LibraryDataSource
+    made = data_source.LibraryDataSource
     assert twinstore_postgres.LibraryDataSource is made
     assert (made.__name__, issubclass(made, PostgresDataSource)) == ("LibraryDataSource", True)
 
@@ -134,7 +134,7 @@ def test_nothing_of_one_host_is_left_for_the_next(
     config = {
         "Persistence": {"Postgres": {"ConnectionString": module_postgres_database.app_url, "PoolMax": 1}}
     }
-    with datasource.SchedulerDataSource(config) as source:
+    with data_source.SchedulerDataSource(config) as source:
         with source.open_connection(tenants[0]) as connection:
             backend = connection.info.backend_pid
             connection.row_factory = dict_row  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]  # what a host may do
@@ -160,7 +160,7 @@ def test_a_pool_of_the_host_is_used_and_left_open(
 ) -> None:
     with ConnectionPool(module_postgres_database.app_url, min_size=1, max_size=1) as pool:
         config = {"Persistence": {"Postgres": {"Pool": pool}}}
-        source = datasource.SchedulerDataSource(config)
+        source = data_source.SchedulerDataSource(config)
         with source, source.open_connection(tenants[0]) as connection:
             assert connection.execute(RUNS).fetchall() == [(f"run-of-{tenants[0]}",)]
         with pool.connection() as connection:
@@ -177,7 +177,7 @@ def test_a_text_that_is_no_tenant_is_refused(source: PostgresDataSource, tenant:
 def test_a_role_that_no_policy_binds_is_refused(module_postgres_database: PostgresDatabase) -> None:
     config = {"Persistence": {"Postgres": {"ConnectionString": module_postgres_database.superuser_url}}}
     with (
-        datasource.SchedulerDataSource(config) as source,
+        data_source.SchedulerDataSource(config) as source,
         pytest.raises(ConfigurationError, match="is a superuser"),
         source.open_connection("acme"),
     ):
@@ -185,19 +185,19 @@ def test_a_role_that_no_policy_binds_is_refused(module_postgres_database: Postgr
 
 
 def test_a_closed_source_and_one_without_settings_say_so(module_postgres_database: PostgresDatabase) -> None:
-    source = datasource.SchedulerDataSource(module_postgres_database.config)
+    source = data_source.SchedulerDataSource(module_postgres_database.config)
     source.close()
     source.close()
     with pytest.raises(ConfigurationError, match="closed"), source.open_connection("acme"):
         pytest.fail("it was opened")
     with pytest.raises(ConfigurationError, match="Persistence:Postgres:ConnectionString"):
-        datasource.SchedulerDataSource({})
+        data_source.SchedulerDataSource({})
 
 
 def test_a_server_that_does_not_answer_is_unavailable() -> None:
     config = {"Persistence": {"Postgres": {"ConnectionString": "host=127.0.0.1 port=1 user=u dbname=d"}}}
     with (
-        datasource.SchedulerDataSource(config) as source,
+        data_source.SchedulerDataSource(config) as source,
         pytest.raises(UnavailableError),
         source.open_connection("acme"),
     ):

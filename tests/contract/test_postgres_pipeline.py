@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from twinstore_postgres import pipeline
-from twinstore_postgres.batching import Result
-from twinstore_postgres.codec import Unprepared
-from twinstore_postgres.pipeline import OwnConnection, numbered
+from twinstore_postgres.connection import pipeline
+from twinstore_postgres.connection.batch import Result
+from twinstore_postgres.connection.pipeline import OwnConnection, numbered
+from twinstore_postgres.mapping.codec import Unprepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,10 +26,10 @@ from twinstore.errors import Outcome, TimeoutExceededError, UnavailableError, Va
 from twinstore.scheduler.module import MODULE
 from twinstore.scope import Scope
 from twinstore.testing.scheduler.builders import make_run, make_schedule
-from twinstore_postgres import pipeline
-from twinstore_postgres.access import PostgresAccess
-from twinstore_postgres.datasource import SchedulerDataSource
-from twinstore_postgres.errors import NOWHERE
+from twinstore_postgres.access.access import PostgresAccess
+from twinstore_postgres.connection import pipeline
+from twinstore_postgres.connection.data_source import SchedulerDataSource
+from twinstore_postgres.connection.errors import NOWHERE
 from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:

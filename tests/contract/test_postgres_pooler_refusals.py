@@ -18,8 +18,8 @@ from tests.servers import postgres_url
 from twinstore.errors import ConfigurationError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_postgres.errors import translate
-from twinstore_postgres.planting import planter_of
+from twinstore_postgres.bulk.corruption import planter_of
+from twinstore_postgres.connection.errors import translate
 from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:

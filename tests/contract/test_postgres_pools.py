@@ -21,7 +21,7 @@ from twinstore.errors import ConfigurationError, DuplicateError, Outcome, Unavai
 from twinstore.scheduler import ExecutionLogEntry
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_postgres import cursors
+from twinstore_postgres.connection import cursors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

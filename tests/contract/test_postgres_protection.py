@@ -21,9 +21,9 @@ from twinstore.ledger import LEDGER_MODULE
 from twinstore.ledger.catalog import WORKERS
 from twinstore.scheduler.module import MODULE
 from twinstore.tenancy import ALL_TENANTS
-from twinstore_postgres import migrator
-from twinstore_postgres.derive import table_of
-from twinstore_postgres.migrator import shipped_migrations
+from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.schema import migrator
+from twinstore_postgres.schema.migrator import shipped_migrations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

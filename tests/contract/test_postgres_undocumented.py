@@ -17,10 +17,10 @@ import twinstore
 from tests.backfill.toolkit import invoke, write_config
 from twinstore.errors import ConfigurationError
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_postgres import pipeline, undocumented
-from twinstore_postgres.cursors import OwnCursor
-from twinstore_postgres.deadlines import TimedConnection
-from twinstore_postgres.pooling import NotedConnection
+from twinstore_postgres.connection import pipeline, undocumented
+from twinstore_postgres.connection.cursors import OwnCursor
+from twinstore_postgres.connection.deadlines import TimedConnection
+from twinstore_postgres.connection.pool import NotedConnection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ def other_reader(original: Any) -> SimpleNamespace:  # noqa: ANN401  # not expor
 
 def without_pipeline(released: pytest.MonkeyPatch) -> None:
     """Let the import of the pipeline fail, as if a name were gone."""
-    released.setitem(sys.modules, "twinstore_postgres.pipeline", None)
+    released.setitem(sys.modules, "twinstore_postgres.connection.pipeline", None)
 
 
 def without_wait(released: pytest.MonkeyPatch) -> None:

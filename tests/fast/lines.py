@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.backfill.hostile.rows import MAKERS
-from twinstore_postgres.bulk.describing import described
-from twinstore_postgres.columns import VERSION
-from twinstore_postgres.derive import table_of
+from twinstore_postgres.bulk.scan import described
+from twinstore_postgres.mapping.columns import VERSION
+from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import ScanRow
     from twinstore.catalog import Entity
-    from twinstore_postgres.bulk.scanning import SelectedColumn, TableScan
+    from twinstore_postgres.bulk.scan import SelectedColumn, TableScan
 
 __all__ = ["altered", "line_of", "row_of", "scan_in_memory", "values_of"]
 

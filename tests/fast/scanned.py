@@ -25,8 +25,8 @@ from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
 from twinstore_backfill.copy.retention import is_due
 from twinstore_mongo.codec import codec_of
-from twinstore_postgres.bulk.digest_form import why_no_digests
-from twinstore_postgres.derive import table_of
+from twinstore_postgres.bulk.digests import why_no_digests
+from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -17,7 +17,7 @@ from tests.fast.hand_made import ANY_TEXT, native_library, program_with
 from twinstore.fast.copying import NO_SLOT, NULL, ColumnKind, ColumnLayout, NativeColumns, copy_field
 from twinstore.fast.native import Buffer
 from twinstore.fast.nodes import Node, NodeField, NodeKind, NodeText
-from twinstore_postgres.codec import Json
+from twinstore_postgres.mapping.codec import Json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

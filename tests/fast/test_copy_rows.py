@@ -28,9 +28,9 @@ from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
 from twinstore_mongo.bulk_export import Exporter
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.packing import native_documents
-from twinstore_postgres.bulk.packing import native_columns
-from twinstore_postgres.columns import Origin
-from twinstore_postgres.derive import table_of
+from twinstore_postgres.bulk.writer import native_columns
+from twinstore_postgres.mapping.columns import Origin
+from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from tests.fast.programs import programs
 from tests.fast.test_copy_rows import expected
 from twinstore.fast.native import Buffer
 from twinstore_mongo.packing import native_documents
-from twinstore_postgres.bulk.packing import native_columns
+from twinstore_postgres.bulk.writer import native_columns
 
 DOCUMENTS: Final = 250
 LONG: Final = 40_000

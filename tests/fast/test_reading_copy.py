@@ -26,12 +26,11 @@ from twinstore.testing.datasets import Dataset
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.derive import derived_fields
 from twinstore_mongo.packing import native_documents
-from twinstore_postgres.bulk.exporting import record_of
-from twinstore_postgres.bulk.original import values_of
-from twinstore_postgres.bulk.packing import readable_columns
-from twinstore_postgres.codec import register_loaders
-from twinstore_postgres.derive import table_of
-from twinstore_postgres.reading import TolerantInstantLoader
+from twinstore_postgres.bulk.export import record_of, values_of
+from twinstore_postgres.bulk.writer import readable_columns
+from twinstore_postgres.connection.cursors import TolerantInstantLoader
+from twinstore_postgres.mapping.codec import register_loaders
+from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from twinstore.fast.native import library
 from twinstore_mongo.bulk_scan import CollectionScan
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.digest_form import digest_form as document_data
-from twinstore_postgres.bulk.digest_form import digest_form as table_data
+from twinstore_postgres.bulk.digests import digest_form as table_data
 
 if TYPE_CHECKING:
     import ctypes

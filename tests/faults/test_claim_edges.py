@@ -17,7 +17,7 @@ from twinstore.scheduler.enums import PolicyRunJobStatus, PolicyRunPriority
 from twinstore.scheduler.policy_runs import PolicyRunInputs
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.policy_builders import as_submitted, make_policy_job
-from twinstore_postgres.owners import ScopeKind
+from twinstore_postgres.mapping.owners import ScopeKind
 from twinstore_postgres.special.scheduler_claims import lease_statement
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 
 from twinstore_mongo.lease import MigrationLease
-from twinstore_postgres.connecting import Connection, Target
-from twinstore_postgres.server import ServerConnections
+from twinstore_postgres.connection.deadlines import Connection
+from twinstore_postgres.connection.pool import ServerConnections
+from twinstore_postgres.connection.target import Target
+from twinstore_postgres.connection.transaction import Transaction
 from twinstore_postgres.settings import PostgresSettings
-from twinstore_postgres.transactions import Transaction
 
 if TYPE_CHECKING:
     from tests.databases import PostgresDatabase

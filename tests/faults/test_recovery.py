@@ -34,10 +34,10 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore.tracking.catalog import SESSIONS
 from twinstore_embedded import Shutdown
 from twinstore_embedded.state import wait_until
-from twinstore_postgres import deadlines
-from twinstore_postgres import server as server_connections
-from twinstore_postgres.refusals import code_of_refusal
-from twinstore_postgres.server import ServerConnections
+from twinstore_postgres.connection import deadlines
+from twinstore_postgres.connection import pool as server_connections
+from twinstore_postgres.connection.errors import code_of_refusal
+from twinstore_postgres.connection.pool import ServerConnections
 from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:

@@ -37,10 +37,10 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_mongo.clients import CLOSE_SECONDS
 from twinstore_postgres import backend as backend_module
-from twinstore_postgres import deadlines
-from twinstore_postgres.deadlines import PatientConnection
+from twinstore_postgres.connection import deadlines
+from twinstore_postgres.connection.deadlines import PatientConnection
+from twinstore_postgres.connection.target import target_of
 from twinstore_postgres.settings import PostgresSettings
-from twinstore_postgres.targets import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from tests.backfill.toolkit import invoke, write_config
 from tests.library.module import MODULE as LIBRARY
 from twinstore.errors import MigrationError
 from twinstore.scheduler.module import MODULE
-from twinstore_postgres.schema import SCHEMA_FILE, wanted_schema
+from twinstore_postgres.schema.comparison import SCHEMA_FILE, wanted_schema
 
 if TYPE_CHECKING:
     from pathlib import Path

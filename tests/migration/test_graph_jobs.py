@@ -11,7 +11,7 @@ import pytest
 import twinstore
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
-from twinstore_postgres.migrator import lock_number
+from twinstore_postgres.schema.migrator import lock_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from tests.stores import kept
 from twinstore import add_scheduler_postgres_storage
 from twinstore.scheduler.module import MODULE
 from twinstore_backfill.outcome import Exit
-from twinstore_postgres.migrator import shipped_migrations
+from twinstore_postgres.schema.migrator import shipped_migrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,10 @@ from twinstore.errors import ConfigurationError, MigrationError
 from twinstore.migrations import MigrationState
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.copying import ledger_of
-from twinstore_postgres import migrator
-from twinstore_postgres.initializer import PostgresInitializer
-from twinstore_postgres.migrator import Migration, lock_number, shipped_migrations
+from twinstore_postgres.schema import migrator
+from twinstore_postgres.schema.files import Migration
+from twinstore_postgres.schema.initializer import PostgresInitializer
+from twinstore_postgres.schema.migrator import lock_number, shipped_migrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,10 +16,11 @@ from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULER, SCHEDULES, TRIGG
 from twinstore.scheduler.catalog_jobs import GRAPH_JOB_EVENTS
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.entities import KIT
-from twinstore_postgres.ddl import create_table
-from twinstore_postgres.migrator import CREATE_LEDGER, Migration
-from twinstore_postgres.proposal import contradictions, proposed_migration
-from twinstore_postgres.schema import describe_schema, wanted_schema
+from twinstore_postgres.schema.comparison import describe_schema, wanted_schema
+from twinstore_postgres.schema.ddl import create_table
+from twinstore_postgres.schema.files import Migration
+from twinstore_postgres.schema.migrator import CREATE_LEDGER
+from twinstore_postgres.schema.proposal import contradictions, proposed_migration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

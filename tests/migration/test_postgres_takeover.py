@@ -18,10 +18,11 @@ from twinstore.errors import ConsentRequiredError, MigrationError
 from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind, MigrationState
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.scheduler.module import MODULE
-from twinstore_postgres import migrator
-from twinstore_postgres.migrator import Migration, shipped_migrations
-from twinstore_postgres.schema import describe_schema
-from twinstore_postgres.takeover import counted
+from twinstore_postgres.schema import migrator
+from twinstore_postgres.schema.comparison import describe_schema
+from twinstore_postgres.schema.files import Migration
+from twinstore_postgres.schema.initializer import counted
+from twinstore_postgres.schema.migrator import shipped_migrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,8 +27,9 @@ from twinstore_mongo import migrator as mongo_migrator
 from twinstore_mongo.lease import holding
 from twinstore_mongo.migrator import LEDGER, MongoInitializer
 from twinstore_mongo.reverting import Reverter
-from twinstore_postgres import migrator, reverting
-from twinstore_postgres.migrator import Migration, lock_number, shipped_migrations
+from twinstore_postgres.schema import migrator, revert
+from twinstore_postgres.schema.files import Migration
+from twinstore_postgres.schema.migrator import lock_number, shipped_migrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,7 +173,7 @@ def later_migration(
     """Return an initialiser that ships, and has applied, a migration which uses a table of 014."""
     if driver == "postgres":
         late = Migration("016_later.sql", "CREATE INDEX later ON scheduler.graph_jobs (updated_at);")
-        for part in (migrator, reverting):
+        for part in (migrator, revert):
             monkeypatch.setattr(
                 part, "shipped_migrations", lambda _module: (*shipped_migrations(MODULE), late)
             )
@@ -216,7 +217,7 @@ def test_a_row_that_comes_after_the_count_stops_it(
     storage: SchedulerStorage, driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(storage)
-    part, name = (reverting, "run") if driver == "postgres" else (Reverter, "_validate")
+    part, name = (revert, "run") if driver == "postgres" else (Reverter, "_validate")
     original = getattr(part, name)
 
     def late(*arguments: Any) -> Any:  # noqa: ANN401  # as the original

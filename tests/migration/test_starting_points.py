@@ -22,8 +22,10 @@ from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
 from twinstore_backfill.outcome import Exit
 from twinstore_mongo import connection
-from twinstore_postgres import connecting, migrator
-from twinstore_postgres.migrator import Migration, shipped_migrations
+from twinstore_postgres.connection import target
+from twinstore_postgres.schema import migrator
+from twinstore_postgres.schema.files import Migration
+from twinstore_postgres.schema.migrator import shipped_migrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,7 +137,7 @@ def test_a_changed_checksum_is_named_with_both_and_nothing_is_changed(
 
 TOO_OLD: Final = {
     "mongo": (connection, "OLDEST_SERVER", (99, 0), "needs 99.0 or newer"),
-    "postgres": (connecting, "OLDEST_VERSION", 990_000, "is too old"),
+    "postgres": (target, "OLDEST_VERSION", 990_000, "is too old"),
 }
 
 

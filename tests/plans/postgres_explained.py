@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tests.plans.judging import Finding
 from tests.plans.rows import rows_of
-from twinstore_postgres.derive import Table, listed, table_of
+from twinstore_postgres.mapping.table import Table, listed, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

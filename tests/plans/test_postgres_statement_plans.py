@@ -20,7 +20,7 @@ from tests.plans.rows import SPECS, tenants_of
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.statements import statements_of
 from twinstore.storage import open_module
-from twinstore_postgres.columns import index_name
+from twinstore_postgres.mapping.columns import index_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

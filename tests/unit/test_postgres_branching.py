@@ -14,9 +14,8 @@ from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.workers import WorkerStatus
 from twinstore.tenancy import Tenant
 from twinstore.testing.instants import START
-from twinstore_postgres.branching import branches_of
-from twinstore_postgres.compile import compile_claim, compile_query
-from twinstore_postgres.derive import table_of
+from twinstore_postgres.access.queries import branches_of, compile_claim, compile_query
+from twinstore_postgres.mapping.table import table_of
 
 ALIVE = queries.dead_workers(START, timedelta(minutes=5), 7)
 SCOPE = Tenant("t")

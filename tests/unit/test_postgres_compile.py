@@ -12,8 +12,8 @@ from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
-from twinstore_postgres.compile import compile_query
-from twinstore_postgres.derive import table_of
+from twinstore_postgres.access.queries import compile_query
+from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from twinstore.tenancy import Tenants

@@ -15,9 +15,9 @@ from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore.testing.datasets import DEVICE, NOTE, Dataset
 from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, KIT, NOTES, PARTS
 from twinstore.testing.scheduler.builders import make_impact_set
-from twinstore_postgres.codec import Json
-from twinstore_postgres.columns import Origin, columns_of, is_uuid
-from twinstore_postgres.derive import table_of
+from twinstore_postgres.mapping.codec import Json
+from twinstore_postgres.mapping.columns import Origin, columns_of, is_uuid
+from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from twinstore.scheduler.impact_snapshots import ImpactSet

@@ -27,8 +27,8 @@ from twinstore.errors import (
 )
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.testing.scheduler.builders import make_schedule, make_trigger
-from twinstore_postgres.connecting import sentences
-from twinstore_postgres.errors import STATES, Subject, kind_of, translate, translated
+from twinstore_postgres.connection.errors import STATES, Subject, kind_of, translate, translated
+from twinstore_postgres.connection.target import sentences
 
 if TYPE_CHECKING:
     from types import ModuleType

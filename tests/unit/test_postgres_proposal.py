@@ -6,9 +6,9 @@ import pytest
 
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.modules import built_modules, module_spec
-from twinstore_postgres.columns import column_name, columns_of
-from twinstore_postgres.proposal import contradictions, proposed_migration
-from twinstore_postgres.schema import wanted_schema
+from twinstore_postgres.mapping.columns import column_name, columns_of
+from twinstore_postgres.schema.comparison import wanted_schema
+from twinstore_postgres.schema.proposal import contradictions, proposed_migration
 
 if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twinstore.modules import module_spec
-from twinstore_postgres.script import script
+from twinstore_postgres.schema.script import script
 
 
 def test_the_name_of_a_role_does_not_end_the_comment_that_names_it() -> None:

@@ -16,10 +16,9 @@ from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.options import SchedulerOptions
-from twinstore_postgres.connecting import Route
+from twinstore_postgres.connection.target import LOCKS, Route, direct_target, target_of
 from twinstore_postgres.plugin import open_backend, twinstore_register_backend
 from twinstore_postgres.settings import PostgresSettings
-from twinstore_postgres.targets import LOCKS, direct_target, target_of
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn

@@ -147,7 +147,7 @@ def test_names_of_two_packages_of_ours_are_separate() -> None:
         "backends/mongo/twinstore_mongo/connection.py": (
             "class Connection:\n    def close(self):\n        self._closed = True"
         ),
-        "backends/postgres/twinstore_postgres/connecting.py": (
+        "backends/postgres/twinstore_postgres/connection/target.py": (
             "import psycopg\nConnection = psycopg.Connection[int]"
         ),
     }

@@ -25,8 +25,8 @@ from twinstore.options import ModuleOptions
 from twinstore.redaction import digest_of_secret
 from twinstore.storage import open_module
 from twinstore_mongo.settings import MongoSettings
+from twinstore_postgres.connection.target import target_of
 from twinstore_postgres.settings import PostgresSettings
-from twinstore_postgres.targets import target_of
 
 # As a host calls that no type checker has seen.
 open_untyped: Callable[..., Any] = twinstore.open_storage

@@ -11,6 +11,6 @@ def __getattr__(name: str) -> type:
         __name__,
         name,
         "Postgres",
-        "twinstore_postgres.initializer:initializer_class",
-        "twinstore_postgres.datasource:source_class",
+        "twinstore_postgres.schema.initializer:initializer_class",
+        "twinstore_postgres.connection.data_source:source_class",
     )

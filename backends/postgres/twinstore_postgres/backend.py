@@ -14,31 +14,35 @@ from twinstore.access_backend import AccessBackend
 from twinstore.backend import Capabilities, ModuleBackend, ReadyWithin, UnitState, wrong_handle
 from twinstore.errors import ConfigurationError, Outcome
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
-from twinstore_postgres.access import PostgresAccess
+from twinstore_postgres.access.access import PostgresAccess
+from twinstore_postgres.access.execution import (
+    JoinedExecution,
+    SessionExecution,
+    UnboundExecution,
+    UnitExecution,
+)
 from twinstore_postgres.bulk.connections import RoleConnections
-from twinstore_postgres.bulk.encoding import LedgerInitializer
 from twinstore_postgres.bulk.port import PostgresBulk
-from twinstore_postgres.cursors import own_cursor
-from twinstore_postgres.deadlines import until
-from twinstore_postgres.dedicated import DedicatedConnections
-from twinstore_postgres.errors import translated
-from twinstore_postgres.execution import JoinedExecution, SessionExecution, UnboundExecution, UnitExecution
-from twinstore_postgres.initializer import initializer_class
-from twinstore_postgres.owners import NO_TENANT_SETTING
-from twinstore_postgres.server import ServerConnections
+from twinstore_postgres.bulk.survey import LedgerInitializer
+from twinstore_postgres.connection.cursors import own_cursor
+from twinstore_postgres.connection.deadlines import until
+from twinstore_postgres.connection.direct import DedicatedConnections
+from twinstore_postgres.connection.errors import translated
+from twinstore_postgres.connection.pool import ServerConnections
+from twinstore_postgres.connection.transaction import OWN, UNIT, Transaction, joined_transport
+from twinstore_postgres.mapping.owners import NO_TENANT_SETTING
+from twinstore_postgres.schema.initializer import initializer_class
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
-from twinstore_postgres.transactions import UNIT, Transaction
-from twinstore_postgres.transports import OWN, joined_transport
 
 if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.backend import OpenRequest
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
-    from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.execution import Execution
-    from twinstore_postgres.initializer import PostgresInitializer
+    from twinstore_postgres.access.execution import Execution
+    from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.schema.initializer import PostgresInitializer
 
 __all__ = ["PostgresBackend"]
 

@@ -44,13 +44,13 @@ def open_backend(request: OpenRequest) -> ModuleBackend[object]:
 
 def draft_migration(module: ModuleSpec[object]) -> MigrationDraft:
     """Return the next migration of a module; psycopg is imported here, too."""
-    from twinstore_postgres.proposal import draft_of
+    from twinstore_postgres.schema.proposal import draft_of
 
     return draft_of(module)
 
 
 def open_planter(settings: BackendSettings) -> AbstractContextManager[Planter]:
     """Open what changes rows without the driver."""
-    from twinstore_postgres.planting import planter_of
+    from twinstore_postgres.bulk.corruption import planter_of
 
     return planter_of(settings)

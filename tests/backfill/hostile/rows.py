@@ -17,7 +17,7 @@ from psycopg import sql
 from tests.backfill.hostile.bson_values import TEXTS
 from tests.backfill.hostile.documents import good_row
 from twinstore.bulk import Record
-from twinstore_postgres.derive import table_of
+from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort
     from twinstore.catalog import Entity
-    from twinstore_postgres.columns import Column
+    from twinstore_postgres.mapping.columns import Column
 
 __all__ = ["MAKERS", "drop_rules", "good_lines", "hostile_rows", "plant_rows", "stored_lines"]
 

@@ -25,8 +25,9 @@ from twinstore.shapes import Kind
 from twinstore.storage import open_module
 from twinstore.testing import ProbeDefaults, StoredRow, breaking_change
 from twinstore_postgres.backend import PostgresBackend
-from twinstore_postgres.migrator import CREATE_LEDGER, Migration
-from twinstore_postgres.proposal import proposed_migration
+from twinstore_postgres.schema.files import Migration
+from twinstore_postgres.schema.migrator import CREATE_LEDGER
+from twinstore_postgres.schema.proposal import proposed_migration
 from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import psycopg
 from psycopg import sql
 
 from tests.contract.recording.naming import call_of, statement_name
-from twinstore_postgres.codec import Unprepared
-from twinstore_postgres.derive import listed, table_of
-from twinstore_postgres.pipeline import Wire
+from twinstore_postgres.connection.pipeline import Wire
+from twinstore_postgres.mapping.codec import Unprepared
+from twinstore_postgres.mapping.table import listed, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.contract.recording.recorded import Recorded
     from twinstore.catalog import Module
-    from twinstore_postgres.pipeline import Message
+    from twinstore_postgres.connection.pipeline import Message
 
 __all__ = ["columns_of", "recording"]
 

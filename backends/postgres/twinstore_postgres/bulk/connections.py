@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from psycopg import errors
 from psycopg.pq import TransactionStatus
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome
 from twinstore.forks import ForkSafeLock, Renewable, ending, keep, renew_in_child
 from twinstore.scope import SYSTEM_TENANT, note_system_scope
-from twinstore_postgres.bulk.identity import instance_of
-from twinstore_postgres.connecting import ConnectionSource
-from twinstore_postgres.deadlines import PatientConnection
-from twinstore_postgres.errors import translated
-from twinstore_postgres.pooling import readable
+from twinstore_postgres.connection.deadlines import PatientConnection
+from twinstore_postgres.connection.errors import loggable, translated
+from twinstore_postgres.connection.pool import readable
+from twinstore_postgres.connection.target import BULK_ROLE, direct_target
+from twinstore_postgres.connection.transaction import OWN, ConnectionSource, Transaction
 from twinstore_postgres.settings import DRIVER
-from twinstore_postgres.targets import BULK_ROLE, direct_target
-from twinstore_postgres.transactions import Transaction
-from twinstore_postgres.transports import OWN
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.server import ServerConnections
+    from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.connection.pool import ServerConnections
+    from twinstore_postgres.connection.transaction import Transport
     from twinstore_postgres.settings import PostgresSettings
-    from twinstore_postgres.transports import Transport
 
-__all__ = ["BulkConnections", "RoleConnections", "inside"]
+__all__ = ["BulkConnections", "RoleConnections", "identity_of", "inside", "instance_of"]
+
 
 # A statement that streams lasts as long as its reader takes, which no limit of the server can know, and so do
 # the pauses of a copy with a limited rate. Only what this release of the server has.
@@ -181,3 +181,47 @@ def inside(connection: Connection, purpose: str, *, begin: bytes) -> Iterator[Tr
         yield transaction
     finally:
         transaction.roll_back()
+
+
+# What the server says of itself, by which two stores are told apart.
+
+
+log = logging.getLogger("twinstore.postgres")
+
+# The cluster was given its number when it was created, and its databases count from there.
+OF_CLUSTER: Final = """
+SELECT system_identifier::text, d.oid::text
+  FROM pg_control_system(), pg_database d WHERE d.datname = current_database()
+"""
+# Where an administrator has withdrawn the right to ask for it: the address at which the server is reached.
+OF_ADDRESS: Final = """
+SELECT concat_ws(':', host(inet_server_addr()), current_setting('port')), d.datname, d.oid::text
+  FROM pg_database d WHERE d.datname = current_database()
+"""
+
+
+# Of the running server; nobody withdraws the right to ask when it was started.
+OF_INSTANCE: Final = """
+SELECT extract(epoch FROM pg_postmaster_start_time())::text, current_setting('port'), d.oid::text
+  FROM pg_database d WHERE d.datname = current_database()
+"""
+
+
+def instance_of(connection: Connection) -> str:
+    """Return what tells this database of the running server, whoever asks."""
+    with translated(outcome=Outcome.NOT_APPLIED):
+        return "/".join(connection.execute(OF_INSTANCE).fetchone() or ())
+
+
+def identity_of(connection: Connection) -> str:
+    """Return what tells this database from every other one, whatever name led here.
+
+    Standbys and physical copies of a server have the number of the server that they were made from.
+    """
+    with translated(outcome=Outcome.NOT_APPLIED):
+        try:
+            found = connection.execute(OF_CLUSTER).fetchone()
+        except errors.InsufficientPrivilege as error:
+            log.debug("The cluster does not tell its number (%s); its address names it.", loggable(error))
+            found = connection.execute(OF_ADDRESS).fetchone()
+    return "/".join(found or ())

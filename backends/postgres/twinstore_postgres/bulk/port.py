@@ -4,33 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from psycopg import sql
 from typing_extensions import override
 
 from twinstore.bulk import BulkPort, KeyRange
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import Outcome
+from twinstore.keys import LONGEST_TEXT
 from twinstore.query import batch_size_argument
 from twinstore.scope import UNBOUND, note_system_scope
-from twinstore_postgres.access import PostgresAccess
-from twinstore_postgres.bulk.connections import BulkConnections, RoleConnections, inside
-from twinstore_postgres.bulk.cutting import Walk
-from twinstore_postgres.bulk.describing import Scans
-from twinstore_postgres.bulk.digesting import digestible
-from twinstore_postgres.bulk.exporting import tenant_condition
-from twinstore_postgres.bulk.identity import identity_of, instance_of
+from twinstore_postgres.access.access import PostgresAccess
+from twinstore_postgres.access.execution import UnboundExecution
+from twinstore_postgres.bulk.connections import (
+    BulkConnections,
+    RoleConnections,
+    identity_of,
+    inside,
+    instance_of,
+)
+from twinstore_postgres.bulk.digests import digestible
+from twinstore_postgres.bulk.export import tenant_condition
+from twinstore_postgres.bulk.scan import Scans
+from twinstore_postgres.bulk.snapshot import Snapshot, without_key
 from twinstore_postgres.bulk.staging import Stage
 from twinstore_postgres.bulk.survey import survey_of
-from twinstore_postgres.bulk.viewing import PostgresView, Snapshot, tenant_of
-from twinstore_postgres.bulk.writing import PROBE_BY_KEY, PostgresRangeWriter
-from twinstore_postgres.codec import Unprepared
-from twinstore_postgres.derive import table_of
-from twinstore_postgres.errors import Subject, translated
-from twinstore_postgres.execution import UnboundExecution
+from twinstore_postgres.bulk.view import PostgresView, tenant_of
+from twinstore_postgres.bulk.writer import PROBE_BY_KEY, PostgresRangeWriter
+from twinstore_postgres.connection.errors import Subject, translated
+from twinstore_postgres.connection.transaction import STEP, UNIT
+from twinstore_postgres.mapping.codec import Unprepared
+from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.settings import DRIVER
-from twinstore_postgres.transactions import STEP, UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,10 +50,12 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.migrations import Initializer
     from twinstore.modules import ModuleSpec
-    from twinstore_postgres.derive import Table
-    from twinstore_postgres.server import ServerConnections
+    from twinstore_postgres.connection.pool import ServerConnections
+    from twinstore_postgres.connection.transaction import Transaction
+    from twinstore_postgres.mapping.table import Table
 
 __all__ = ["PostgresBulk"]
+
 
 COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1'
 NOW: Final = "SELECT clock_timestamp()"
@@ -217,3 +227,50 @@ class PostgresBulk(BulkPort):
                 return key
             # Without a unique index many rows can share one key; a range cannot end among them.
             return walk.key_at(lower, 0, beyond=True, short=True)
+
+
+# Looking for the keys at which an entity is cut into ranges.
+
+
+SHORT: Final = "char_length({}) <= {}"
+KEY_AT: Final = "SELECT {key} FROM {table} WHERE {where} ORDER BY {order} OFFSET %s LIMIT 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A walk along the keys of a table, or of one tenant in it, that passes over rows without a key."""
+
+    transaction: Transaction
+    table: Table
+    tenant: str | None
+    nullable: bool
+
+    def key_at(
+        self, lower: Key | None, skip: int, *, beyond: bool = False, short: bool = False
+    ) -> Key | None:
+        """Return the key ``skip`` rows after the first at, or ``beyond``, a key; ``None`` past the end.
+
+        With ``short`` only those count that can be a key of the entity.
+        """
+        owner, values = tenant_condition(self.table, self.tenant)
+        conditions = [owner]
+        if self.nullable:
+            conditions.append(sql.SQL("NOT ({})").format(without_key(self.table)))
+        if short:
+            conditions += short_texts(self.table)
+        if lower is not None:
+            bound = sql.SQL(", ").join([sql.Placeholder()] * len(lower))
+            operator = sql.SQL(">" if beyond else ">=")
+            conditions.append(sql.SQL("({}) {} ({})").format(self.table.key_order, operator, bound))
+        where = sql.SQL(" AND ").join(conditions)
+        statement = self.table.statement(KEY_AT, where=where, order=self.table.key_order)
+        step = (Unprepared(statement), [*values, *(lower or ()), skip])
+        (found,) = self.transaction.run(step, subject=Subject(self.table.entity))
+        return found.first
+
+
+def short_texts(table: Table) -> list[sql.Composable]:
+    """Return the conditions of keys whose texts are not too long."""
+    columns = [table.column(field) for field in table.entity.key]
+    texts = [column.term() for column in columns if column.sql_type == "text"]
+    return [sql.SQL(SHORT).format(name, sql.Literal(LONGEST_TEXT)) for name in texts]

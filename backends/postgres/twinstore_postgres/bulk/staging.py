@@ -7,7 +7,7 @@ which pays where nothing of the rows is stored yet.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Final, LiteralString, Protocol
@@ -17,22 +17,27 @@ import psycopg
 from psycopg import sql
 from typing_extensions import override
 
+from twinstore.bulk import Conflict, ImportOutcome, Record, Rejected
 from twinstore.errors import ConcurrencyError, ConfigurationError
+from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.shapes import Kind
 from twinstore.tenancy import label_of
-from twinstore_postgres.columns import VERSION, column_name, digits_of
-from twinstore_postgres.derive import listed
+from twinstore_postgres.connection.errors import Subject, translate
+from twinstore_postgres.mapping.columns import VERSION, column_name, digits_of
+from twinstore_postgres.mapping.table import listed
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from twinstore.access import Access
     from twinstore.catalog import Entity
-    from twinstore_postgres.codec import Row
-    from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.derive import Table
+    from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.mapping.codec import Values
+    from twinstore_postgres.mapping.table import Table
 
-__all__ = ["ExactRows", "Merged", "Presence", "Stage", "StagedRows"]
+__all__ = ["ExactRows", "Findings", "Merger", "Stage", "StagedRows", "blames_row"]
+
 
 # The table may be there from an earlier range: it lasts as long as the connection.
 CREATE: Final = (
@@ -117,7 +122,7 @@ class ExactRows(StagedRows):
     """Rows as values, in the order of the columns."""
 
     table: Table
-    rows: Sequence[Row]
+    rows: Sequence[Values]
 
     @override
     def __len__(self) -> int:
@@ -147,7 +152,7 @@ class Merged:
     """What became of the staged rows."""
 
     written: Mapping[str, int]
-    others: Sequence[Row]
+    others: Sequence[Values]
 
 
 NOTHING_NEW: Final = Merged({}, ())
@@ -206,7 +211,7 @@ class Stage:
                 driver=DRIVER,
             ) from error
 
-    def presence(self, first: Row, last: Row) -> Presence:
+    def presence(self, first: Values, last: Values) -> Presence:
         """Return what is stored around rows between two keys."""
         after = self._key(self._connection.execute(self._statements.first, first).fetchone())
         if after is None or after > last:
@@ -235,14 +240,14 @@ class Stage:
                 return Merged({}, self._keys(key for *key, _ in found))
         return self._merge(len(rows), overwrite=overwrite)
 
-    def changed(self, rows: Sequence[Row]) -> dict[Row, bool]:
+    def changed(self, rows: Sequence[Values]) -> dict[Values, bool]:
         """Return the keys of the rows that are not stored as they are, and whether they are missing."""
         self._stage(ExactRows(self._table, rows))
         found = self._connection.execute(self._statements.compare).fetchall()
         keys = self._keys(key for *key, _ in found)
         return {key: bool(missing) for key, (*_, missing) in zip(keys, found, strict=True)}
 
-    def exchange(self, rows: Sequence[Row]) -> Merged:
+    def exchange(self, rows: Sequence[Values]) -> Merged:
         """Write rows whose unique values move between them; those with other content are overwritten.
 
         Raises:
@@ -269,7 +274,7 @@ class Stage:
 
     def _merge(self, staged: int, *, overwrite: bool) -> Merged:
         written: Counter[str] = Counter()
-        others: dict[Row, None] = {}
+        others: dict[Values, None] = {}
         for _ in range(MERGES):
             found = self._connection.execute(self._statements.insert_new).fetchall()
             new = self._table.labelled((tenant, number) for tenant, number, other in found if other is None)
@@ -299,11 +304,11 @@ class Stage:
             entity=self._table.entity.name,
         )
 
-    def _key(self, found: Sequence[object] | None) -> Row | None:
+    def _key(self, found: Sequence[object] | None) -> Values | None:
         """Return a key that a statement answers with, as those of the rows are."""
         return None if found is None else self._keys((found,))[0]
 
-    def _keys(self, found: Iterable[Sequence[object]]) -> list[Row]:
+    def _keys(self, found: Iterable[Sequence[object]]) -> list[Values]:
         """Return the keys that a statement answers with, as those of the rows are."""
         key = self._table.key
         return [
@@ -396,3 +401,166 @@ def compared(table: Table, relation: sql.Identifier) -> sql.Composable:
         for column in table.columns
     ]
     return sql.SQL(", ").join(columns)
+
+
+# Merging records into a table: as many at a time as pay, and one by one where the store refuses some.
+
+
+if TYPE_CHECKING:
+    Pair = tuple[Record, Values]
+
+# What one row is to blame for: bad data, a broken constraint, a value too large for an index.
+ROW_ERRORS: Final = frozenset({"22", "23", "54"})
+
+
+@dataclass(slots=True)
+class Findings:
+    """What became of the records so far."""
+
+    written: Counter[str] = field(default_factory=Counter)
+    unchanged: Counter[str] = field(default_factory=Counter)
+    conflicts: list[Conflict] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    removed: int = 0
+
+    def note(
+        self,
+        owners: Counter[str],
+        written: Mapping[str, int],
+        conflicts: Sequence[Conflict],
+        *,
+        overwrite: bool,
+    ) -> None:
+        """Note what a merge did to rows; ``owners`` are all of them by label, and end as those unchanged."""
+        self.written.update(written)
+        self.conflicts += conflicts
+        different = Counter(conflict.label for conflict in conflicts)
+        owners.subtract(different)
+        if overwrite:
+            self.written.update(different)
+        owners.subtract(written)
+        self.unchanged.update(owners)
+
+    @property
+    def outcome(self) -> ImportOutcome:
+        """The findings as the tool sees them; owners without rows are left out."""
+        return ImportOutcome(
+            written=dict(+self.written),
+            unchanged=dict(+self.unchanged),
+            conflicts=tuple(self.conflicts),
+            rejected=tuple(self.rejected),
+            removed=self.removed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Merger:
+    """Merges some records; where one is refused, the halves are tried until it stands alone.
+
+    Attributes:
+        access: the rows of the target inside the transaction.
+    """
+
+    connection: Connection
+    stage: Stage
+    table: Table
+    findings: Findings
+    overwrite: bool
+    access: Callable[[], Access]
+
+    def merge(self, pairs: Sequence[Pair]) -> None:
+        """Write the records that the store takes and note the reasons of the others."""
+        try:
+            self._merge(pairs)
+        except psycopg.errors.UniqueViolation:
+            # Of a name, or of a key that a rival inserted since; only the careful way can tell.
+            self._merge_carefully(pairs)
+        except psycopg.Error as error:
+            self._halve(pairs, error)
+
+    def _merge_carefully(self, pairs: Sequence[Pair]) -> None:
+        try:
+            self._merge(pairs, Presence.SOME)
+        except psycopg.errors.UniqueViolation as error:
+            if self.overwrite:
+                self._move(pairs)
+            else:
+                self._halve(pairs, error)
+        except psycopg.Error as error:
+            self._halve(pairs, error)
+
+    def _move(self, pairs: Sequence[Pair]) -> None:
+        """Merge rows whose unique values move between them; name what is in the way of the others."""
+        entity = self.table.entity
+        with self.connection.transaction():
+            changed = self.stage.changed([row for _, row in pairs])
+        moving = [record for record, row in pairs if self.table.key_of(row) in changed]
+        found = obstacles(self.access(), entity, moving)
+        self.findings.rejected += [
+            Rejected(record, reason_of_obstacle(entity, found[record.key]))
+            for record in moving
+            if record.key in found
+        ]
+        free = [pair for pair in pairs if pair[0].key not in found]
+        try:
+            if free:
+                with self.connection.transaction():
+                    merged = self.stage.exchange([row for _, row in free])
+                self._note(free, merged)
+        except psycopg.Error as other:
+            # Another rule refuses a row, or a rival has taken a value since.
+            self._halve(free, other)
+
+    def _merge(self, pairs: Sequence[Pair], presence: Presence | None = None) -> None:
+        rows = [row for _, row in pairs]
+        # A savepoint: a refused row must not end the transaction of the range.
+        with self.connection.transaction():
+            ends = self.table.key_of(rows[0]), self.table.key_of(rows[-1])
+            found = presence or self.stage.presence(*ends)
+            merged = self.stage.merge(ExactRows(self.table, rows), found, overwrite=self.overwrite)
+        self._note(pairs, merged)
+
+    def _halve(self, pairs: Sequence[Pair], error: psycopg.Error) -> None:
+        if not blames_row(error):
+            raise error
+        if len(pairs) == 1:
+            record = pairs[0][0]
+            self.findings.rejected.append(Rejected(record, self._reason(record, error)))
+            return
+        # One bad row among thousands is found by about two dozen merges.
+        middle = len(pairs) // 2
+        self._merge_carefully(pairs[:middle])
+        self._merge_carefully(pairs[middle:])
+
+    def _reason(self, record: Record, error: psycopg.Error) -> str:
+        """Return why a record was refused; a taken value is named with the row that has it."""
+        entity = self.table.entity
+        if isinstance(error, psycopg.errors.UniqueViolation):
+            for obstacle in obstacles(self.access(), entity, [record]).values():
+                return reason_of_obstacle(entity, obstacle)
+        return reason_of(error, Subject(entity, record.key))
+
+    def _note(self, pairs: Sequence[Pair], merged: Merged) -> None:
+        conflicts = self._conflicts(pairs, merged.others) if merged.others else []
+        owners = Counter(label_of(self.table.owner(row)) for _, row in pairs)
+        self.findings.note(owners, merged.written, conflicts, overwrite=self.overwrite)
+
+    def _conflicts(self, pairs: Sequence[Pair], others: Sequence[Values]) -> list[Conflict]:
+        """Return the conflicts of the keys whose rows have other content."""
+        records = {self.table.key_of(row): (record, row) for record, row in pairs}
+        return [self._conflict(*records[key]) for key in others]
+
+    def _conflict(self, record: Record, row: Values) -> Conflict:
+        return Conflict(record.key or (), self.table.owner(row), self.overwrite)
+
+
+def blames_row(error: psycopg.Error) -> bool:
+    """Whether the store refuses a row, not the whole work."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.DataError)
+    return error.sqlstate[:2] in ROW_ERRORS
+
+
+def reason_of(error: psycopg.Error, subject: Subject) -> str:
+    """Return why a row was refused: rule and code, no values."""
+    return translate(error, subject).message

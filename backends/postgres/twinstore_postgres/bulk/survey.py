@@ -8,31 +8,37 @@ hides rows, because a copy of the visible ones would look complete.
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, cast
 
 from psycopg import sql
+from typing_extensions import override
 
 from twinstore.bulk import Survey
 from twinstore.errors import ConfigurationError
-from twinstore_postgres.bulk.describing import stored_names
-from twinstore_postgres.bulk.encoding import refuse_as_source
-from twinstore_postgres.columns import VERSION, column_name, key_in_payload
-from twinstore_postgres.derive import table_of
-from twinstore_postgres.schema import wanted_schema
+from twinstore.ledger import LEDGER_MODULE
+from twinstore_postgres.bulk.scan import stored_names
+from twinstore_postgres.connection.errors import translated
+from twinstore_postgres.mapping.columns import VERSION, column_name, key_in_payload
+from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.schema.comparison import wanted_schema
+from twinstore_postgres.schema.initializer import PostgresInitializer
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from twinstore.catalog import Entity
+    from twinstore.migrations import Effect
     from twinstore.modules import ModuleSpec
-    from twinstore_postgres.columns import Column
-    from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.derive import Table
+    from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.mapping.columns import Column
+    from twinstore_postgres.mapping.table import Table
 
-__all__ = ["survey_of"]
+__all__ = ["LedgerInitializer", "survey_of"]
+
 
 # One row per relation: its size, whether the role may use the schema and is bound by row-level security, and
 # as JSON its columns, the policies that decide what the role reads, and its indexes.
@@ -250,3 +256,58 @@ def wanted_indexes(module: ModuleSpec[object], entity: Entity) -> list[re.Match[
     """Return the indexes that serve the lists of an entity."""
     found = (WANTED_INDEX.fullmatch(line) for line in wanted_schema(module))
     return [match for match in found if match is not None and match["table"] == entity.name]
+
+
+# Which encodings a database may have: as the target of a copy, and as its source.
+
+
+# Any text of any other store.
+COMPLETE: Final = "UTF8"
+# Their bytes are in the order of code points, in which the keys of all stores are compared.
+ORDERED: Final = frozenset({COMPLETE, "LATIN1"})
+
+
+class LedgerInitializer(PostgresInitializer):
+    """That of the ledger of copies, which only a target has; its database must take every text."""
+
+    module: ClassVar[ModuleSpec[object]] = LEDGER_MODULE
+
+    @override
+    def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
+        with closing(self._connect()) as connection, translated():
+            refuse_as_target(connection)
+        return super().effects(release=release)
+
+
+def refuse_as_target(connection: Connection) -> None:
+    """Raise ``ConfigurationError`` for a database that cannot hold every text."""
+    encoding = encoding_of(connection)
+    if encoding != COMPLETE:
+        raise ConfigurationError(
+            f"The database {connection.info.dbname} has the encoding {encoding}, which does not hold every "
+            "text; a copy would lose rows. Create it with UTF8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE "
+            "template0.",
+            driver=DRIVER,
+        )
+
+
+def refuse_as_source(connection: Connection) -> None:
+    """Raise ``ConfigurationError`` for a database whose texts come in another order, or may be none."""
+    encoding = encoding_of(connection)
+    if encoding in ORDERED:
+        return
+    why = (
+        "for which the server does not know what its bytes mean"
+        if encoding == "SQL_ASCII"
+        else "in which texts have another order than in other stores"
+    )
+    raise ConfigurationError(
+        f"The database {connection.info.dbname} has the encoding {encoding}, {why}. Dump it with pg_dump, "
+        "restore it into a database with the encoding UTF8, and read that one.",
+        driver=DRIVER,
+    )
+
+
+def encoding_of(connection: Connection) -> str:
+    """Return the encoding of the database."""
+    return connection.info.parameter_status("server_encoding") or ""

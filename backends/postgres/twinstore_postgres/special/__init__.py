@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore_postgres.access import Special
+    from twinstore_postgres.access.access import Special
 
 __all__ = ["specials_of"]
 

@@ -11,11 +11,11 @@ from twinstore.access import Row
 from twinstore.paging import Page, decoded
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.scheduler.repositories.schedules import DUE
-from twinstore_postgres.codec import Unprepared
-from twinstore_postgres.compile import Compiled, compile_query
-from twinstore_postgres.derive import listed, table_of
-from twinstore_postgres.errors import Subject
-from twinstore_postgres.owners import setting
+from twinstore_postgres.access.queries import Compiled, compile_query
+from twinstore_postgres.connection.errors import Subject
+from twinstore_postgres.mapping.codec import Unprepared
+from twinstore_postgres.mapping.owners import setting
+from twinstore_postgres.mapping.table import listed, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from twinstore.query import Query
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.triggers import Trigger
-    from twinstore_postgres.access import PostgresAccess, Special
-    from twinstore_postgres.codec import Row as Values
+    from twinstore_postgres.access.access import PostgresAccess, Special
+    from twinstore_postgres.mapping.codec import Values
 
     Pairs = tuple[Page[Row[Trigger]], Page[Row[Schedule]]]
 

@@ -18,11 +18,11 @@ from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.policy_jobs import PolicyRunJob
 from twinstore.scheduler.repositories.policy_jobs import CLAIM, COMPLETE
 from twinstore.scheduler.rules.policy_jobs import lease_rank, settle
-from twinstore_postgres import statements
-from twinstore_postgres.codec import Json
-from twinstore_postgres.derive import listed, table_of
-from twinstore_postgres.errors import Subject
-from twinstore_postgres.owners import ScopeKind, owner_condition, owner_values, scope_kind, setting
+from twinstore_postgres.access import statements
+from twinstore_postgres.connection.errors import Subject
+from twinstore_postgres.mapping.codec import Json
+from twinstore_postgres.mapping.owners import ScopeKind, owner_condition, owner_values, scope_kind, setting
+from twinstore_postgres.mapping.table import listed, table_of
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from twinstore.query import Query
     from twinstore.scheduler.enums import PolicyRunJobStatus
     from twinstore.tenancy import Tenants
-    from twinstore_postgres.access import PostgresAccess, Special
-    from twinstore_postgres.codec import Row
+    from twinstore_postgres.access.access import PostgresAccess, Special
+    from twinstore_postgres.mapping.codec import Values
 
 __all__ = ["OPERATIONS"]
 
@@ -97,7 +97,7 @@ def claim(access: PostgresAccess, query: Query, sets: Sets) -> tuple[PolicyRunJo
             return leased
 
 
-def decoded(rows: Iterable[Row]) -> Iterable[PolicyRunJob]:
+def decoded(rows: Iterable[Values]) -> Iterable[PolicyRunJob]:
     """Yield the jobs of some rows; one that cannot be read is left to the end of its lease."""
     for key, payload in rows:
         try:
@@ -106,7 +106,7 @@ def decoded(rows: Iterable[Row]) -> Iterable[PolicyRunJob]:
             tell(error.message)
 
 
-def readable(rows: Iterable[Row]) -> Iterable[PolicyRunJob]:
+def readable(rows: Iterable[Values]) -> Iterable[PolicyRunJob]:
     """Yield the jobs of some whole rows; one that cannot be read is as absent."""
     for values in rows:
         try:

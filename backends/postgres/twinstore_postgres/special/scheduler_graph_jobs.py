@@ -9,16 +9,16 @@ from twinstore.jsontext import format_timestamp
 from twinstore.scheduler.catalog import GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobStatus
 from twinstore.scheduler.repositories.graph_jobs import REPLACE
-from twinstore_postgres.derive import table_of
-from twinstore_postgres.errors import Subject
-from twinstore_postgres.owners import setting
+from twinstore_postgres.connection.errors import Subject
+from twinstore_postgres.mapping.owners import setting
+from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from twinstore.scheduler.graph_jobs import GraphJob
     from twinstore.tenancy import Tenant
-    from twinstore_postgres.access import PostgresAccess, Special
+    from twinstore_postgres.access.access import PostgresAccess, Special
 
 __all__ = ["OPERATIONS", "REPLACE_JOB"]
 

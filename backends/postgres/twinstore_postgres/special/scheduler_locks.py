@@ -19,16 +19,16 @@ from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.holding import Contender
 from twinstore.scheduler.locks import lock_number
 from twinstore.scheduler.repositories.locks import CONTEND
-from twinstore_postgres.errors import Subject
+from twinstore_postgres.connection.errors import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from twinstore.scheduler.locks import LockInfo
     from twinstore.scheduler.rules.locks import LockClaim
-    from twinstore_postgres.access import PostgresAccess, Special
-    from twinstore_postgres.codec import Row
-    from twinstore_postgres.dedicated import DedicatedConnection, DedicatedConnections
+    from twinstore_postgres.access.access import PostgresAccess, Special
+    from twinstore_postgres.connection.direct import DedicatedConnection, DedicatedConnections
+    from twinstore_postgres.mapping.codec import Values
 
 __all__ = ["OPERATIONS"]
 
@@ -53,7 +53,7 @@ WITH entered AS MATERIALIZED (SELECT pg_try_advisory_lock(%(number)s) AS entered
 )
 SELECT entered, acquired_at, expires_at, fence FROM entered LEFT JOIN leased ON true
 """
-NOT_LEASED: Final[Row] = (True, None, None, None)
+NOT_LEASED: Final[Values] = (True, None, None, None)
 LEAVE: Final = b"SELECT pg_advisory_unlock(%(number)s)"
 # The row of this ownership, as long as its lease lasts: a fence is given once, so nobody else had it since.
 OWN: Final = b"""
@@ -128,7 +128,7 @@ class AdvisoryContender(Contender):
         if self._connection is not None:
             self._connection.close()
 
-    def _ask(self, statement: bytes, key: tuple[str, str], values: Mapping[str, object]) -> Row | None:
+    def _ask(self, statement: bytes, key: tuple[str, str], values: Mapping[str, object]) -> Values | None:
         if self._connection is None:
             raise LookupError("this lock was never asked for")  # met by programmers only
         tenant, name = key

@@ -1,0 +1,320 @@
+"""Digests of the rows of a table, read in the order in which it has them.
+
+As the scan this is a reading of its own, of the same columns in text form; native code that shares nothing
+with what copies makes of them what the scan would show.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import DiagnosticField, ExecStatus
+
+from twinstore.bulk import Digestible, NoDigests
+from twinstore.catalog import Layout, TenancyKind
+from twinstore.errors import Outcome
+from twinstore.fast.encoding import Writer
+from twinstore.fast.native import library
+from twinstore.fast.removal import write_removal
+from twinstore.fast.scanning import Scanner, table_form
+from twinstore.jsontext import dumps_sorted
+from twinstore.keys import KeyType
+from twinstore_postgres.bulk.scan import CONVERTERS, is_array
+from twinstore_postgres.connection.deadlines import NoAnswer
+from twinstore_postgres.connection.errors import Subject, translated
+from twinstore_postgres.connection.pool import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from datetime import datetime
+
+    from psycopg import Copy
+    from psycopg.pq.abc import PGresult
+
+    from twinstore.bulk import Key, RangeDigests
+    from twinstore.catalog import Entity
+    from twinstore_postgres.bulk.scan import SelectedColumn, TableScan
+    from twinstore_postgres.bulk.snapshot import Snapshot
+    from twinstore_postgres.connection.deadlines import Connection
+
+__all__ = ["DigestScan", "digest_form", "digestible", "why_no_digests"]
+
+
+# Of lines that are worked on at a time; a longer one comes alone.
+PIECE_BYTES: Final = 250_000
+# For the last word of the server, which comes with the last lines.
+END_SECONDS: Final = 30.0
+UTF8: Final = "utf-8"
+NO_LIBRARY: Final = "the native library is off"
+# Which rows are on which page only a table tells, and one from which no other inherits: those have pages of
+# their own, and a key may stand in several of them.
+TABLE: Final = """
+SELECT c.relkind IN ('r', 'm') AND NOT c.relhassubclass,
+       pg_relation_size(c.oid) / current_setting('block_size')::int8,
+       c.relkind = 'r' AND NOT c.relhassubclass AND EXISTS (
+         SELECT FROM pg_index i
+          WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
+            AND i.indpred IS NULL AND i.indexprs IS NULL
+            AND NOT EXISTS (
+              SELECT FROM unnest(i.indkey::int2[]) AS part (number)
+                JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = part.number
+               WHERE a.attname <> ALL (%s)))
+  FROM pg_class c
+ WHERE c.oid = %s::regclass
+"""
+# Asked behind the rows: until the transaction ends nobody gives the table that they came from another one.
+FILE: Final = "SELECT pg_relation_filenode(%s::regclass)"
+
+
+def digestible(entity: Entity) -> Digestible | NoDigests:
+    """Return how rows of an entity are judged, or why there are no digests of them."""
+    reason = NO_LIBRARY if library() is None else why_no_digests(entity)
+    return Digestible.ROWS if reason is None else NoDigests(reason)
+
+
+class DigestScan:
+    """Reads the rows of one entity."""
+
+    def __init__(self, snapshot: Snapshot, scan: TableScan) -> None:
+        """Take the transaction, and what a scan selects."""
+        self._snapshot, self._scan = snapshot, scan
+        entity = scan.entity
+        columns = {part.name: part.column for part in scan.parts}
+        self._table = f'"{entity.module}"."{entity.name}"'
+        values = [[columns[name] for name in entity.key], self._table]
+        found = self._told(TABLE, values)
+        self._has_pages, self._pages, self._unique = found or (False, 0, False)
+
+    def digests(
+        self,
+        pieces: Iterator[bytes],
+        bounds: Sequence[Key],
+        *,
+        secret: bytes,
+        cutoff: datetime | None,
+        accepts: Callable[[bytes], bool] | None,
+        tell: Callable[[int], None] | None,
+    ) -> RangeDigests | NoDigests:
+        """Return the digests of lines, or why native code shows none of them."""
+        found, scan = library(), self._scan
+        if found is None:
+            return NoDigests(NO_LIBRARY)
+        if (reason := why_not(scan)) is not None:
+            return NoDigests(reason)
+        if (encoding := self._snapshot.connection.info.encoding) != UTF8:
+            return NoDigests(f"the connection has the encoding {encoding}, not {UTF8}")
+        form = table_form(found, digest_form(scan))
+        scanner = Scanner(found, form, scan.entity, bounds, secret=secret, cutoff=cutoff, accepts=accepts)
+        for piece in pieces:
+            number = scanner.add_lines(piece)
+            del piece
+            if tell is not None:
+                tell(number)
+        digests = scanner.result(unique=bool(self._unique))
+        digests.file = self._file()
+        return digests
+
+    def _file(self) -> str | None:
+        """Return what the pages are of, and by how many of them they were divided."""
+        if not self._has_pages:
+            return None
+        row = self._told(FILE, [self._table])
+        return f"{row and row[0]} of {self._pages} pages"
+
+    def _told(self, statement: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
+        """Return the one row that the server tells of the table."""
+        with translated(Subject(self._scan.entity), outcome=Outcome.NOT_APPLIED):
+            return self._snapshot.connection.execute(statement, values).fetchone()
+
+    def lines(self, tenant_id: str | None, part: int, parts: int) -> Generator[bytes]:
+        """Yield the lines of one of several parts, some at a time."""
+        # What has no pages is not divided.
+        if part and not self._has_pages:
+            return
+        conditions = self._pages_of(part, parts) if self._has_pages else []
+        with self._snapshot.copy(self._scan.unordered(tenant_id, conditions)) as copy:
+            yield from pieces_of(copy)
+
+    def _pages_of(self, part: int, parts: int) -> list[sql.Composable]:
+        """Return the condition of the pages of a part; the last one has whatever comes behind."""
+        first, end = (self._pages * number // parts for number in (part, part + 1))
+        conditions: list[sql.Composable] = []
+        if part:
+            conditions.append(sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({first},0)")))
+        if part + 1 < parts:
+            conditions.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({end},0)")))
+        return conditions
+
+
+def pieces_of(copy: Copy) -> Generator[bytes]:
+    """Yield whole lines of a stream, some at a time.
+
+    What has come already is taken from libpq itself; a call that may wait takes as long as all the rest.
+    """
+    take = copy.connection.pgconn.get_copy_data
+    lines: list[memoryview] = []
+    size = 0
+    while True:
+        length, line = take(1)
+        if length < 0:
+            await_end(copy.connection)
+            break
+        if not length and not (line := memoryview(copy.read())):
+            break
+        lines.append(line)
+        size += len(line)
+        if size >= PIECE_BYTES:
+            piece = b"".join(lines)
+            lines.clear()
+            size = 0
+            yield piece
+            del piece
+    if lines:
+        yield b"".join(lines)
+
+
+def await_end(connection: Connection) -> None:
+    """Wait for what the server says at the end of a stream, which comes with the last lines.
+
+    Raises:
+        psycopg.Error: it says why it has ended early, or says nothing.
+    """
+    server = connection.pgconn
+    while True:
+        while server.is_busy():
+            if not readable(connection.fileno(), END_SECONDS):
+                connection.close()
+                raise NoAnswer(f"no answer within {END_SECONDS:g} s")
+            server.consume_input()
+        result = server.get_result()
+        if result is None:
+            return
+        if result.status != ExecStatus.COMMAND_OK:
+            raise error_of(result)
+
+
+def error_of(result: PGresult) -> psycopg.Error:
+    """Return the error that a result tells of."""
+    state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+    text = result.get_error_message()
+    try:
+        return psycopg.errors.lookup(state)(text)
+    except KeyError:
+        return psycopg.DatabaseError(text)
+
+
+# What the columns of a scan hold, for native code that digests them.
+#
+# As the scan itself it follows from the names of the description and from the types of the server; the
+# program of a copy has no part in it. What native code cannot show exactly has no form, and is compared row
+# by row.
+
+
+# How the text of a column becomes a value, as native code numbers it.
+TEXT, INTEGER, FLAG, NUMBER, INSTANT, JSON, ARRAY, MEMBER = range(8)
+KINDS: Final = {
+    "bool": FLAG,
+    **dict.fromkeys(("int2", "int4", "int8"), INTEGER),
+    **dict.fromkeys(("float4", "float8", "numeric"), NUMBER),
+    "timestamptz": INSTANT,
+    **dict.fromkeys(("json", "jsonb"), JSON),
+}
+MOST_PARTS: Final = 4
+MOST_COLUMNS: Final = 256
+
+
+def why_no_digests(entity: Entity) -> str | None:
+    """Return why rows of an entity have no digests whatever its table is like, ``None`` where they may."""
+    if entity.derived_key is not None:
+        return "its key follows from its content"
+    if entity.derived or entity.beside:
+        return "tables hold beside the content what follows from it"
+    if entity.layout is Layout.PAYLOAD:
+        return "its table holds the whole model in one column"
+    if entity.shapes.keys() & {*entity.markers}:
+        return "a marker has the name of a field"
+    if len(entity.key_parts) > MOST_PARTS or any(part.type is KeyType.HEX for part in entity.key_parts):
+        return "its key is of a kind that native code does not know"
+    return None
+
+
+def why_not(scan: TableScan) -> str | None:
+    """Return why the rows of a scan have no such form, ``None`` where they have."""
+    if (reason := why_no_digests(scan.entity)) is not None:
+        return reason
+    if len(scan.parts) > MOST_COLUMNS:
+        return "it has too many columns"
+    wanted = kinds_of_places(scan.entity)
+    if any(kind_of(part) != wanted.get(part.name, kind_of(part)) for part in scan.parts):
+        return "its key, tenant or instant of retention has a column of another type"
+    # Equal values of these are spelled alike.
+    if any(value and type(value) not in {str, int, bool} for value in scan.left_out.values()):
+        return "a value that is left out of its content has parts"
+    return None
+
+
+def kinds_of_places(entity: Entity) -> dict[str, int]:
+    """Return how the text of the columns that native code looks into must become a value, by name."""
+    wanted = {part.field: INTEGER if part.type.is_number else TEXT for part in entity.key_parts}
+    if entity.tenant_field is not None:
+        wanted[entity.tenant_field] = TEXT
+    return wanted if entity.retention is None else wanted | {entity.retention.field: INSTANT}
+
+
+def digest_form(scan: TableScan) -> bytes:
+    """Return the form as native code reads it; see ``core/native/verifier/table_form.c``."""
+    writer, entity = Writer(), scan.entity
+    numbers = {part.name: number for number, part in enumerate(scan.parts)}
+    writer.number(len(scan.parts))
+    writer.number(sum(len(part.numbers) for part in scan.parts if kind_of(part) == MEMBER and part.numbers))
+    for part in scan.parts:
+        write_column(writer, part)
+    left_out = {name: dumps_sorted(value) for name, value in scan.left_out.items()}
+    write_parts(writer, scan.fields, numbers, left_out)
+    write_parts(writer, scan.markers, numbers, {})
+    writer.number(len(entity.key_parts))
+    for key in entity.key_parts:
+        writer.number(numbers[key.field])
+        writer.number(key.type.is_number)
+    write_number(writer, numbers, entity.tenant_field)
+    writer.number(entity.tenancy.kind is not TenancyKind.REQUIRED)
+    write_number(writer, numbers, None if entity.retention is None else entity.retention.field)
+    write_number(writer, numbers, None if scan.counter is None else scan.counter.name)
+    write_removal(writer, entity.retention, numbers.__getitem__)
+    return writer.tobytes()
+
+
+def kind_of(part: SelectedColumn) -> int:
+    """Return how the text of a column becomes a value."""
+    if part.numbers is not None and CONVERTERS.get(part.type_name) is int:
+        return MEMBER
+    return ARRAY if is_array(part.type_name) else KINDS.get(part.type_name, TEXT)
+
+
+def write_column(writer: Writer, part: SelectedColumn) -> None:
+    """Write the kind of a column, and the members of its enumeration."""
+    kind = kind_of(part)
+    members = tuple(part.numbers) if kind == MEMBER and part.numbers is not None else ()
+    writer.number(kind)
+    writer.number(len(members))
+    for member in members:
+        writer.number(member.number)
+        writer.text(member.value)
+
+
+def write_parts(
+    writer: Writer, parts: Sequence[SelectedColumn], numbers: dict[str, int], left_out: dict[str, bytes]
+) -> None:
+    """Write the names of the content in their order, what leaves each out, and the column of each."""
+    writer.number(len(parts))
+    for part in sorted(parts, key=lambda part: part.name.encode()):
+        writer.text(part.name)
+        writer.text(left_out.get(part.name, b""))
+        writer.number(numbers[part.name])
+
+
+def write_number(writer: Writer, numbers: dict[str, int], name: str | None) -> None:
+    """Write the number of a column and one, or zero for none."""
+    writer.number(0 if name is None else numbers[name] + 1)

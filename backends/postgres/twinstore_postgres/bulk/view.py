@@ -1,0 +1,166 @@
+"""A view of the store: one snapshot, read by one stream at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, TypeVar
+
+from typing_extensions import override
+
+from twinstore.bulk import BulkView, NoDigests, RangeDigests
+from twinstore.errors import TransactionAbortedError, ValidationError
+from twinstore.forks import OwnProcess, of_one_process
+from twinstore.query import batch_size_argument
+from twinstore.scope import tenant_argument
+from twinstore_postgres.bulk.digests import DigestScan, digestible
+from twinstore_postgres.bulk.export import export_batches, export_of, packed_batches
+from twinstore_postgres.bulk.snapshot import Snapshot
+from twinstore_postgres.bulk.writer import readable_columns
+from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from twinstore.bulk import Key, KeyRange, Position, Record, ScanRow
+    from twinstore.catalog import Entity
+    from twinstore_postgres.bulk.scan import Scans
+    from twinstore_postgres.connection.deadlines import Connection
+
+__all__ = ["PostgresView", "tenant_of"]
+
+
+T = TypeVar("T")
+
+VIEW = "This view"
+
+
+class PostgresView(BulkView):
+    """Implements :class:`~twinstore.bulk.BulkView`."""
+
+    def __init__(self, connection: Connection, scans: Scans) -> None:
+        """Take the connection, inside a transaction that reads one state in system scope."""
+        self._snapshot = Snapshot(connection)
+        self._scans = scans
+        self._process = OwnProcess()
+        self._stream: Generator[object] | None = None
+        self._closed = False
+
+    @property
+    @override
+    def position(self) -> Position | None:
+        """Return nothing: no view here is of the past."""
+        return None
+
+    @override
+    def records(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[Record]]:
+        tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
+        return self._one(export_batches(self._snapshot, table_of(entity), within, tenant, size))
+
+    @override
+    def packed(
+        self,
+        entity: Entity,
+        within: KeyRange,
+        *,
+        tenant_id: str | None = None,
+        batch_size: int = 1000,
+        ignored: AbstractSet[str] = frozenset(),
+    ) -> Iterator[Sequence[Record]]:
+        # Tables have nothing that could be ignored, and payloads that have are rare.
+        del ignored
+        columns = readable_columns(entity)
+        if columns is None:
+            return self.records(entity, within, tenant_id=tenant_id, batch_size=batch_size)
+        tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
+        return self._one(packed_batches(self._snapshot, columns, within, tenant, size))
+
+    @override
+    def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
+        return self._one(export_of(self._snapshot, table_of(entity), keys))
+
+    @override
+    def rows(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[ScanRow]]:
+        tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
+        return self._one(self._rows(entity, within, tenant, size))
+
+    @override
+    def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
+        return self._one(self._rows_of(entity, keys))
+
+    @override
+    def digests(
+        self,
+        entity: Entity,
+        bounds: Sequence[Key],
+        *,
+        secret: bytes,
+        tenant_id: str | None = None,
+        cutoff: datetime | None = None,
+        part: int = 0,
+        parts: int = 1,
+        of_source: bool = False,
+        ignored: AbstractSet[str] = frozenset(),
+        accepts: Callable[[bytes], bool] | None = None,
+        tell: Callable[[int], None] | None = None,
+    ) -> RangeDigests | NoDigests:
+        """Return the digests of ranges; a part holds the rows of some pages of the table."""
+        # Tables have nothing of their own that a source may lack, or that could be ignored.
+        del of_source, ignored
+        if isinstance(found := digestible(entity), NoDigests):
+            return found
+        if self._snapshot.find(table_of(entity)) is None:
+            return RangeDigests()
+        scan = DigestScan(self._snapshot, self._scans.of(self._snapshot.connection, entity))
+        lines = self._one(scan.lines(tenant_of(tenant_id), part, parts))
+        return scan.digests(lines, bounds, secret=secret, cutoff=cutoff, accepts=accepts, tell=tell)
+
+    def close(self) -> None:
+        """End the stream that is open; the view is of no use afterwards."""
+        self._closed = True
+        if self._stream is not None:
+            self._stream.close()
+
+    def _rows(
+        self, entity: Entity, within: KeyRange, tenant: str | None, size: int
+    ) -> Generator[list[ScanRow]]:
+        found = self._snapshot.find(table_of(entity))
+        if found is not None:
+            scan = self._scans.of(self._snapshot.connection, entity)
+            yield from scan.batches(self._snapshot, within, tenant, size, nullable=found.nullable)
+
+    def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[ScanRow]:
+        if self._snapshot.find(table_of(entity)) is not None:
+            yield from self._scans.of(self._snapshot.connection, entity).fetch(self._snapshot, keys)
+
+    def _one(self, stream: Generator[T]) -> Iterator[T]:
+        """Yield what a stream yields, the only one of this view that is open."""
+        self._begin(stream)
+        try:
+            yield from of_one_process(stream, VIEW)
+        finally:
+            stream.close()
+            self._stream = None
+
+    def _begin(self, stream: Generator[object]) -> None:
+        self._process.check(VIEW)
+        if self._closed:
+            raise TransactionAbortedError("This view has ended; open a new one.", driver=DRIVER)
+        # One connection streams one answer at a time.
+        if self._stream is not None:
+            raise ValidationError(
+                "This view is reading a list already; read it to its end or close it before you begin the "
+                "next one, or open another view.",
+                driver=DRIVER,
+            )
+        self._stream = stream
+
+
+def tenant_of(tenant_id: str | None) -> str | None:
+    """Return the normalised tenant of a call, ``None`` for all of them."""
+    return None if tenant_id is None else tenant_argument(tenant_id)

@@ -1,0 +1,61 @@
+"""Ending on the server what a call waits for that its caller has given up.
+
+A request to cancel names a connection, not a statement. So a statement ends only when the request that is on
+its way has been answered; the server has acted on it by then, and what comes next on the connection is not
+hit. Where no answer came the connection is closed.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Final
+
+from twinstore.cancelling import RunningCall, running_call
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from twinstore_postgres.connection.deadlines import Connection
+
+__all__ = ["cancellable_on"]
+
+
+# A server that does not answer by then does not answer the call either.
+CANCEL_SECONDS: Final = 2.0
+NOT_WATCHED: Final[AbstractContextManager[None]] = nullcontext()
+
+
+class CancellableStatements:
+    """The statements of one round trip, which are cancelled when their call is given up."""
+
+    __slots__ = ("_answered", "_call", "_connection")
+
+    def __init__(self, call: RunningCall, connection: Connection) -> None:
+        """Take the call, and the connection on which it waits."""
+        self._call = call
+        self._connection = connection
+        self._answered = True
+
+    def __enter__(self) -> None:
+        """Let them begin, unless their call was given up."""
+        self._call.begin(self._cancel)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End them; waits for a request that is on its way."""
+        self._call.end_statement()
+        if not self._answered:
+            self._connection.close()
+
+    def _cancel(self) -> None:
+        self._answered = False
+        self._connection.cancel_safe(timeout=CANCEL_SECONDS)
+        self._answered = True
+
+
+def cancellable_on(connection: Connection) -> AbstractContextManager[None]:
+    """Return a block for statements on a connection; it does nothing where nobody could give them up."""
+    call = running_call()
+    return NOT_WATCHED if call is None else CancellableStatements(call, connection)

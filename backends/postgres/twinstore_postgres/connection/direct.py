@@ -1,0 +1,252 @@
+"""Connections past the pool, and past a transaction pooler: for bulk work, locks and migrations."""
+
+from __future__ import annotations
+
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import TIMEOUT_MAX
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakSet, finalize
+
+from typing_extensions import override
+
+from twinstore.errors import ConfigurationError, Outcome, UnavailableError
+from twinstore.forks import Renewable, renew_in_child
+from twinstore.scope import SYSTEM_TENANT
+from twinstore_postgres.connection.cursors import own_cursor
+from twinstore_postgres.connection.deadlines import PatientConnection
+from twinstore_postgres.connection.errors import NOWHERE, OF_PSYCOPG, translate, translated
+from twinstore_postgres.connection.roles import RoleGuard, check_role, refuse_unsafe
+from twinstore_postgres.connection.target import BULK, LOCKS, MIGRATIONS, check_version, direct_target
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pydantic import SecretStr
+
+    from twinstore.modules import ModuleSpec
+    from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.connection.errors import Subject
+    from twinstore_postgres.connection.target import Target, Use
+    from twinstore_postgres.mapping.codec import Values
+    from twinstore_postgres.settings import PostgresSettings
+
+__all__ = ["DedicatedConnection", "DedicatedConnections", "Direct"]
+
+
+class Direct:
+    """Where the server itself is, as the settings give it."""
+
+    def __init__(self, settings: PostgresSettings, pooled: Target, *, read_only: bool) -> None:
+        """Take the settings and where the pool connects to.
+
+        Raises:
+            ConfigurationError: a connection string that cannot be read, or that leads to the pooler.
+        """
+        self._settings = settings
+        self._pooled = pooled
+        self._guard = RoleGuard()
+        self._bulk = self.target_for(BULK, None, read_only=read_only)
+
+    @property
+    def place(self) -> str:
+        """Host and database of bulk work, without anything secret; those of the pool where it has none."""
+        settings = self._settings
+        given = not settings.transaction_pooler or settings.direct_connection_string is not None
+        return (self._bulk() if given else self._pooled).place
+
+    def guard(self, module: ModuleSpec[object]) -> None:
+        """Check before the next use that row-level security of a module is in force and binds the role."""
+        # Also where it is the role of the pool: what the pool has checked may have been another module.
+        self._guard.add(module)
+
+    def target_for(self, use: Use, own: SecretStr | None, *, read_only: bool = False) -> Callable[[], Target]:
+        """Return what tells where to connect for what a transaction pooler cannot carry.
+
+        What is given is looked at here, and what is missing only told when somebody asks for it: a service
+        without locks needs no address for them.
+
+        Raises:
+            ConfigurationError: a connection string that cannot be read, or that leads to the pooler.
+        """
+        settings = self._settings
+        if own is None and settings.direct_connection_string is None:
+            # Not for migrations, because the pool may be that of a source, which is only read.
+            shared = use is not MIGRATIONS or settings.connection_string is None
+            if shared and not settings.transaction_pooler:
+                return lambda: self._pooled
+            return partial(direct_target, use, settings, None, pooled=self._pooled)
+        target = direct_target(use, settings, own, pooled=self._pooled, read_only=read_only)
+        return lambda: target
+
+    def refuse_missing(self) -> None:
+        """Refuse bulk work before anything is done.
+
+        Raises:
+            ConfigurationError: behind a transaction pooler no other address is given.
+        """
+        self._bulk()
+
+    def connect(self) -> Connection:
+        """Open a connection for bulk work; the caller closes it."""
+        connection = self._bulk().connect(PatientConnection, qualified=True)
+        if self._guard.schemas:
+            try:
+                with translated(outcome=Outcome.NOT_APPLIED):
+                    self._guard.check(connection)
+                refuse_unsafe(self._guard.unsafe)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+
+# Connections beside the pool, each with one owner, for what lasts as long as its connection does.
+#
+# They go past a transaction pooler, which would give the connection to somebody else between two statements.
+# Their number is bounded: requests must never miss a connection of the server because of them.
+
+
+Places: TypeAlias = SimpleQueue[None]
+
+
+class DedicatedConnections(Renewable):
+    """Opens such connections, and closes with the storage those that are still open."""
+
+    def __init__(self, settings: PostgresSettings, direct: Direct, module: ModuleSpec[object]) -> None:
+        """Take the settings, the connections past the pool, and the module whose tables the role might own.
+
+        Raises:
+            ConfigurationError: a connection string that cannot be read.
+        """
+        self._target = direct.target_for(LOCKS, settings.lock_connection_string)
+        self._module = module
+        self._safe = settings.allow_unsafe_role
+        self._most = settings.lock_connections_max
+        self._closed = False
+        self._open: WeakSet[DedicatedConnection] = WeakSet()
+        self._free = places(self._most)
+        renew_in_child(self)
+
+    def open(self, seconds: float, **settings: object) -> DedicatedConnection:
+        """Open a connection with some settings of the server, in system scope and in autocommit mode.
+
+        Args:
+            seconds: how long to wait while as many are open as may be.
+            settings: of the server, for this connection.
+
+        Raises:
+            UnavailableError: as many as may be stayed in use, or the server does not answer.
+            ConfigurationError: wrong password or database, unsafe role, closed storage.
+        """
+        self._refuse_closed()
+        free = self._free
+        try:
+            # Nothing waits longer, and the interpreter refuses to.
+            free.get(timeout=min(max(0.0, seconds), TIMEOUT_MAX))
+        except Empty:
+            raise UnavailableError(
+                f"All {self._most} connections for locks (LockConnectionsMax) stayed in use for "
+                f"{seconds:g} s; raise LockConnectionsMax, or hold fewer locks at a time.",
+                outcome=Outcome.NOT_APPLIED,
+                driver=DRIVER,
+            ) from None
+        try:
+            target = self._target().with_settings(**{"app.tenant_id": SYSTEM_TENANT, **settings})
+            connection = self._checked(target)
+        except BaseException:
+            free.put(None)
+            raise
+        opened = DedicatedConnection(connection, free)
+        self._open.add(opened)
+        if self._closed:  # meanwhile, and whoever closed the others may have missed this one
+            opened.close()
+        self._refuse_closed()
+        return opened
+
+    @override
+    def renew(self) -> None:
+        """Start without a connection in a forked child; those that are open are the parent's."""
+        self._open = WeakSet()
+        self._free = places(self._most)
+
+    def close(self) -> None:
+        """Close all of them, and open no others."""
+        self._closed = True
+        for connection in tuple(self._open):
+            connection.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
+
+    def _checked(self, target: Target) -> Connection:
+        """Return a connection whose server is new enough and whose role is safe; the pool checks its own."""
+        connection = target.connect()
+        if self._safe:
+            return connection
+        try:
+            with translated(outcome=Outcome.NOT_APPLIED):
+                check_version(connection)
+                target.check_options(connection)
+                # Its own options name a tenant, so the session does not show with what others begin.
+                found = check_role(connection, self._module, fresh=False, own=False)
+                refuse_unsafe(found.unsafe)
+                self._safe = found.exist
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class DedicatedConnection:
+    """One connection with one owner; closed also when its owner forgets it."""
+
+    def __init__(self, connection: Connection, free: Places) -> None:
+        """Take the connection, and what counts how many may still be opened."""
+        self._connection = connection
+        # Once, whoever is first: the owner, the storage, the collector, or the end of the process.
+        self._end = finalize(self, give_up, connection, free)
+
+    def one(
+        self, statement: bytes, values: Mapping[str, object], subject: Subject = NOWHERE
+    ) -> Values | None:
+        """Execute a statement in one round trip, in a transaction of its own; return its first row.
+
+        Raises:
+            UnavailableError: the connection was lost, and with it whatever it stood for; the outcome says
+                ``UNKNOWN`` then, and otherwise that nothing was done.
+        """
+        cursor = own_cursor(self._connection)
+        try:
+            # Not prepared: most connections send each statement once, and preparing is a round trip more.
+            return cursor.execute(statement, values, prepare=False).fetchone()
+        except OF_PSYCOPG as error:
+            failure = translate(error, subject, Outcome.NOT_APPLIED)
+            # Also where the server says that it did nothing: what the connection stood for is gone with it.
+            if self._connection.closed and isinstance(failure, UnavailableError):
+                failure.outcome = Outcome.UNKNOWN
+            raise failure from error
+
+    def close(self) -> None:
+        """Close it; a second call does nothing."""
+        self._end()
+
+
+def give_up(connection: Connection, free: Places) -> None:
+    """Close a connection and let another one be opened; in a forked child neither reaches the parent."""
+    connection.close()
+    free.put(None)
+
+
+def places(number: int) -> Places:
+    """Return what counts how many connections may still be opened.
+
+    Not a semaphore: the handler of a signal could leave its lock taken for ever, and the collector, which
+    gives connections up, could come in the middle of it.
+    """
+    free: Places = SimpleQueue()
+    for _ in range(number):
+        free.put(None)
+    return free

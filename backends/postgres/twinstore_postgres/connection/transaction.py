@@ -1,0 +1,366 @@
+"""How the statements of a source of connections travel, and what stands around those of a transaction.
+
+Behind a pooler in transaction mode each transaction may meet another connection of the server, and none knows
+what this process has set or prepared. So every transaction begins by name and sends its settings with the
+tenant; all of it ends with the transaction, and whoever has the connection next finds nothing of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+from typing_extensions import override
+
+from twinstore.errors import Outcome
+from twinstore.forks import OwnProcess
+from twinstore.scope import SYSTEM_TENANT
+from twinstore_postgres.connection.batch import Result, Step, batch, by_cursors
+from twinstore_postgres.connection.deadlines import Connection
+from twinstore_postgres.connection.errors import NOWHERE, OF_PSYCOPG, Subject, loggable, translate, translated
+from twinstore_postgres.mapping.codec import Unprepared
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from twinstore_postgres.settings import PostgresSettings
+
+__all__ = [
+    "OWN",
+    "SET_TENANT",
+    "STEP",
+    "UNIT",
+    "ConnectionSource",
+    "PooledTransaction",
+    "Transaction",
+    "TransactionSteps",
+    "Transport",
+    "joined_transport",
+    "transport_of",
+]
+
+
+log = logging.getLogger("twinstore.postgres")
+
+SET_TENANT: Final = b"SELECT set_config('app.tenant_id', %s, true)"
+# A step of a repository locks its row and then reads what is committed by now, so it waits and goes on where
+# a snapshot would only let it fail. A caller reads, decides and writes in several calls without locks: only a
+# snapshot makes the server refuse a write that rests on what others have changed meanwhile.
+# Neither begin nor end is prepared: there is no plan to keep, and looking for one costs more than parsing.
+STEP: Final = Unprepared(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+READING: Final = Unprepared(b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+UNIT: Final = {
+    False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
+    True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+}
+END: Final = ((Unprepared(b"COMMIT"), ()),)
+
+
+class Transport:
+    """Connections whose settings were made when they were opened.
+
+    Attributes:
+        setup: the statement that sets a transaction to a tenant, its one parameter.
+    """
+
+    setup: bytes = SET_TENANT
+
+    def send(
+        self,
+        connection: Connection,
+        steps: Sequence[Step],
+        before: Sequence[Step] = (),
+        after: Sequence[Step] = (),
+    ) -> list[Result]:
+        """Execute statements in one round trip, and return what each of ``steps`` answered."""
+        return batch(connection, steps, before, after)
+
+    def call(self, connection: Connection, tenant: str, steps: Sequence[Step]) -> list[Result]:
+        """Execute statements as one transaction of a tenant, in one round trip.
+
+        Outside an explicit transaction, everything between two synchronisation points is one.
+        """
+        return self.send(connection, steps, ((SET_TENANT, (tenant,)),))
+
+    def opening(self, begin: bytes, tenant: str) -> list[Step]:
+        """Return what begins a transaction of several round trips."""
+        return [(begin, ()), (self.setup, (tenant,))]
+
+    @contextmanager
+    def settled(self, connection: Connection) -> Iterator[None]:
+        """Let statements of another kind find the settings of this library."""
+        del connection
+        yield
+
+
+class ForeignTransport(Transport):
+    """Connections of a host or a caller: they know nothing of our types and have settings of their own."""
+
+    def __init__(self, *, prepare: bool | None = None) -> None:
+        """Take what psycopg is told of preparing: ``None`` leaves it to the connection."""
+        self._prepare = prepare
+
+    @override
+    def send(
+        self,
+        connection: Connection,
+        steps: Sequence[Step],
+        before: Sequence[Step] = (),
+        after: Sequence[Step] = (),
+    ) -> list[Result]:
+        return by_cursors(connection, steps, before, after, prepare=self._prepare)
+
+
+class PoolerTransport(Transport):
+    """Connections of our own to a transaction pooler.
+
+    Each call has a begin and an end of its own: what comes before an implicit transaction could not say how
+    isolated it is. The pooler keeps the connection of the server until the transaction has ended.
+    """
+
+    def __init__(self, settings: PostgresSettings, *, read_only: bool) -> None:
+        """Take the limits; ``read_only`` calls take no write."""
+        self.setup = setup_of({**FORMS, "statement_timeout": str(settings.statement_timeout_ms)})
+        self._begin = READING if read_only else STEP
+
+    @override
+    def call(self, connection: Connection, tenant: str, steps: Sequence[Step]) -> list[Result]:
+        try:
+            return batch(connection, steps, self.opening(self._begin, tenant), END)
+        except BaseException:
+            undo(connection)
+            raise
+
+    @contextmanager
+    @override
+    def settled(self, connection: Connection) -> Iterator[None]:
+        with connection.transaction():
+            connection.execute(self.setup, (SYSTEM_TENANT,))
+            yield
+
+
+def undo(connection: Connection) -> None:
+    """Roll back what failed; a broken connection has done so already."""
+    try:
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            connection.rollback()
+    except psycopg.Error as error:
+        # The error that ended the transaction is on its way; this one must not take its place.
+        log.debug("A rollback failed (%s); the server undoes it with the connection.", loggable(error))
+
+
+def setup_of(values: dict[str, str]) -> Unprepared:
+    """Return the statement that sets a tenant and some settings for the rest of the transaction."""
+    more = [
+        sql.SQL("set_config({}, {}, true)").format(sql.Literal(name), sql.Literal(value))
+        for name, value in values.items()
+    ]
+    return Unprepared(b", ".join([SET_TENANT, *(part.as_bytes() for part in more)]))
+
+
+OWN: Final = Transport()
+FOREIGN: Final = ForeignTransport()
+FOREIGN_UNPREPARED: Final = ForeignTransport(prepare=False)
+
+
+def transport_of(settings: PostgresSettings, *, host_owned: bool, read_only: bool) -> Transport:
+    """Return how statements travel on the connections of a pool."""
+    if host_owned:
+        return joined_transport(settings)
+    return PoolerTransport(settings, read_only=read_only) if settings.transaction_pooler else OWN
+
+
+def joined_transport(settings: PostgresSettings) -> Transport:
+    """Return how statements travel on connections that a caller has."""
+    return FOREIGN_UNPREPARED if settings.transaction_pooler else FOREIGN
+
+
+# One transaction: begun with its first statement, set to a tenant, and ended in the last round trip.
+
+
+# What a forked child may not go on with, in the words of a message.
+TRANSACTION: Final = "This transaction"
+
+
+class TransactionSteps(Protocol):
+    """Statements inside one transaction."""
+
+    __slots__ = ()
+
+    @property
+    def own(self) -> bool:
+        """Whether the transaction was begun for these steps alone; otherwise somebody else ends it."""
+        ...
+
+    def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+        """Execute statements in one round trip; ``subject`` says what they are about, if not the unit's."""
+        ...
+
+    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+        """Execute the last statements; a transaction of their own is committed in the same round trip."""
+        ...
+
+
+class Transaction(TransactionSteps):
+    """A transaction of our own that begins with its first statement.
+
+    As a context manager it commits at normal exit and rolls back on any exception. A class, because every
+    step that decides passes here and a generator would cost it three times as much.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        tenant: str,
+        subject: Subject = NOWHERE,
+        *,
+        begin: bytes = STEP,
+        transport: Transport = OWN,
+    ) -> None:
+        """Take a connection in autocommit mode that is in no transaction, and how to begin one on it."""
+        self.connection = connection
+        self.subject = subject
+        self._tenant = tenant
+        self._begin = begin
+        self._transport = transport
+        self._begun = False
+        self._process = OwnProcess()
+
+    @property
+    @override
+    def own(self) -> bool:
+        """It ends with the steps it was begun for."""
+        return True
+
+    @override
+    def run(self, *steps: Step, subject: Subject | None = None, tenant: str | None = None) -> list[Result]:
+        """Execute statements in one round trip; the first call also begins the transaction.
+
+        ``tenant`` is set for these statements and the later ones, if it is another one.
+        """
+        self._process.check(TRANSACTION)
+        before = self._before(tenant)
+        try:
+            return self._transport.send(self.connection, steps, before)
+        except OF_PSYCOPG as error:
+            raise translate(error, subject or self.subject, Outcome.NOT_APPLIED) from error
+
+    @override
+    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+        """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
+        self._process.check(TRANSACTION)
+        if not steps and not self._begun:  # nothing was sent, so there is nothing to commit
+            return []
+        before = self._before(None)
+        try:
+            results = self._transport.send(self.connection, steps, before, END)
+        except OF_PSYCOPG as error:
+            raise translate(error, subject or self.subject, Outcome.UNKNOWN) from error
+        self._begun = False
+        return results
+
+    def commit(self) -> None:
+        """Commit what was done; a transaction that never began, or is finished, needs nothing."""
+        self._process.check(TRANSACTION)
+        if self._begun:
+            with translated(self.subject, outcome=Outcome.UNKNOWN):
+                self.connection.commit()
+
+    def roll_back(self) -> None:
+        """Undo everything; a broken connection has done so already, and a forked child must not."""
+        if self._process.forked:
+            return
+        try:
+            self.connection.rollback()
+        except psycopg.Error as error:
+            # The error that ended the transaction is on its way; this one must not take its place.
+            log.debug("A rollback failed (%s); the server undoes it with the connection.", loggable(error))
+
+    def __enter__(self) -> Self:
+        """Return the transaction; its first statement begins it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or roll back what failed."""
+        if error is not None:
+            self.roll_back()
+            return
+        try:
+            self.commit()
+        except BaseException:
+            self.roll_back()
+            raise
+
+    def _before(self, tenant: str | None) -> list[Step]:
+        """Return what must be executed first: the begin, and the tenant where it is another one."""
+        changed = tenant is not None and tenant != self._tenant
+        if tenant is not None:
+            self._tenant = tenant
+        if not self._begun:
+            # Before anything is sent: whatever becomes of the round trip, a rollback is due from now on.
+            self._begun = True
+            return self._transport.opening(self._begin, self._tenant)
+        return [(SET_TENANT, (self._tenant,))] if changed else []
+
+
+class PooledTransaction:
+    """A transaction on a connection that is lent for it; a context manager."""
+
+    __slots__ = ("_pooled", "_subject", "_tenant", "_transaction", "_transport")
+
+    def __init__(self, server: ConnectionSource, tenant: str, subject: Subject) -> None:
+        self._pooled = server.connection()
+        self._transport = server.transport
+        self._tenant = tenant
+        self._subject = subject
+
+    def __enter__(self) -> Transaction:
+        """Take a connection; nothing is sent yet."""
+        connection = self._pooled.__enter__()
+        self._transaction = Transaction(connection, self._tenant, self._subject, transport=self._transport)
+        return self._transaction
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the transaction, and give the connection back in any case."""
+        try:
+            self._transaction.__exit__(kind, error, trace)
+        finally:
+            self._pooled.__exit__(kind, error, trace)
+
+
+class ConnectionSource(Protocol):
+    """Lends connections in autocommit mode, each outside any transaction."""
+
+    @property
+    def transport(self) -> Transport:
+        """How statements travel on its connections."""
+        ...
+
+    def connection(self) -> AbstractContextManager[Connection]:
+        """Lend a connection until the block ends."""
+        ...
+
+
+# How values are shown and read, and that policies hide rows instead of failing.
+FORMS: Final = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "standard_conforming_strings": "on",
+    "array_nulls": "on",
+    "quote_all_identifiers": "off",
+    "row_security": "on",
+}

@@ -1,0 +1,270 @@
+"""How values travel: JSON without a detour, UUIDs as text, and statements that are planned anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from uuid import UUID
+
+import orjson
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Dumper, Loader
+from pydantic import TypeAdapter
+from typing_extensions import override
+
+from twinstore import jsontext
+from twinstore.access import Row as StoredRow
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, schema_serializer
+from twinstore.jsontext import LARGE_TEXT, loads
+from twinstore.shapes import Kind, has_floats, holds_floats
+from twinstore_postgres.mapping.columns import TEXTS, Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from psycopg.abc import AdaptContext, Buffer
+
+    from twinstore.catalog import Entity
+    from twinstore.shapes import FieldShape, ValueShape
+    from twinstore_postgres.mapping.columns import Column
+
+__all__ = ["Json", "Unprepared", "Values", "compile_decoder", "compile_encoder", "register_loaders"]
+
+
+Values = tuple[Any, ...]
+"""The values of a row, in the order of the columns."""
+M = TypeVar("M", bound=CanonicalModel)
+T = TypeVar("T")
+
+JSONB_OID: Final = psycopg.adapters.types["jsonb"].oid
+UUID_OID: Final = psycopg.adapters.types["uuid"].oid
+JSONB_VERSION: Final = b"\x01"
+
+
+class Unprepared(bytes):
+    """A statement that the server plans anew for the values of each execution.
+
+    A plan made for any values does not know how many rows a range or a limit stands for, and then prefers to
+    sort a whole tenant. Lookups by key stay prepared: for them one plan is right for all values.
+    """
+
+    __slots__ = ()
+
+
+class Json(bytes):
+    """JSON text that becomes a JSONB value."""
+
+    __slots__ = ()
+
+
+class JsonDumper(Dumper):
+    """Sends JSON text as JSONB, as it is."""
+
+    oid = JSONB_OID
+
+    @override
+    def dump(self, obj: Json) -> Buffer:
+        return obj
+
+
+class JsonBinaryDumper(JsonDumper):
+    """The same in the binary form of JSONB: a version byte before the text."""
+
+    format = pq.Format.BINARY
+
+    @override
+    def dump(self, obj: Json) -> Buffer:
+        return JSONB_VERSION + obj
+
+
+class JsonLoader(Loader):
+    """Reads JSONB; what no model could hold becomes :data:`UNREADABLE`, which every model refuses."""
+
+    format = pq.Format.BINARY
+
+    @override
+    def load(self, data: Buffer) -> object:
+        try:
+            # The first byte is the version of the form.
+            if len(data) > LARGE_TEXT:
+                return loads(bytes(memoryview(data)[1:]))
+            return orjson.loads(memoryview(data)[1:])
+        except orjson.JSONDecodeError:
+            return UNREADABLE
+
+
+class UuidLoader(Loader):
+    """Reads a UUID as its lower-case text, which is what models and keys hold."""
+
+    format = pq.Format.BINARY
+
+    @override
+    def load(self, data: Buffer) -> str:
+        return str(UUID(bytes=bytes(data)))
+
+
+class Unreadable:
+    """A stored value that Python cannot represent."""
+
+    def __repr__(self) -> str:
+        """Return the same text for every such value, because it is written into files of quarantined rows."""
+        return "(unreadable)"
+
+
+UNREADABLE: Final = Unreadable()
+
+# Json is a class of this driver, so the registration can disturb nobody else.
+psycopg.adapters.register_dumper(Json, JsonDumper)
+psycopg.adapters.register_dumper(Json, JsonBinaryDumper)
+
+
+def register_loaders(context: AdaptContext) -> None:
+    """Make a connection or cursor read JSONB with orjson, and UUIDs as text."""
+    context.adapters.register_loader(JSONB_OID, JsonLoader)
+    context.adapters.register_loader(UUID_OID, UuidLoader)
+
+
+def json_of(model: type[M]) -> Callable[[M], Json]:
+    """Return a function that encodes a nested model, or a whole one, as canonical JSON."""
+    if has_floats(model):
+        return lambda part: Json(CanonicalJsonSerializer.serialize(part))  # a whole float is an integer there
+    to_json = schema_serializer(model).to_json  # bound once: every row of a copy pays for the look-up
+    return lambda part: Json(to_json(part, by_alias=True, exclude_none=True))
+
+
+def json_by(adapter: TypeAdapter[T], empty: bytes, *, floats: bool) -> Callable[[T], Json]:
+    """Return a function that encodes a list or map of nested values; ``empty`` is its text without any."""
+    nothing = Json(empty)
+    if floats:  # as of one model
+        to_python = adapter.serializer.to_python
+        return lambda parts: (
+            Json(jsontext.dumps(to_python(parts, by_alias=True, exclude_none=True))) if parts else nothing
+        )
+    to_json = adapter.serializer.to_json
+    return lambda parts: Json(to_json(parts, by_alias=True, exclude_none=True)) if parts else nothing
+
+
+# Rows from models and documents from rows: one function for each, compiled once per entity.
+#
+# A loop over the columns would pay for every column of every row what is the same for all rows. The text of a
+# function is made of the Python names of fields and of numbered helpers, never of stored values.
+
+
+Encode = Callable[[StoredRow[Any]], "Values"]
+Decode = Callable[["Values"], object]
+
+PLAIN: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, Kind.INSTANT})
+# The members of lists that have a column of an array.
+LISTED: Final = TEXTS | {Kind.INTEGER}
+# What JSON of a map needs no model for; None stands for free JSON.
+JSON_SCALARS: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, None})
+
+
+def compile_encoder(entity: Entity, columns: Sequence[Column]) -> Encode:
+    """Return the function that makes the values of a row."""
+    names: dict[str, object] = {"Json": Json}
+    values = [_value(entity, column, names, f"f{number}") for number, column in enumerate(columns)]
+    needs_content = any("(content)" in value for value in values)
+    lines = [
+        "def encode(row):",
+        "    model, storage = row.model, row.storage",
+        *(["    content = row.content"] if needs_content else []),
+        f"    return ({', '.join(values)},)",
+    ]
+    return cast("Encode", _compiled("encode", lines, names))
+
+
+def compile_decoder(columns: Sequence[Column]) -> Decode:
+    """Return the function that makes the document of a row, as the model reads it."""
+    origins = [column.origin for column in columns]
+    if Origin.PAYLOAD in origins:
+        return itemgetter(origins.index(Origin.PAYLOAD))
+    names: dict[str, object] = {}
+    items = []
+    for number, column in enumerate(columns):
+        if column.origin is Origin.FIELD:
+            value = f"row[{number}]"
+            if column.numbers is not None:
+                names[f"f{number}"] = {item.number: item.value for item in column.numbers}.get
+                value = f"f{number}({value}, {value})"  # an unknown number stays, and the model refuses it
+            items.append(f"{column.field!r}: {value}")
+    lines = ["def decode(row):", f"    return {{{', '.join(items)}}}"]
+    return cast("Decode", _compiled("decode", lines, names))
+
+
+def _compiled(name: str, lines: Sequence[str], names: dict[str, object]) -> object:
+    text = "\n".join(lines)
+    exec(compile(text, f"<{name} of twinstore_postgres>", "exec"), names)  # noqa: S102  # made of names alone, as dataclasses do
+    return names[name]
+
+
+def _value(entity: Entity, column: Column, names: dict[str, object], helper: str) -> str:
+    """Return the expression of one column; what it needs is put into ``names``."""
+    match column.origin:
+        case Origin.PAYLOAD:
+            return "Json(content)"
+        case Origin.MARKER:
+            return _marker(column, names)
+        case Origin.DERIVED:
+            return _derived(entity, column, names, helper)
+        case Origin.FIELD:
+            return _field(entity, column, names, helper)
+        case Origin.MEMBER:
+            raise LookupError(f"{column.field} is written with the payload")  # met by programmers only
+
+
+def _marker(column: Column, names: dict[str, object]) -> str:
+    found = f"storage.get({column.field!r})" if column.nullable else f"storage[{column.field!r}]"
+    return _uuid(found, names) if column.sql_type == "uuid" else found
+
+
+def _derived(entity: Entity, column: Column, names: dict[str, object], helper: str) -> str:
+    derived = next(item for item in entity.derived if item.name == column.field)
+    if derived.of_content is not None:
+        names[helper] = derived.of_content
+        return f"{helper}(content)"
+    names[helper] = derived.value
+    found = f"{helper}(model, storage)"
+    return _uuid(found, names) if column.sql_type == "uuid" else found
+
+
+def _field(entity: Entity, column: Column, names: dict[str, object], helper: str) -> str:
+    shape = entity.shapes[column.field]
+    found = f"model.{shape.name}"
+    if column.sql_type == "uuid":
+        return _uuid(found, names)
+    if shape.value.kind in PLAIN:
+        return found
+    made = _converted("value" if shape.optional else found, entity, shape, names, helper)
+    return f"(None if (value := {found}) is None else {made})" if shape.optional else made
+
+
+def _uuid(value: str, names: dict[str, object]) -> str:
+    names["UUID"] = UUID  # the client sends 16 bytes for its own class, and text for a text
+    return f"UUID({value})"
+
+
+def _converted(value: str, entity: Entity, shape: FieldShape, names: dict[str, object], helper: str) -> str:
+    """Return the expression of a value that is there and is not stored as it is."""
+    kind, item = shape.value.kind, shape.value.item
+    if kind is Kind.NUMBERED:
+        return f"{value}.number"
+    if kind is Kind.NAMED:
+        return f"{value}.value"
+    if kind is Kind.LIST and item is not None and item.kind in LISTED:
+        return f"list({value})" if item.kind in PLAIN else f"[item.value for item in {value}]"
+    names[helper] = _json(entity.model, shape, item)
+    return f"{helper}({value})"
+
+
+def _json(model: type[CanonicalModel], shape: FieldShape, item: ValueShape | None) -> object:
+    """Return the function that encodes a value as JSON."""
+    if shape.value.kind is Kind.OBJECT:
+        return json_of(shape.value.model)
+    if shape.value.kind is Kind.MAP and (None if item is None else item.kind) in JSON_SCALARS:
+        return lambda value: Json(jsontext.dumps(value))
+    adapter: TypeAdapter[object] = TypeAdapter(model.model_fields[shape.name].rebuild_annotation())
+    empty = b"[]" if shape.value.kind is Kind.LIST else b"{}"
+    return json_by(adapter, empty, floats=holds_floats(shape.value))

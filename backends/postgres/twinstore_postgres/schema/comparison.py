@@ -1,0 +1,544 @@
+"""What a schema really looks like, line by line, and how it differs from what the migrations make."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from psycopg import sql
+from psycopg.rows import scalar_row
+
+from twinstore.errors import MigrationError
+from twinstore.migrations import SchemaSnapshot
+from twinstore_postgres.connection.cursors import OwnCursor, own_cursor
+from twinstore_postgres.mapping.columns import text
+from twinstore_postgres.schema.migrator import STORE
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from twinstore.modules import ModuleSpec
+    from twinstore_postgres.connection.deadlines import Connection
+
+__all__ = [
+    "SCHEMA_FILE",
+    "describe_schema",
+    "missing_parts",
+    "schema_differences",
+    "shape_of",
+    "snapshot_of",
+    "undone",
+    "wanted_schema",
+]
+
+
+SCHEMA_FILE: Final = "schema.txt"
+LEDGER: Final = "schema_migrations"
+# The deparsed name of a sub-select's column differs between versions of the server and means nothing.
+COLUMN_ALIAS: Final = re.compile(r' AS (?:"\w+"|\w+)\)')
+CONSTRAINT: Final = re.compile(
+    r"constraint (?P<table>[^.]+)\.(?P<name>.+?): (?P<key>(?:PRIMARY KEY|UNIQUE|FOREIGN KEY) .*)"
+)
+UNIQUE_INDEX: Final = re.compile(r"index (?P<name>\w+): CREATE UNIQUE INDEX \w+ ON \w+\.(?P<table>\w+) .*")
+TABLE_OR_COLUMN: Final = re.compile(r"(?:table|column) (?P<table>[^.:]+)[.:].*")
+# The server leaves the schema out where the search path of the role has it.
+REFERENCED: Final = re.compile(r"(?<=REFERENCES )\w+\.")
+# How servers of different versions write the expressions of a policy differs; that it is there does not.
+POLICY_BODY: Final = re.compile(r"(?P<policy>policy (?P<table>[^.]+)\..+?: .*?) USING .*")
+
+# Shown without its schema where the settings of a role or database let the connection look into that.
+SEQUENCE: Final = re.compile(r"nextval\('([^'.]+)'")
+
+CURRENT_ROLE: Final = "SELECT current_user::text"
+# Kinds of parts that are compared with more care than the others.
+PROTECTION: Final = ("table ", "policy ")
+
+TABLES: Final = b"""
+SELECT format('table %%s: row-level security %%s%%s', c.relname,
+              CASE WHEN c.relforcerowsecurity AND c.relrowsecurity THEN 'forced'
+                   WHEN c.relrowsecurity THEN 'enabled' ELSE 'off' END,
+              CASE c.relpersistence WHEN 'u' THEN ', unlogged' ELSE '' END)
+  FROM pg_class c WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'
+"""
+COLUMNS: Final = b"""
+SELECT concat_ws(' ', format('column %%s.%%s:', c.relname, a.attname), format_type(a.atttypid, a.atttypmod),
+                 'COLLATE ' || quote_ident(nullif(l.collname, 'default')),
+                 CASE WHEN a.attnotnull THEN 'NOT NULL' END, 'DEFAULT ' || pg_get_expr(d.adbin, d.adrelid))
+  FROM pg_attribute a
+  JOIN pg_class c ON c.oid = a.attrelid
+  LEFT JOIN pg_collation l ON l.oid = a.attcollation
+  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+"""
+# Newer servers list NOT NULL as constraints too; the columns tell it already.
+CONSTRAINTS: Final = b"""
+SELECT format('constraint %%s.%%s: %%s', c.relname, k.conname, pg_get_constraintdef(k.oid))
+  FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
+ WHERE k.connamespace = to_regnamespace(%s) AND k.contype <> 'n'
+"""
+INDEXES: Final = b"""
+SELECT format('index %%s: %%s', c.relname, pg_get_indexdef(i.indexrelid) ||
+              CASE WHEN i.indisvalid THEN '' ELSE ' (invalid)' END)
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+ WHERE c.relnamespace = to_regnamespace(%s)
+"""
+POLICIES: Final = b"""
+SELECT format('policy %%s.%%s: %%s %%s to %%s USING (%%s) WITH CHECK (%%s)', tablename, policyname,
+              permissive, cmd, array_to_string(roles, ', '), qual, with_check)
+  FROM pg_policies WHERE schemaname = %s
+"""
+# Those of a constraint are named only where somebody has switched them off.
+TRIGGERS: Final = b"""
+SELECT format('trigger %%s.%%s: %%s', c.relname, t.tgname,
+              CASE WHEN t.tgisinternal THEN 'switched off' ELSE pg_get_triggerdef(t.oid) END)
+  FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+ WHERE c.relnamespace = to_regnamespace(%s) AND (NOT t.tgisinternal OR t.tgenabled IN ('D', 'R'))
+"""
+RULES: Final = (
+    b"SELECT format('rule %%s.%%s: %%s', tablename, rulename, definition) FROM pg_rules WHERE schemaname = %s"
+)
+USES: Final = b"""
+SELECT 'use schema: USAGE' WHERE to_regnamespace(%s) IS NOT NULL
+   AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
+   AND has_schema_privilege(%s, to_regnamespace(%s), 'USAGE')
+ UNION ALL
+SELECT format('use %%s: %%s', c.relname, p.privilege)
+  FROM pg_class c CROSS JOIN unnest(ARRAY['USAGE', 'UPDATE']) AS p (privilege)
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'S'
+   AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
+   AND has_sequence_privilege(%s, c.oid, p.privilege)
+"""
+GRANTS: Final = b"""
+SELECT format('grant %%s: %%s', c.relname, p.privilege)
+  FROM pg_class c
+ CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER'])
+         AS p (privilege)
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'
+   AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
+   AND has_table_privilege(%s, c.oid, p.privilege)
+"""
+# What is granted of one column is no grant of the table, and changes a row as well.
+COLUMN_GRANTS: Final = b"""
+SELECT format('grant %%s: %%s (%%I)', c.relname, p.privilege, a.attname)
+  FROM pg_class c
+  JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+ CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'REFERENCES']) AS p (privilege)
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND a.attacl IS NOT NULL
+   AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
+   AND has_column_privilege(%s, c.oid, a.attnum, p.privilege)
+   AND NOT has_table_privilege(%s, c.oid, p.privilege)
+"""
+# Rows of such a table are read with those of ours, and no key and no policy of ours holds for them.
+CHILDREN: Final = b"""
+SELECT format('child %%s.%%s: inherits', c.relname, i.inhrelid::regclass)
+  FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhparent
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'
+"""
+
+
+def describe_schema(connection: Connection, schema: str, role: str = "") -> tuple[str, ...]:
+    """Return one line per table, column, constraint, index, policy, trigger and grant to ``role``, sorted.
+
+    One round trip. The connection may be a caller's own, whose cursors answer otherwise.
+    """
+    queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES, TRIGGERS, RULES, CHILDREN)
+    statement = b" UNION ALL ".join([*queries, GRANTS, COLUMN_GRANTS, USES])
+    granted = [schema, role, role]
+    values = [schema] * len(queries) + [*granted, *granted, role, schema, role, role, schema, *granted]
+    cursor = OwnCursor(connection, scalar_row)
+    lines: list[str] = cursor.execute(statement, values).fetchall()
+    whole = (SEQUENCE.sub(rf"nextval('{schema}.\1'", line) for line in lines)
+    return tuple(sorted(COLUMN_ALIAS.sub(")", " ".join(line.split())) for line in whole))
+
+
+@cache
+def wanted_schema(module: ModuleSpec[object]) -> tuple[str, ...]:
+    """Return the same lines as they are when every migration has been applied."""
+    try:
+        text = (module.migrations(STORE) / SCHEMA_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise MigrationError(
+            f"The module {module.name} ships no {SCHEMA_FILE} beside its migrations for {STORE}; its author "
+            f"writes it with `twinstore dev schema {module.name}`.",
+            module=module.name,
+            driver=DRIVER,
+        ) from error
+    return tuple(text.splitlines())
+
+
+def snapshot_of(connection: Connection, module: ModuleSpec[object], role: str) -> SchemaSnapshot:
+    """Return what a server holds of a module, as the file that is shipped beside its migrations."""
+    text = "\n".join((*describe_schema(connection, module.name, role), ""))
+    return SchemaSnapshot(folder=STORE, name=SCHEMA_FILE, text=text)
+
+
+def shape_of(lines: Iterable[str]) -> dict[str, set[str]]:
+    """Return what a service relies on, by table: row-level security, columns, keys, unique indexes, policies.
+
+    The ledger of the migrations is left out: no row depends on it.
+    """
+    shape: dict[str, set[str]] = {}
+    for table, part in _parts(lines):
+        shape.setdefault(table, set()).add(part)
+    shape.pop(LEDGER, None)
+    return shape
+
+
+def _parts(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the parts with their tables; a key is told without its name, which does nothing."""
+    keys: set[str] = set()
+    for line in sorted(lines):  # constraints come before the indexes that some of them are made of
+        if match := CONSTRAINT.fullmatch(line):
+            keys.add(match["name"])
+            yield match["table"], f"key {match['table']}: {REFERENCED.sub('', match['key'])}"
+        elif match := UNIQUE_INDEX.fullmatch(line):
+            if match["name"] not in keys:
+                yield match["table"], line
+        elif match := POLICY_BODY.fullmatch(line):
+            yield match["table"], match["policy"]
+        elif match := TABLE_OR_COLUMN.fullmatch(line):
+            yield match["table"], line
+
+
+def undone(connection: Connection, module: ModuleSpec[object], *, bound: bool) -> tuple[str, ...]:
+    """Return one sentence for each part of the wanted schema that a service relies on and that is not so.
+
+    First what protects tenants, then columns and keys, of which more than wanted does not matter.
+
+    Args:
+        connection: as the role that answers requests.
+        module: the module.
+        bound: whether row-level security has to bind the role, which should then have no right too many.
+    """
+    ((role,),) = own_cursor(connection).execute(CURRENT_ROLE).fetchall()
+    lines, shipped = describe_schema(connection, module.name, role), wanted_schema(module)
+    unprotected = protection_differences(lines, shipped, module.name, role, rights=bound)
+    real, wanted = shape_of(lines), shape_of(shipped)
+    lacking = (
+        part for table in sorted(set(wanted) & set(real)) for part in sorted(wanted[table] - real[table])
+    )
+    return (*unprotected, *(f"Missing: {part}." for part in lacking if not part.startswith(PROTECTION)))
+
+
+def missing_parts(table: str, wanted: AbstractSet[str], real: Mapping[str, AbstractSet[str]]) -> list[str]:
+    """Return one sentence for each part that a table lacks, or one for the table."""
+    if table not in real:
+        return [f"Missing: table {table}."]
+    return [f"Missing: {part}." for part in sorted(wanted - real[table])]
+
+
+def schema_differences(
+    connection: Connection, module: ModuleSpec[object], role: str, *, additions: bool
+) -> tuple[str, ...]:
+    """Return how the schema differs from the wanted one, one sentence each."""
+    real = describe_schema(connection, module.name, role)
+    return deviations(real, wanted_schema(module), module.name, role, additions=additions)
+
+
+# What a schema has otherwise than wanted, one sentence each: wanted, found, and how to mend it.
+
+
+# The kinds of which a table has several, each under a name of its own; a grant is its whole line.
+LINE: Final = re.compile(
+    r"(?P<kind>table|column|constraint|index|policy|trigger|rule|child|grant|use) "
+    r"(?:(?P<table>[^.: ]+)\.)?(?P<name>[^:]+): (?P<rest>.*)"
+)
+INDEXED: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX \S+ ON [^.]+\.(?P<table>\S+) ")
+COLUMN: Final = re.compile(
+    r"(?P<type>.+?)(?: COLLATE (?P<collation>\S+))?(?P<required> NOT NULL)?(?: DEFAULT (?P<default>.+))?"
+)
+POLICY_REST: Final = re.compile(
+    r"(?P<permissive>\w+) (?P<command>\w+) to (?P<roles>.*?) "
+    r"USING \((?P<qual>.*)\) WITH CHECK \((?P<check>.*)\)"
+)
+INVALID: Final = " (invalid)"
+REPEATED: Final = frozenset({"grant", "use"})
+SWITCHES: Final = {
+    "row-level security forced": "ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    "row-level security enabled": "ENABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY",
+    "row-level security off": "NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY",
+}
+# A trigger of a key.
+SWITCHED_OFF: Final = "switched off"
+WHOLE_SCHEMA: Final = "schema"
+UNLOGGED: Final = ", unlogged"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """One line of a schema; ``table`` is the one it belongs to, empty for none."""
+
+    line: str
+    kind: str
+    table: str
+    name: str
+    rest: str
+
+    @classmethod
+    def of(cls, line: str) -> Part:
+        """Read a line."""
+        match = LINE.fullmatch(line)
+        if match is None:
+            return cls(line, "", "", line, "")
+        kind, table, name, rest = match["kind"], match["table"] or "", match["name"], match["rest"]
+        if kind == "index" and (indexed := INDEXED.match(rest)):
+            table = indexed["table"]
+        elif kind in {"table", "grant"}:
+            table = name
+        return cls(line, kind, table, name, rest)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What two lines have in common that tell of one thing."""
+        return (self.line,) if self.kind in REPEATED else (self.kind, self.table, self.name)
+
+    @property
+    def is_plain_index(self) -> bool:
+        """Whether it costs time and does nothing to a row."""
+        return self.kind == "index" and self.rest.startswith("CREATE INDEX ")
+
+
+def deviations(
+    real: Collection[str], wanted: Collection[str], schema: str, role: str, *, additions: bool
+) -> tuple[str, ...]:
+    """Return what is missing or another one, then what is not wanted, each in order of its line.
+
+    Args:
+        real: the lines of the schema that is there.
+        wanted: the lines of the one that should be.
+        schema: its name.
+        role: the application role.
+        additions: also tables and plain indexes of somebody else, which do nothing to a row of ours.
+    """
+    mend = Mender(schema, role)
+    has, should = parts_of(real), parts_of(wanted)
+    absent, foreign = tables_of(should) - tables_of(has), tables_of(has) - tables_of(should)
+    lost = [
+        part
+        for part in should.values()
+        if part.line not in real and part.table not in absent and not implied(part, has, should)
+    ]
+    more = [
+        part
+        for part in has.values()
+        if part.identity not in should
+        and part.table not in foreign
+        and not implied(part, should, has)
+        and (additions or not part.is_plain_index)
+    ]
+    return (
+        *(f"Missing: table {name}. To mend: {mend.script}" for name in sorted(absent)),
+        *(missing(part, has.get(part.identity), mend) for part in sorted(lost)),
+        *(f"Not wanted: {part.line}. To mend: {mend.removed(part)}" for part in sorted(more)),
+        *(f"Not wanted: table {name}. It is none of ours." for name in sorted(foreign) if additions),
+    )
+
+
+def parts_of(lines: Collection[str]) -> dict[tuple[str, ...], Part]:
+    """Return the parts of a schema by what they are."""
+    return {part.identity: part for part in map(Part.of, lines)}
+
+
+def tables_of(parts: Mapping[tuple[str, ...], Part]) -> set[str]:
+    """Return the names of the tables."""
+    return {part.name for part in parts.values() if part.kind == "table"}
+
+
+def implied(part: Part, there: Mapping[tuple[str, ...], Part], here: Mapping[tuple[str, ...], Part]) -> bool:
+    """Whether an index is that of a key which the other side lacks or has otherwise: the key says it."""
+    key = ("constraint", part.table, part.name)
+    return part.kind == "index" and key in here and there.get(key) != here[key]
+
+
+def missing(wanted: Part, found: Part | None, mend: Mender) -> str:
+    """Return the sentence for a part that is missing, or there in another form."""
+    if found is None:
+        return f"Missing: {wanted.line}. To mend: {mend.made(wanted)}"
+    return f"Missing: {wanted.line}. Found: {found.rest}. To mend: {mend.changed(wanted, found)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mender:
+    """Writes the statements that bring a part in line; the owner runs them with psql."""
+
+    schema: str
+    role: str
+
+    @property
+    def script(self) -> str:
+        """What makes tables, indexes, policies and grants that are missing, and leaves all others alone."""
+        return f"twinstore migrate export --module {self.schema} --backend {DRIVER} | psql, as the owner"
+
+    def made(self, part: Part) -> str:
+        """Return what makes a part that is missing."""
+        table, name = self._table(part), text(sql.Identifier(part.name))
+        match part.kind:
+            case "column":
+                return f"ALTER TABLE {table} ADD COLUMN {name} {part.rest};"
+            case "constraint":
+                return f"ALTER TABLE {table} ADD CONSTRAINT {name} {part.rest};"
+            case "index":
+                return f"{part.rest};"
+            case "policy":
+                return self._policy(part)
+            case "grant" | "use":
+                return f"GRANT {part.rest} ON {self._target(part)} TO {self._role};"
+            case _:
+                return self.script
+
+    def changed(self, wanted: Part, found: Part) -> str:
+        """Return what makes a part of another form the wanted one."""
+        match wanted.kind:
+            case "table":
+                return self._switched(wanted, found)
+            case "column":
+                return f"ALTER TABLE {self._table(wanted)} {', '.join(column_changes(wanted, found))};"
+            case "index" if found.rest == wanted.rest + INVALID:
+                return f"REINDEX INDEX {self._named(wanted)};"
+            case _:
+                return f"{self.removed(found)} {self.made(wanted)}"
+
+    def removed(self, part: Part) -> str:
+        """Return what takes a part away."""
+        table, name = self._table(part), text(sql.Identifier(part.name))
+        match part.kind:
+            case "column" | "constraint":
+                return f"ALTER TABLE {table} DROP {part.kind.upper()} {name};"
+            case "index":
+                return f"DROP INDEX {self._named(part)};"
+            case "trigger" if part.rest == SWITCHED_OFF:
+                return f"ALTER TABLE {table} ENABLE TRIGGER {name};"
+            case "child":
+                return f"ALTER TABLE {part.name} NO INHERIT {table};"
+            case "policy" | "trigger" | "rule":
+                return f"DROP {part.kind.upper()} {name} ON {table};"
+            case _:
+                return f"REVOKE {part.rest} ON {self._target(part)} FROM {self._role};"
+
+    @property
+    def _role(self) -> str:
+        return text(sql.Identifier(self.role))
+
+    def _table(self, part: Part) -> str:
+        return text(sql.Identifier(self.schema, part.table))
+
+    def _named(self, part: Part) -> str:
+        return text(sql.Identifier(self.schema, part.name))
+
+    def _target(self, part: Part) -> str:
+        if part.kind == "grant":
+            return self._table(part)
+        whole = part.name == WHOLE_SCHEMA
+        return f"SCHEMA {text(sql.Identifier(self.schema))}" if whole else f"SEQUENCE {self._named(part)}"
+
+    def _switched(self, wanted: Part, found: Part) -> str:
+        """Return what changes the row-level security of a table, or whether a crash empties it."""
+        actions = []
+        if found.rest.endswith(UNLOGGED):
+            actions.append("SET LOGGED")
+        if found.rest.removesuffix(UNLOGGED) != wanted.rest:
+            actions.append(SWITCHES[wanted.rest])
+        return " ".join(f"ALTER TABLE {self._table(wanted)} {action};" for action in actions)
+
+    def _policy(self, part: Part) -> str:
+        match = POLICY_REST.fullmatch(part.rest)
+        if match is None:
+            return self.script
+        conditions = "".join(
+            f" {word} ({match[group]})"
+            for word, group in (("USING", "qual"), ("WITH CHECK", "check"))
+            if match[group]
+        )
+        name = text(sql.Identifier(part.name))
+        return (
+            f"CREATE POLICY {name} ON {self._table(part)} AS {match['permissive']} "
+            f"FOR {match['command']} TO {match['roles']}{conditions};"
+        )
+
+
+def column_changes(wanted: Part, found: Part) -> Iterator[str]:
+    """Yield what changes a column, as actions of ALTER TABLE."""
+    should, real = COLUMN.fullmatch(wanted.rest), COLUMN.fullmatch(found.rest)
+    if should is None or real is None:
+        return
+    column = f"ALTER COLUMN {text(sql.Identifier(wanted.name))}"
+    if should.group("type", "collation") != real.group("type", "collation"):
+        collation = f" COLLATE {should['collation']}" if should["collation"] else ""
+        yield f"{column} TYPE {should['type']}{collation}"
+    if should["required"] != real["required"]:
+        yield f"{column} {'SET' if should['required'] else 'DROP'} NOT NULL"
+    if should["default"] != real["default"]:
+        default = f"SET DEFAULT {should['default']}" if should["default"] else "DROP DEFAULT"
+        yield f"{column} {default}"
+
+
+# What keeps the rows of tenants apart: row-level security, policies and rights, and no more than wanted.
+
+
+POLICY: Final = "policy"
+GRANT: Final = "grant"
+KINDS: Final = frozenset({"table", POLICY, GRANT})
+# Where a policy decides row by row; it has no say in TRUNCATE.
+POLICED: Final = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
+SURPLUS: Final = f"Not wanted: {GRANT} "
+# How servers of different versions write an expression, and whether they name the schema of what it looks at.
+SPELLING: Final = re.compile(r"::\"?\w+\"?|\bAS \w+|[()\s]")
+
+
+def protection_differences(
+    real: Collection[str], wanted: Collection[str], schema: str, role: str, *, rights: bool
+) -> tuple[str, ...]:
+    """Return what is lost or added of the protection of our tables, each with the statement that mends it.
+
+    A right that is missing is no danger: the call that needs it says so. Tables of somebody else do not
+    matter.
+
+    Args:
+        real: the lines of the schema that is there.
+        wanted: the lines of the one that should be.
+        schema: its name.
+        role: the role that answers requests.
+        rights: whether that role should have no rights beyond the wanted ones.
+    """
+    should = tuple(line for line in wanted if Part.of(line).kind in KINDS)
+    tables = tables_of(parts_of(should))
+    kinds = KINDS if rights else KINDS - {GRANT}
+    guarded = {Part.of(line).table for line in should if Part.of(line).kind == POLICY}
+    has = {
+        line for line in real if is_of(Part.of(line), kinds, tables) and not is_bound(Part.of(line), guarded)
+    }
+    found = deviations(
+        frozenset(respelled(has, should, schema)),
+        tuple(line for line in should if Part.of(line).kind != GRANT or line in has),
+        schema,
+        role,
+        additions=False,
+    )
+    elsewhere = f" (it may also come through PUBLIC, or a role of which {role} is a member)"
+    return tuple(line + elsewhere if line.startswith(SURPLUS) else line for line in found)
+
+
+def is_of(part: Part, kinds: AbstractSet[str], tables: AbstractSet[str]) -> bool:
+    """Whether a part is of one of these kinds, and of one of these tables."""
+    return part.kind in kinds and (part.name if part.kind == "table" else part.table) in tables
+
+
+def is_bound(part: Part, guarded: AbstractSet[str]) -> bool:
+    """Whether a right lets nobody past the policies: a repair of append-only rows needs it for a while."""
+    return part.kind == GRANT and part.rest in POLICED and part.table in guarded
+
+
+def respelled(real: Collection[str], wanted: Collection[str], schema: str) -> Iterator[str]:
+    """Yield the lines of a schema, policies that say the same as a wanted one in the words of that."""
+    known = {spelling(line, schema): line for line in wanted if line.startswith(POLICY)}
+    for line in real:
+        yield known.get(spelling(line, schema), line) if line.startswith(POLICY) else line
+
+
+def spelling(line: str, schema: str) -> str:
+    """Return what two lines have in common that say the same of a policy."""
+    return SPELLING.sub("", line.replace(f"{schema}.", "").replace(f'"{schema}".', ""))

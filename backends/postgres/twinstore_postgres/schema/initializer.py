@@ -1,0 +1,510 @@
+"""The initialiser of a module: migrations as the owner role, and what is said about their state."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import psycopg
+from psycopg import sql
+from typing_extensions import override
+
+from twinstore.applied import statuses
+from twinstore.drivernames import bound_names, named_initializer
+from twinstore.errors import ConfigurationError, MigrationError, TwinstoreError
+from twinstore.ledger import LEDGER_MODULE
+from twinstore.migrations import (
+    COUNTED_ROWS,
+    Effect,
+    EffectKind,
+    Initializer,
+    MigrationReport,
+    MigrationState,
+    ReportsDefaults,
+    TakesSnapshots,
+    consent_required,
+    standing,
+    without_consent,
+)
+from twinstore.reverting import RevertsMigrations
+from twinstore.servicelog import Limiter, migrating, note_ready
+from twinstore_postgres.connection.data_source import source_class
+from twinstore_postgres.connection.deadlines import PatientConnection, TimedConnection
+from twinstore_postgres.connection.errors import reading, translated
+from twinstore_postgres.connection.roles import refuse_unsafe, roles_of, session_defaults
+from twinstore_postgres.connection.target import MIGRATIONS, check_version
+from twinstore_postgres.connection.undocumented import connection_kind, sentences, try_out
+from twinstore_postgres.schema import files, migrator, revert
+from twinstore_postgres.schema.comparison import (
+    describe_schema,
+    missing_parts,
+    schema_differences,
+    shape_of,
+    snapshot_of,
+    undone,
+    wanted_schema,
+)
+from twinstore_postgres.schema.migrator import created_tables, forced_tables, naming_rights
+from twinstore_postgres.schema.script import script
+from twinstore_postgres.schema.sequences import numbering_differences
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from twinstore.migrations import Consent, MigrationStatus, SchemaSnapshot, SessionDefaults
+    from twinstore.modules import ModuleSpec
+    from twinstore.reverting import Reversal
+    from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.connection.pool import ServerConnections
+    from twinstore_postgres.schema.files import Migration
+    from twinstore_postgres.settings import PostgresSettings
+
+__all__ = ["PostgresInitializer", "initializer_class"]
+
+
+log = logging.getLogger("twinstore.postgres")
+
+# Of a message; `migrate verify` lists every one.
+SHOWN: Final = 10
+OWN_LEDGER: Final = """
+SELECT FROM pg_class WHERE oid = to_regclass(%s) AND pg_has_role(relowner, 'USAGE')
+"""
+
+
+class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, ReportsDefaults):
+    """Implements :class:`~twinstore.migrations.Initializer`; see :func:`initializer_class` for its module."""
+
+    module: ClassVar[ModuleSpec[object]]
+
+    def __init__(self, settings: PostgresSettings, server: ServerConnections) -> None:
+        """Take the settings; nothing is connected yet."""
+        self._settings = settings
+        self._server = server
+        self._limiter = Limiter()  # probes ask often
+
+    @override
+    @migrating
+    def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
+        """Apply what is pending.
+
+        Args:
+            release: also apply the files 100-199, which run only on request of an operator.
+            accept: the tables whose rows may be hidden behind row-level security.
+        """
+        with (
+            closing(self._connect()) as connection,
+            translated(),
+            naming_rights(connection, self.module),
+        ):
+            known = migrator.applied_migrations(connection, self.module)
+            pending = self._pending(connection, known, release=release)
+            check_consent(connection, self.module, pending, accept)
+            if pending:
+                self._check_role(connection)
+            role = self._settings.application_role
+            # Once more under the lock of each file: rows may have come, or tables of somebody else.
+            done = [
+                item.name
+                for item in pending
+                if migrator.apply(
+                    connection,
+                    self.module,
+                    item,
+                    role,
+                    partial(check_one, connection, self.module, item, accept),
+                )
+            ]
+            changes = self._upgrade_ledger(connection)
+        return MigrationReport(
+            module=self.module.name,
+            backend=DRIVER,
+            applied=tuple(done),
+            already_applied=tuple(
+                sorted(known | dict.fromkeys(item.name for item in pending if item.name not in done))
+            ),
+            changes=changes,
+        )
+
+    @override
+    def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
+        """Return the tables whose rows would be hidden.
+
+        Raises:
+            MigrationError: tables of somebody else stand where ours should be.
+        """
+        with closing(self._connect(qualified=True)) as connection, reading():
+            known = migrator.applied_migrations(connection, self.module)
+            return hidden_rows(connection, self.module, self._pending(connection, known, release=release))
+
+    @override
+    def status(self) -> tuple[MigrationStatus, ...]:
+        with closing(self._connect(qualified=True)) as connection, reading():
+            return self._statuses(connection)
+
+    def _statuses(self, connection: Connection) -> tuple[MigrationStatus, ...]:
+        applied = migrator.applied_migrations(connection, self.module)
+        adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
+        foreign = bool(taken_over(connection, self.module, applied, adopted))
+        found = statuses([item.status for item in migrator.shipped_migrations(self.module)], applied.values())
+        return tuple(
+            replace(item, state=MigrationState.CHANGED)
+            if foreign and item.name in applied and not applied[item.name].checksum
+            else item
+            for item in found
+        )
+
+    @override
+    def verify(self, *, additions: bool = True) -> tuple[str, ...]:
+        with closing(self._connect(qualified=True)) as connection, reading():
+            role = self._settings.application_role
+            found = schema_differences(connection, self.module, role, additions=additions)
+            remedy = f"twinstore migrate run --module {self.module.name} --backend {DRIVER}"
+            lagging = numbering_differences(connection, self.module)
+            given = self._defaults(connection)
+            return (
+                *standing(self._statuses(connection), remedy),
+                *found,
+                *lagging,
+                *given.unsafe,
+                *given.unknown,
+            )
+
+    @override
+    def export(self, names: Collection[str] | None = None) -> str:
+        """Return the migrations as SQL for an administrator."""
+        return script(self.module, self._settings.application_role, names)
+
+    @override
+    def snapshot(self) -> SchemaSnapshot:
+        """Return what the server holds; see :class:`~twinstore.migrations.TakesSnapshots`."""
+        with closing(self._connect(qualified=True)) as connection, reading():
+            return snapshot_of(connection, self.module, self._settings.application_role)
+
+    @override
+    def session_defaults(self) -> SessionDefaults:
+        """Return what sessions begin with; see :class:`~twinstore.migrations.ReportsDefaults`."""
+        kind = connection_kind(pooled=False)
+        with closing(self._connect(kind, qualified=True)) as connection, reading():
+            found = self._defaults(connection)
+            try_out(connection)
+        # Where the pool cannot open a connection, the settings above show why.
+        with suppress(TwinstoreError), self._server.connection():
+            pass
+        return replace(found, client=sentences())
+
+    def _defaults(self, connection: Connection) -> SessionDefaults:
+        return session_defaults(connection, roles_of(self._settings))
+
+    def check_defaults(self, connection: Connection) -> None:
+        """Raise ``ConfigurationError`` where sessions of our roles begin with unsafe settings.
+
+        What the role may not read is no reason: its own session shows what counts for it.
+        """
+        if not self._server.bound:
+            return
+        with reading():
+            found = self._defaults(connection)
+        for sentence in found.unknown:
+            if self._limiter.passes(sentence) is not None:
+                log.warning("%s", sentence)
+        refuse_unsafe(found.unsafe)
+
+    @override
+    def reversal(self, migration: str) -> Reversal:
+        with closing(self._connect()) as connection, reading():
+            return revert.reversal(connection, self.module, migration)
+
+    @override
+    def revert(self, migration: str, *, accept: AbstractSet[Consent] = frozenset()) -> Reversal:
+        with closing(self._connect()) as connection, translated():
+            return revert.revert(connection, self.module, migration, accept)
+
+    def check_applied(self, connection: Connection) -> None:
+        """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.
+
+        A table without its row-level security, policy, column or key is undone work, and so is a right of the
+        role or a policy that no migration gave; what differs otherwise, such as an index for speed, only
+        ``verify`` tells.
+        """
+        with reading():
+            applied = self._readable_ledger(connection)
+        migrator.check_ledger(self.module, applied)
+        pending = [
+            item.name
+            for item in migrator.shipped_migrations(self.module)
+            if item.name not in applied and _wanted(item, release=False)
+        ]
+        if pending:
+            raise MigrationError(
+                f"Migrations of schema {self.module.name} are pending: {', '.join(pending)}. "
+                f"Run: twinstore migrate run --module {self.module.name} --backend {DRIVER}",
+                module=self.module.name,
+                driver=DRIVER,
+            )
+        with reading():
+            differences = undone(connection, self.module, bound=self._server.bound)
+        if differences:
+            more = len(differences) - SHOWN
+            listed = " ".join(differences[:SHOWN])
+            raise MigrationError(
+                f"The schema {self.module.name} is not as its migrations made it. {listed}"
+                f"{f' And {more} more.' if more > 0 else ''} Restore it; `twinstore migrate verify --module "
+                f"{self.module.name}` lists every difference.",
+                module=self.module.name,
+                driver=DRIVER,
+            )
+        version = connection.info.server_version
+        note_ready(
+            self.module.name, DRIVER, f"{version // 10000}.{version % 10000}", max(applied, default="none")
+        )
+
+    def _readable_ledger(self, connection: Connection) -> dict[str, MigrationStatus]:
+        try:
+            return migrator.applied_migrations(connection, self.module)
+        except psycopg.errors.InsufficientPrivilege as error:
+            name = self.module.name
+            raise MigrationError(
+                f"The role of ConnectionString may not read {name}.schema_migrations: the migrations of "
+                f"schema {name} were interrupted before they granted it, or they name another role "
+                f"(ApplicationRole). Run: twinstore migrate run --module {name}; if nothing is pending, "
+                f"`twinstore migrate verify --module {name}` shows the grants that are missing.",
+                module=name,
+                driver=DRIVER,
+            ) from error
+
+    def _pending(
+        self, connection: Connection, known: dict[str, MigrationStatus], *, release: bool
+    ) -> list[Migration]:
+        """Return what would be applied, after a look at the tables that stand in its place already."""
+        shipped = migrator.shipped_migrations(self.module)
+        migrator.check_ledger(self.module, known)
+        wanted = [item for item in shipped if item.name in known or _wanted(item, release=release)]
+        check_takeover(connection, self.module, known, wanted)
+        return [item for item in wanted if item.name not in known]
+
+    def _upgrade_ledger(self, connection: Connection) -> tuple[str, ...]:
+        """Bring a ledger of copies up to date that stands beside the module; return what was done.
+
+        Only a copy makes one, and the next copy may never come, while its tables go on to hold rows of all
+        tenants. What grants rights is left to that copy, which knows its role.
+        """
+        known = {} if self.module.name == LEDGER_MODULE.name else ledger_of_owner(connection)
+        done: list[str] = []
+        for item in migrator.shipped_migrations(LEDGER_MODULE) if known else ():
+            if item.name in known:
+                continue
+            if files.ROLE_VARIABLE in item.text:
+                break
+            check = partial(check_one, connection, LEDGER_MODULE, item, frozenset())
+            if migrator.apply(connection, LEDGER_MODULE, item, self._settings.application_role, check):
+                done.append(f"schema {LEDGER_MODULE.name}: applied {item.name}")
+        return tuple(done)
+
+    def _connect(
+        self, kind: type[TimedConnection] = PatientConnection, *, qualified: bool = False
+    ) -> Connection:
+        """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
+        # Only the owner of the schemas may change them, and requests are answered by another role.
+        own = self._settings.owner_connection_string
+        target = self._server.direct.target_for(MIGRATIONS, own)()
+        connection = target.connect(kind, qualified=qualified)
+        try:
+            check_version(connection)
+        except ConfigurationError:
+            connection.close()
+            raise
+        return connection
+
+    def _check_role(self, connection: Connection) -> None:
+        role = self._settings.application_role
+        if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", [role]).rowcount == 0:
+            raise MigrationError(
+                f"The application role {role!r} does not exist, so nothing can be granted to it. "
+                f"An administrator must run: {migrator.create_role(role)}",
+                module=self.module.name,
+                driver=DRIVER,
+            )
+
+
+def ledger_of_owner(connection: Connection) -> dict[str, MigrationStatus]:
+    """Return what is applied of a ledger of copies that the role owns and this library can continue."""
+    if connection.execute(OWN_LEDGER, [f"{LEDGER_MODULE.name}.schema_migrations"]).fetchone() is None:
+        return {}
+    known = migrator.applied_migrations(connection, LEDGER_MODULE)
+    shipped = {item.name for item in migrator.shipped_migrations(LEDGER_MODULE)}
+    return known if known.keys() <= shipped else {}
+
+
+def check_one(
+    connection: Connection, module: ModuleSpec[object], migration: Migration, accept: AbstractSet[Consent]
+) -> None:
+    """Refuse to apply one file over tables of somebody else, or without consent to what it hides."""
+    check_takeover(connection, module, {}, [migration])
+    check_consent(connection, module, [migration], accept)
+
+
+def check_consent(
+    connection: Connection,
+    module: ModuleSpec[object],
+    pending: Iterable[Migration],
+    accept: AbstractSet[Consent],
+) -> None:
+    """Refuse to hide rows of tables that nobody has named."""
+    missing = without_consent(hidden_rows(connection, module, pending), accept)
+    if missing:
+        raise consent_required(missing, "Nothing was changed.", module=module.name, driver=DRIVER)
+
+
+def _wanted(migration: Migration, *, release: bool) -> bool:
+    return release or migration.category != "release"
+
+
+@cache
+def initializer_class(module: ModuleSpec[object]) -> type[PostgresInitializer]:
+    """Return the initialiser of a module."""
+    return named_initializer(PostgresInitializer, module, DRIVER, module=module)
+
+
+def __getattr__(name: str) -> type:
+    """Return a class that hosts import by the name of its module."""
+    found = bound_names(__name__.partition(".")[0], DRIVER, initializer_class, source_class).get(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
+
+
+# What stands where a migration of ours would put its tables, and what forcing row-level security would hide.
+#
+# A schema may belong to somebody else who gave it the same name. Its tables are taken over only when they
+# have the wanted shape, and rows are hidden only with consent. Nothing here changes anything.
+
+
+# What a file of ours adds to no table that is there already, and what it adds by itself.
+MADE_WITH_THE_TABLE: Final = ("column ", "key ")
+MADE_BY_THE_FILE: Final = (*MADE_WITH_THE_TABLE, "index ")
+POLICY: Final = "policy "
+MOST_SHOWN: Final = 50
+# Relations of a name that a table should have, and whether rows are hidden from everybody already.
+RELATIONS: Final = """
+SELECT c.relname, c.relkind = 'r', c.relforcerowsecurity AND c.relrowsecurity
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = %s AND c.relname = ANY (%s) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+"""
+COUNT: Final = "SELECT count(*) FROM (SELECT FROM {table} LIMIT {limit}) AS counted"
+
+
+def taken_over(
+    connection: Connection,
+    module: ModuleSpec[object],
+    applied: Mapping[str, MigrationStatus],
+    migrations: Iterable[Migration],
+) -> tuple[str, ...]:
+    """Return how tables that no migration of ours made differ from the wanted ones, one sentence each.
+
+    Those are the tables of a migration that is applied under a planning name, all of them, and those of a
+    pending one, as far as they exist. Wanted is the shape after all migrations: a pending one that changes a
+    table of an earlier one cannot be told from a difference, and is refused as well.
+    """
+    named: set[str] = set()
+    pending: set[str] = set()
+    for migration in migrations:
+        if migration.name not in applied:
+            pending.update(created_tables(migration))
+        elif not applied[migration.name].checksum:
+            named.update(created_tables(migration))
+    relations = relations_of(connection, module.name, sorted(named | pending))
+    if not named and not relations:
+        return ()
+    odd = {name for name, (ordinary, _) in relations.items() if not ordinary}
+    wanted, real = shape_of(wanted_schema(module)), shape_of(describe_schema(connection, module.name))
+    found = [f"Not wanted: {module.name}.{name} is not an ordinary table." for name in sorted(odd)]
+    for table in sorted((named | (pending & set(relations))) - odd):
+        kinds = MADE_BY_THE_FILE if table in named else MADE_WITH_THE_TABLE
+        # A table that a later file drops again is wanted in no shape.
+        shape = wanted.get(table, set())
+        found += missing_parts(table, parts(shape, kinds), real)
+        found += unwanted(shape, real.get(table, set()), (*kinds, POLICY))
+    return tuple(found)
+
+
+def check_takeover(
+    connection: Connection,
+    module: ModuleSpec[object],
+    applied: Mapping[str, MigrationStatus],
+    migrations: Iterable[Migration],
+) -> None:
+    """Refuse to take over tables that do not have the wanted shape.
+
+    Raises:
+        MigrationError: names the differences.
+    """
+    differences = taken_over(connection, module, applied, migrations)
+    if not differences:
+        return
+    more = len(differences) - MOST_SHOWN
+    listed = " ".join(differences[:MOST_SHOWN])
+    raise MigrationError(
+        f"The schema {module.name} has tables that twinstore did not make and that are not as it wants them; "
+        f"nothing was changed. {listed}{f' And {more} more.' if more > 0 else ''} Give the module a database "
+        "of its own, or bring these tables in line first.",
+        module=module.name,
+        driver=DRIVER,
+    )
+
+
+def hidden_rows(
+    connection: Connection, module: ModuleSpec[object], pending: Iterable[Migration]
+) -> tuple[Effect, ...]:
+    """Return the tables with rows behind which pending migrations would force row-level security."""
+    names = sorted(set[str]().union(*map(forced_tables, pending)))
+    open_ones = [
+        name
+        for name, (ordinary, forced) in sorted(relations_of(connection, module.name, names).items())
+        if ordinary and not forced
+    ]
+    return tuple(
+        Effect(kind=EffectKind.RLS, name=name, rows=min(rows, COUNTED_ROWS), more=rows > COUNTED_ROWS)
+        for name, rows in counted(connection, module.name, open_ones)
+        if rows
+    )
+
+
+def relations_of(
+    connection: Connection, schema: str, names: Sequence[str]
+) -> Mapping[str, tuple[bool, bool]]:
+    """Return the relations of these names: whether each is a table, and under forced row-level security."""
+    if not names:
+        return {}
+    rows = connection.execute(RELATIONS, [schema, list(names)]).fetchall()
+    return {name: (ordinary, forced) for name, ordinary, forced in rows}
+
+
+def counted(connection: Connection, schema: str, names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the rows of tables, one more than is counted where there are more.
+
+    Table by table: a statement over several would hold the lock of one while it waits for another, and so
+    deadlock with another process that is migrating them.
+    """
+    found: list[tuple[str, int]] = []
+    for name in names:
+        count = sql.SQL(COUNT).format(table=sql.Identifier(schema, name), limit=sql.Literal(COUNTED_ROWS + 1))
+        ((rows,),) = connection.execute(count).fetchall()
+        found.append((name, int(rows)))
+    return found
+
+
+def unwanted(wanted: AbstractSet[str], real: AbstractSet[str], kinds: tuple[str, ...]) -> list[str]:
+    """Return one sentence for each part of these kinds that only the real table has."""
+    return [f"Not wanted: {part}." for part in sorted(parts(real, kinds) - wanted)]
+
+
+def parts(shape: AbstractSet[str], kinds: tuple[str, ...]) -> set[str]:
+    """Return the parts of these kinds."""
+    return {part for part in shape if part.startswith(kinds)}

@@ -1,0 +1,197 @@
+"""The next migration of a module: what its descriptions want and no shipped file creates.
+
+The shipped schema is known as the lines of its ``schema.txt``; see
+:mod:`twinstore_postgres.schema.comparison`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from psycopg import sql
+
+from twinstore.migrations import MigrationDraft
+from twinstore_postgres.mapping import columns
+from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.schema import ddl
+from twinstore_postgres.schema.comparison import SCHEMA_FILE, wanted_schema
+from twinstore_postgres.schema.files import ROLE_VARIABLE
+from twinstore_postgres.schema.migrator import STORE
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from twinstore.catalog import Entity, Module
+    from twinstore.modules import ModuleSpec
+
+__all__ = ["contradictions", "draft_of", "proposed_migration"]
+
+
+# ``column runs.id: text COLLATE "C" NOT NULL``; an index stands without its table.
+LINE: Final = re.compile(r"(?P<kind>\w+) (?:(?P<table>\w+)\.)?(?P<name>\w+): (?P<rest>.*)")
+# Types as the server writes them, by how a description writes them.
+SHOWN: Final = {
+    "SMALLINT": "smallint",
+    "INTEGER": "integer",
+    "BIGINT": "bigint",
+    "DOUBLE PRECISION": "double precision",
+    "BOOLEAN": "boolean",
+    "TIMESTAMPTZ(3)": "timestamp(3) with time zone",
+    "TIMESTAMPTZ": "timestamp with time zone",
+    "BIGSERIAL": "bigint",
+    "JSONB": "jsonb",
+    "UUID": "uuid",
+    "TEXT": "text",
+}
+DEFAULT: Final = " DEFAULT "
+SUFFIX: Final = ".sql"
+# What a statement makes, by its first words up to the name; of a privilege, all of it.
+MAKES: Final = re.compile(
+    r"CREATE (?:TABLE|INDEX|UNIQUE INDEX) IF NOT EXISTS [\w.\"]+"
+    r"|ALTER TABLE [\w.\"]+ (?:ADD COLUMN IF NOT EXISTS|DROP CONSTRAINT IF EXISTS) [\w\"]+"
+    r"|CREATE POLICY [\w\"]+ ON [\w.\"]+"
+    r"|GRANT [^;]+"
+)
+# UPDATE too, because a copy lets new rows be numbered above those that it brought.
+NUMBERING: Final = ("USAGE", "UPDATE")
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedSchema:
+    """What the shipped files create: kind, table, name, and what is said of each thing."""
+
+    things: frozenset[tuple[str, str, str, str]]
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> ShippedSchema:
+        """Return what the lines of a schema say."""
+        found = (match for match in map(LINE.fullmatch, lines) if match is not None)
+        return cls(frozenset((m["kind"], m["table"] or "", m["name"], m["rest"]) for m in found))
+
+    def named(self, kind: str, table: str) -> dict[str, str]:
+        """Return the things of a kind in a table by name, with what is said of each."""
+        return {name: rest for item, owner, name, rest in self.things if (item, owner) == (kind, table)}
+
+    def privileges(self, table: str) -> set[str]:
+        """Return what the application role may do with a table."""
+        return {rest for kind, _, name, rest in self.things if (kind, name) == ("grant", table)}
+
+    def uses(self, sequence: str) -> set[str]:
+        """Return what the application role may do with a sequence."""
+        return {rest for kind, _, name, rest in self.things if (kind, name) == ("use", sequence)}
+
+
+def draft_of(module: ModuleSpec[object]) -> MigrationDraft:
+    """Return what the descriptions want and no shipped file creates."""
+    folder = module.migrations(STORE)
+    shipped = wanted_schema(module) if (folder / SCHEMA_FILE).is_file() else ()
+    text = proposed_migration(module.catalog, shipped)
+    return MigrationDraft(
+        folder=STORE,
+        suffix=SUFFIX,
+        text=text,
+        contradictions=tuple(contradictions(module.catalog, shipped)),
+        repeats=tuple(repeats(text, folder)) if text is not None and folder.is_dir() else (),
+    )
+
+
+def repeats(text: str, folder: Traversable) -> Iterator[str]:
+    """Yield the names of the files in a folder that make a part of a proposal already."""
+    wanted = made_by(text)
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        if file.name.endswith(SUFFIX) and wanted & made_by(file.read_text(encoding="utf-8")):
+            yield file.name
+
+
+def made_by(text: str) -> set[str]:
+    """Return what the statements of a file make, however they are broken into lines."""
+    return set(MAKES.findall(" ".join(text.split())))
+
+
+def proposed_migration(module: Module, shipped: Sequence[str]) -> str | None:
+    """Return the text of the next migration, for a person to read and to number; ``None`` for none.
+
+    It only adds. What the description wants otherwise is named by :func:`contradictions`.
+
+    Args:
+        module: the module as it is described now.
+        shipped: the lines of its ``schema.txt``.
+    """
+    known = ShippedSchema.of(shipped)
+    statements = [item for entity in module.entities for item in _statements(entity, known)]
+    if statements and not known.things:
+        schema = columns.text(sql.Identifier(module.name))
+        statements += [
+            f"GRANT USAGE ON SCHEMA {schema} TO {ROLE_VARIABLE};",
+            f"GRANT SELECT ON {schema}.schema_migrations TO {ROLE_VARIABLE};",
+        ]
+    return "\n\n".join(statements) + "\n" if statements else None
+
+
+def contradictions(module: Module, shipped: Sequence[str]) -> Iterator[str]:
+    """Yield what a shipped table has otherwise than its description, as sentences; defaults do not count."""
+    known = ShippedSchema.of(shipped)
+    for entity in module.entities:
+        wanted = {piece.name: _shown(piece.sql) for piece in ddl.columns(entity)}
+        for name, rest in sorted(known.named("column", entity.name).items()):
+            if name not in wanted:
+                yield f"The description of {entity.name} does not know the column {name}."
+            elif rest.partition(DEFAULT)[0] != wanted[name]:
+                yield f"The column {name} of {entity.name} is {rest}, but described as {wanted[name]}."
+
+
+def _statements(entity: Entity, known: ShippedSchema) -> Iterator[str]:
+    """Yield what is missing of one entity."""
+    table = columns.text(table_of(entity).name)
+    if entity.name in known.named("table", ""):
+        yield from _additions(entity, known)
+    else:
+        yield ddl.create_table(entity)
+    for piece in ddl.indexes(entity):
+        if piece.name not in known.named("index", ""):
+            yield piece.sql
+    secured = ddl.row_security(entity)
+    if secured is not None and ddl.POLICY not in known.named("policy", entity.name):
+        yield secured
+    granted = known.privileges(entity.name)
+    missing = [privilege for privilege in ddl.grants(entity) if privilege not in granted]
+    if missing:
+        yield f"GRANT {', '.join(missing)} ON {table} TO {ROLE_VARIABLE};"
+    yield from _numbering(entity, known)
+
+
+def _numbering(entity: Entity, known: ShippedSchema) -> Iterator[str]:
+    """Yield what lets the application role number the rows of an entity."""
+    if entity.assigned is None:
+        return
+    # As the server names the one of a BIGSERIAL.
+    sequence = f"{entity.name}_{table_of(entity).column(entity.assigned).name}_seq"
+    missing = [privilege for privilege in NUMBERING if privilege not in known.uses(sequence)]
+    if missing:
+        name = columns.text(sql.Identifier(entity.module, sequence))
+        yield f"GRANT {', '.join(missing)} ON SEQUENCE {name} TO {ROLE_VARIABLE};"
+
+
+def _additions(entity: Entity, known: ShippedSchema) -> Iterator[str]:
+    """Yield the columns and constraints that an existing table lacks."""
+    table = columns.text(table_of(entity).name)
+    for piece in ddl.columns(entity):
+        if piece.name not in known.named("column", entity.name):
+            name = columns.text(sql.Identifier(piece.name))
+            yield f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {piece.sql};"
+    for piece in ddl.constraints(entity):
+        if piece.name not in known.named("constraint", entity.name):
+            name = columns.text(sql.Identifier(piece.name))
+            # There is no IF NOT EXISTS for constraints, and a file should be able to run twice.
+            yield f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name}, ADD CONSTRAINT {name} {piece.sql};"
+
+
+def _shown(declared: str) -> str:
+    """Return a column as the server shows it."""
+    for ours, theirs in SHOWN.items():
+        if declared.startswith(ours):
+            return theirs + declared.removeprefix(ours).partition(DEFAULT)[0]
+    raise LookupError(f"{declared} is not a column")  # met by programmers only

@@ -1,0 +1,102 @@
+"""Whether the sequences that number rows go on above the rows that are there.
+
+A copy raises them, but a dump that was restored, or a statement by hand, may leave one behind: every row is
+right then, and the next one is refused because its number is taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from psycopg import sql
+from psycopg.rows import class_row, scalar_row
+
+from twinstore.fields import SYSTEM_TENANT
+from twinstore_postgres.access.statements import counter_of
+from twinstore_postgres.connection.cursors import OwnCursor
+from twinstore_postgres.connection.transaction import SET_TENANT
+from twinstore_postgres.mapping.table import table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinstore.modules import ModuleSpec
+    from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.mapping.table import Table
+
+__all__ = ["numbering_differences"]
+
+
+# No row for a table or column that is missing, or of which nothing may be read.
+SEQUENCE: Final = b"""
+SELECT s.name, q.seqincrement AS step, q.seqcycle AS cycles,
+       coalesce(pg_sequence_last_value(q.seqrelid) + q.seqincrement, q.seqstart) AS following,
+       has_sequence_privilege(q.seqrelid, 'SELECT') AS readable
+  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+ CROSS JOIN LATERAL pg_get_serial_sequence(%(table)s, a.attname) AS s (name)
+  LEFT JOIN pg_sequence q ON q.seqrelid = to_regclass(s.name)
+ WHERE a.attrelid = to_regclass(%(table)s) AND a.attname = %(column)s AND c.relkind = 'r'
+   AND has_table_privilege(c.oid, 'SELECT')
+   AND (s.name IS NULL OR has_sequence_privilege(q.seqrelid, 'USAGE, SELECT'))
+"""
+# Only the sequence itself tells of a number that it was set to and has not given yet.
+FOLLOWING: Final = "SELECT last_value + CASE WHEN is_called THEN 1 ELSE 0 END FROM {sequence}"
+HIGHEST: Final = "SELECT coalesce(max({column}), 0) FROM {table}"
+
+
+class Sequence(NamedTuple):
+    """A sequence: its name, ``None`` where the column has none, by what it counts, and what comes next."""
+
+    name: str | None
+    step: int | None
+    cycles: bool | None
+    following: int | None
+    readable: bool | None
+
+
+def numbering_differences(connection: Connection, module: ModuleSpec[object]) -> Iterator[str]:
+    """Yield a sentence for each sequence that does not go on above the rows that are numbered."""
+    for entity in module.catalog.entities:
+        if entity.assigned is not None:
+            yield from _numbering(connection, table_of(entity))
+
+
+def _numbering(connection: Connection, table: Table) -> Iterator[str]:
+    name, column = counter_of(table)
+    with OwnCursor(connection, class_row(Sequence)) as cursor:
+        found = cursor.execute(SEQUENCE, {"table": name, "column": column}).fetchone()
+    if found is None:
+        return
+    if found.name is None:
+        yield (
+            f"Missing: sequence of {name}.{column}. To mend: ALTER SEQUENCE "
+            f"{serial_name(table, column)} OWNED BY {name}.{column};"
+        )
+    elif found.cycles or found.step != 1:
+        yield (
+            f"The sequence {found.name} counts by {found.step}{' and begins again' if found.cycles else ''}; "
+            f"wanted: by 1, to its end. To mend: ALTER SEQUENCE {found.name} INCREMENT BY 1 NO CYCLE;"
+        )
+    else:
+        yield from _lagging(connection, table, found.name, found)
+
+
+def serial_name(table: Table, column: str) -> str:
+    """Return the name that the type ``bigserial`` gives the sequence of a column."""
+    return sql.Identifier(table.entity.module, f"{table.entity.name}_{column}_seq").as_string()
+
+
+def _lagging(connection: Connection, table: Table, sequence: str, found: Sequence) -> Iterator[str]:
+    """Yield a sentence where a row has the number that comes next, or a higher one."""
+    name, column = counter_of(table)
+    with connection.transaction(), OwnCursor(connection, scalar_row) as cursor:
+        cursor.execute(SET_TENANT, [SYSTEM_TENANT])
+        highest = cursor.execute(HIGHEST.format(column=column, table=name).encode()).fetchone()
+        following = found.following
+        if found.readable:
+            following = cursor.execute(FOLLOWING.format(sequence=sequence).encode()).fetchone()
+    if following is not None and highest is not None and following <= highest:
+        yield (
+            f"The sequence {sequence} gives {following} next, but rows are numbered up to {highest}, so new "
+            f"rows of {name} are refused. To mend: SELECT setval('{sequence}', {highest});"
+        )
