@@ -6,14 +6,12 @@ import sys
 import warnings
 from functools import partial
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Final
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from importlib.abc import Loader
     from types import ModuleType
 
 __all__ = ["MOVED", "install"]
@@ -28,17 +26,24 @@ MOVED: Final[Mapping[str, tuple[str, ...]]] = {
 ABSENT: Final = object()
 
 
-class MovedModules(MetaPathFinder, Loader):
-    """Finds a module under its earlier path; asked last, for what no other finder has found."""
+class MovedModules:
+    """Finds a module under its earlier path; asked last, for what no other finder has found.
 
-    @override
+    The abstract base classes of finders would take longer to import than this package.
+    """
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname in MOVED else None
+        """Return how to import a moved module."""
+        del path, target
+        return ModuleSpec(fullname, cast("Loader", self)) if fullname in MOVED else None
 
-    @override
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave it to Python to create the module."""
+
     def exec_module(self, module: ModuleType) -> None:
+        """Warn, and let the module ask its new places for names."""
         places = MOVED[module.__name__]
         warnings.warn(
             f"{module.__name__} has moved to {' and '.join(places)}; the next release drops the old path.",

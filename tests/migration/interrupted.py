@@ -101,7 +101,7 @@ def at_once(plan: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """Let some processes migrate, none of which begins before all are ready."""
     # Once for all: processes that import the drivers would be busy with nothing else.
     for driver in ("mongo", "postgres"):
-        import_module(f"twinstore_{driver}.migrator")
+        import_module(f"twinstore_{driver}.backend")
     context = get_context("fork")
     barrier = context.Barrier(count)
     with ProcessPoolExecutor(count, context, initializer=keep, initargs=(barrier,)) as pool:

@@ -160,4 +160,7 @@ def test_who_does_not_ask_for_it_imports_nothing_for_it() -> None:
         "print(twinstore.__version__, sorted(name for name in sys.modules if name.startswith('twinstore.')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]", f"{version('twinstore')} ['twinstore.released']"]
+    assert done.stdout.splitlines() == [
+        "['twinstore.moved_modules']",
+        f"{version('twinstore')} ['twinstore.moved_modules', 'twinstore.released']",
+    ]
