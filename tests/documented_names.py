@@ -157,7 +157,7 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
         "NotedConnection.connect",
     ): "a pool keeps to itself why it has no connection",
     (
-        "backends/mongo/twinstore_mongo/positions.py",
+        "backends/mongo/twinstore_mongo/client/positions.py",
         "PointInTime.document",
     ): "pymongo has no option for reads as of a time, and sends what this documented property returns",
     **{

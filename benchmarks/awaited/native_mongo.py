@@ -11,13 +11,13 @@ from pymongo import ReadPreference
 from typing_extensions import override
 
 from benchmarks.awaited.calls import PAGE, RUN_SUMMARIES, RUNS, SCOPE, AwaitedCalls, row_of, run_id
-from twinstore_mongo.codec import codec_of, converted
-from twinstore_mongo.compile import compiled, filter_of, merged, owned_by
-from twinstore_mongo.connection import DECODING, MAJORITY_READ, MAJORITY_WRITE
-from twinstore_mongo.derive import ID
-from twinstore_mongo.key_order import SIMPLE
-from twinstore_mongo.reading import sort_key
-from twinstore_mongo.writes import replacement
+from twinstore_mongo.access.changing import replacement
+from twinstore_mongo.access.queries import compiled, filter_of, merged, owned_by
+from twinstore_mongo.access.reading import sort_key
+from twinstore_mongo.client.types import DECODING, MAJORITY_READ, MAJORITY_WRITE
+from twinstore_mongo.mapping.codec import codec_of, converted
+from twinstore_mongo.mapping.key_order import SIMPLE
+from twinstore_mongo.mapping.layout import ID
 
 if TYPE_CHECKING:
     from pymongo import AsyncMongoClient

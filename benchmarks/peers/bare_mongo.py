@@ -25,7 +25,7 @@ from twinstore.scheduler import Run, RunState, RunTrigger
 from twinstore.scheduler.catalog import POLICY_JOBS, RUNS
 from twinstore.scheduler.policy_service import job_of
 from twinstore.scheduler.repositories.locks import pauses
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

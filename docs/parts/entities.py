@@ -9,7 +9,7 @@ from docs.parts.tables import NONE, code, codes, prose, table
 from twinstore.config.keys import module_keys
 from twinstore.generate_stubs import shipped_modules
 from twinstore.modules import module_spec
-from twinstore_mongo.derive import ID, VERSION, derived_fields, key_index, stored_names
+from twinstore_mongo.mapping.layout import ID, VERSION, derived_fields, key_index, stored_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -24,8 +24,8 @@ from twinstore.access import Row
 from twinstore.scheduler.catalog import AUDIT
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.verify.digests import document_number
-from twinstore_mongo.bulk_scan import CollectionScan
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.bulk.scan import CollectionScan
+from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ import pytest
 from twinstore_backfill import allocating
 from twinstore_backfill.verify.digesting import DigestReader
 from twinstore_backfill.verify.turns import LARGE_BYTES
-from twinstore_mongo.bulk_digests import UNASKED_BYTES
+from twinstore_mongo.bulk.digests import UNASKED_BYTES
 
 PAGE: Final = 4096
 # PR_SET_THP_DISABLE of linux/prctl.h.

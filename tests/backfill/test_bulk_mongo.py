@@ -61,12 +61,11 @@ from twinstore.testing.scheduler.builders import (
 )
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES, make_log_entry
 from twinstore.testing.scheduler.graph_jobs import graph_job_event
-from twinstore_mongo import bulk_writer
-from twinstore_mongo.bulk_writer import PART_BYTES
-from twinstore_mongo.derive import index_specs
-from twinstore_mongo.key_order import key_after
-from twinstore_mongo.positions import PointInTime, unsent
-from twinstore_mongo.raw import documents_of
+from twinstore_mongo.bulk.writer import PART_BYTES
+from twinstore_mongo.client.bson import documents_of
+from twinstore_mongo.client.positions import PointInTime, unsent
+from twinstore_mongo.mapping.key_order import key_after
+from twinstore_mongo.mapping.layout import index_specs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -268,12 +267,12 @@ def test_keys_from_one_part_of_an_index_are_those_of_a_query_each(
         asked.append(arguments)
         return honest(*arguments)
 
-    monkeypatch.setattr("twinstore_mongo.key_cuts.key_after", ask)
+    monkeypatch.setattr("twinstore_mongo.mapping.key_order.key_after", ask)
     found: dict[tuple[int, int], list[KeyRange]] = {}
     queries: dict[tuple[int, int], int] = {}
     for most, at_once in ((0, 10_000), (500, 10_000), (500, 6), (500, 3)):
-        monkeypatch.setattr("twinstore_mongo.key_cuts.MOST_ROWS", most)
-        monkeypatch.setattr("twinstore_mongo.key_cuts.KEYS_AT_ONCE", at_once)
+        monkeypatch.setattr("twinstore_mongo.mapping.key_order.MOST_ROWS", most)
+        monkeypatch.setattr("twinstore_mongo.mapping.key_order.KEYS_AT_ONCE", at_once)
         asked.clear()
         found[most, at_once] = [item for rows in (1, 2, 5) for item in workspace.bulk.cut(entity, rows)]
         queries[most, at_once] = len(asked)
@@ -663,7 +662,9 @@ def test_a_range_of_many_small_documents_is_cut_by_the_entries_of_its_indexes(
 ) -> None:
     """One by one or packed, with some refused and some there already next to the cuts."""
     part, count = 7, 45
-    monkeypatch.setattr(bulk_writer, "PART_ENTRIES", part * (1 + len(index_specs(SCHEDULES))) + 1)
+    monkeypatch.setattr(
+        "twinstore_mongo.bulk.writer.PART_ENTRIES", part * (1 + len(index_specs(SCHEDULES))) + 1
+    )
     for number in range(count):
         own_source.storage.schedules.upsert(make_schedule(T, f"s-{number:02}", name=f"n-{number:02}"))
     for number in (6, 7, 20):
@@ -726,7 +727,7 @@ def take_over(ledger: Ledger, claim: Claim) -> None:
 @pytest.fixture
 def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the writer give up soon where the rival never does; it would go on for ten seconds."""
-    monkeypatch.setattr(bulk_writer, "repeat", partial(repeat, attempts=3))
+    monkeypatch.setattr("twinstore_mongo.bulk.writer.repeat", partial(repeat, attempts=3))
 
 
 @pytest.mark.usefixtures("three_attempts")

@@ -26,7 +26,7 @@ from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.copy.reporting import report_document
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,7 +23,7 @@ from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.ignoring import ignored_path
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.selftest.rows import sampled
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

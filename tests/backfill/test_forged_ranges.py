@@ -27,7 +27,7 @@ from twinstore.scheduler.catalog import AUDIT
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import RangeShares
 from twinstore_backfill.verify.proving import Proof
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

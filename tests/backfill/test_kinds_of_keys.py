@@ -24,7 +24,7 @@ from twinstore.tenancy import ALL_TENANTS, NO_TENANT, UNKNOWN_TENANT, Tenant
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import MemoryDatabase as MemoryStore
 from twinstore_mongo.backend import MongoBackend
-from twinstore_mongo.connection import Connection
+from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.graph_jobs import graph_moved, make_graph_build_job, make_graph_overlay_job
 from twinstore_mongo.backend import MongoBackend
-from twinstore_mongo.connection import Connection
+from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from twinstore.access import Row
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.tenancy import Tenant
 from twinstore.testing.scheduler.builders import make_schedule
+from twinstore_mongo.access.changing import is_own_value
 from twinstore_mongo.backend import MongoBackend
-from twinstore_mongo.writes import is_own_value
 
 if TYPE_CHECKING:
     from tests.databases import MongoDatabase

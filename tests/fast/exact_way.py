@@ -10,8 +10,8 @@ from tests.fast.written_order import as_written
 from twinstore import jsontext
 from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.fast.nodes import NodeKind
-from twinstore_mongo.bulk_export import Exporter
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.bulk.export import Exporter
+from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

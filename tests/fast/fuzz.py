@@ -18,7 +18,7 @@ from tests.fast.generating import Generator
 from tests.fast.mutating import Mutator
 from tests.fast.programs import programs
 from twinstore.fast.native import fast_path
-from twinstore_mongo.packing import documents_of
+from twinstore_mongo.bulk.records import documents_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ from tests.fast.texts import fitting_text
 from twinstore.access import Row
 from twinstore.fast.nodes import ListRule, NodeKind, Presence
 from twinstore.shapes import ValueShape, shapes_of
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,9 +25,9 @@ from twinstore.testing.datasets import ROW_FACTORIES, Dataset
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
-from twinstore_mongo.bulk_export import Exporter
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.packing import native_documents
+from twinstore_mongo.bulk.export import Exporter
+from twinstore_mongo.bulk.records import native_documents
+from twinstore_mongo.mapping.codec import codec_of
 from twinstore_postgres.bulk.writer import native_columns
 from twinstore_postgres.mapping.columns import Origin
 from twinstore_postgres.mapping.table import table_of

@@ -35,7 +35,7 @@ from twinstore.fast.scanning import Scanner
 from twinstore.keys import can_bound
 from twinstore.testing.instants import at
 from twinstore_backfill.verify.expected import Expecting
-from twinstore_mongo.bulk_digests import UNASKED_BYTES
+from twinstore_mongo.bulk.digests import UNASKED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,7 +200,7 @@ def test_several_threads_digest_the_batches_of_one_cursor(
         client[mongo.name].get_collection("audit", codec_options=TOLERANT).insert_many(
             documents, ordered=False
         )
-    monkeypatch.setattr("twinstore_mongo.bulk_digests.AT_ONCE", 7)
+    monkeypatch.setattr("twinstore_mongo.bulk.digests.AT_ONCE", 7)
     added: list[int] = []
     honest, at_work, all_at_work = Scanner.add_documents, set[int](), Barrier(3)
 

@@ -24,12 +24,11 @@ from twinstore_backfill.ignoring import IgnoredPath
 from twinstore_backfill.verify.expected import Expected, Expecting
 from twinstore_backfill.verify.ranges import RangeComparison, RowComparison
 from twinstore_backfill.verify.results import RangeResult
-from twinstore_mongo.bulk_digests import DigestScan, judge_of
-from twinstore_mongo.bulk_export import Exporter
-from twinstore_mongo.bulk_scan import CollectionScan
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.digest_form import digest_form
-from twinstore_mongo.packing import native_documents
+from twinstore_mongo.bulk.digests import DigestScan, digest_form, judge_of
+from twinstore_mongo.bulk.export import Exporter
+from twinstore_mongo.bulk.records import native_documents
+from twinstore_mongo.bulk.scan import CollectionScan
+from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ from twinstore.canonical import CanonicalModel
 from twinstore.catalog import Entity, Tenancy, text
 from twinstore.fast.program import Program, program_of
 from twinstore.fields import Id, Timestamp
-from twinstore_mongo.bulk_export import Exporter
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.packing import documents_of
+from twinstore_mongo.bulk.export import Exporter
+from twinstore_mongo.bulk.records import documents_of
+from twinstore_mongo.mapping.codec import codec_of
 
 START: Final = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from tests.fast.fuzz import mutants
 from tests.fast.hand_made import native_library
 from tests.fast.programs import programs
 from twinstore.fast.native import Buffer
-from twinstore_mongo.packing import documents_of
+from twinstore_mongo.bulk.records import documents_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,9 +23,9 @@ from twinstore.fast.packed import PackedBatch
 from twinstore.fast.reversing import read_copy, write_documents
 from twinstore.tenancy import Tenant, label_of
 from twinstore.testing.datasets import Dataset
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.derive import derived_fields
-from twinstore_mongo.packing import native_documents
+from twinstore_mongo.bulk.records import native_documents
+from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.layout import derived_fields
 from twinstore_postgres.bulk.export import record_of, values_of
 from twinstore_postgres.bulk.writer import readable_columns
 from twinstore_postgres.connection.cursors import TolerantInstantLoader

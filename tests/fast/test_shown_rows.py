@@ -15,9 +15,9 @@ from tests.fast.lines import altered, line_of, row_of, scan_in_memory, values_of
 from tests.fast.scanned import DIGESTED, NAMES, SECRET, TENANTS, example_row, is_plain
 from twinstore.fast import scanning
 from twinstore.fast.native import library
-from twinstore_mongo.bulk_scan import CollectionScan
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.digest_form import digest_form as document_data
+from twinstore_mongo.bulk.digests import digest_form as document_data
+from twinstore_mongo.bulk.scan import CollectionScan
+from twinstore_mongo.mapping.codec import codec_of
 from twinstore_postgres.bulk.digests import digest_form as table_data
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from twinstore.fast.reversing import highest, write_documents
 from twinstore.fields import INT64_MIN
 from twinstore.tenancy import Tenant
 from twinstore.testing.datasets import Dataset
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.derive import derived_fields
-from twinstore_mongo.packing import native_documents
+from twinstore_mongo.bulk.records import native_documents
+from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.layout import derived_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

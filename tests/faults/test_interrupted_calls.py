@@ -11,7 +11,7 @@ from pymongo.synchronous.pool import Connection
 import twinstore
 from twinstore.errors import TwinstoreError
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_mongo import connection
+from twinstore_mongo.client import connection
 
 if TYPE_CHECKING:
     from tests.databases import MongoDatabase

@@ -15,7 +15,7 @@ from psycopg_pool import ConnectionPool
 from pydantic import SecretStr
 from pymongo import MongoClient
 
-from twinstore_mongo.lease import MigrationLease
+from twinstore_mongo.schema.lock import MigrationLease
 from twinstore_postgres.connection.deadlines import Connection
 from twinstore_postgres.connection.pool import ServerConnections
 from twinstore_postgres.connection.target import Target

@@ -35,7 +35,7 @@ from twinstore.bulk import KeyRange
 from twinstore.errors import LeaseLostError, Outcome, TimeoutExceededError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_mongo.clients import CLOSE_SECONDS
+from twinstore_mongo.client.client import CLOSE_SECONDS
 from twinstore_postgres import backend as backend_module
 from twinstore_postgres.connection import deadlines
 from twinstore_postgres.connection.deadlines import PatientConnection

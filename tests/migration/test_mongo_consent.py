@@ -14,7 +14,7 @@ from tests.shipped import MONGO_STEPS as STEPS
 from twinstore.errors import ConsentRequiredError, MigrationError
 from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore_mongo.schema import Schema
+from twinstore_mongo.schema.comparison import Schema
 
 if TYPE_CHECKING:
     from pymongo.database import Database

@@ -21,9 +21,9 @@ from twinstore.ledger.catalog import JOBS, LEDGER, RANGES
 from twinstore.migrations import MigrationState
 from twinstore.scheduler.catalog import TRIGGERS
 from twinstore.testing.copying import ledger_of
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.derive import collection_specs, joined_id
-from twinstore_mongo.proposal import draft_of
+from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.layout import collection_specs, joined_id
+from twinstore_mongo.schema.proposal import draft_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

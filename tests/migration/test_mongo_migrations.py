@@ -23,8 +23,8 @@ from twinstore.testing.scheduler.builders import (
     rich_run_summary,
     rich_schedule,
 )
-from twinstore_mongo.lease import MigrationLease, holding
-from twinstore_mongo.migrator import MongoInitializer
+from twinstore_mongo.schema.lock import MigrationLease, holding
+from twinstore_mongo.schema.migrator import MongoInitializer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

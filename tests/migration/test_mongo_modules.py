@@ -17,8 +17,8 @@ from twinstore.catalog import Module
 from twinstore.errors import ConfigurationError
 from twinstore.options import ModuleOptions
 from twinstore.storage import open_module
-from twinstore_mongo.migrator import MongoInitializer
-from twinstore_mongo.steps import parse_step
+from twinstore_mongo.schema.migrator import MongoInitializer
+from twinstore_mongo.schema.steps import parse_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

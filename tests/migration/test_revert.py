@@ -23,10 +23,10 @@ from twinstore.reverting import Reversal, RevertsMigrations
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
 from twinstore_backfill.outcome import Exit
-from twinstore_mongo import migrator as mongo_migrator
-from twinstore_mongo.lease import holding
-from twinstore_mongo.migrator import LEDGER, MongoInitializer
-from twinstore_mongo.reverting import Reverter
+from twinstore_mongo.schema import migrator as mongo_migrator
+from twinstore_mongo.schema.lock import holding
+from twinstore_mongo.schema.migrator import LEDGER, MongoInitializer
+from twinstore_mongo.schema.revert import Reverter
 from twinstore_postgres.schema import migrator, revert
 from twinstore_postgres.schema.files import Migration
 from twinstore_postgres.schema.migrator import lock_number, shipped_migrations

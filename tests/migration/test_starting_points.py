@@ -21,7 +21,7 @@ from twinstore.migrations import MigrationState
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
 from twinstore_backfill.outcome import Exit
-from twinstore_mongo import connection
+from twinstore_mongo.client import connection
 from twinstore_postgres.connection import target
 from twinstore_postgres.schema import migrator
 from twinstore_postgres.schema.files import Migration

@@ -14,9 +14,9 @@ from pymongo.errors import OperationFailure
 from tests.plans.judging import Finding
 from tests.plans.rows import rows_of
 from twinstore.access import Row
-from twinstore_mongo.bulk_owners import PARENT
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.derive import index_specs
+from twinstore_mongo.bulk.owners import PARENT
+from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.layout import index_specs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

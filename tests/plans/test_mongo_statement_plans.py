@@ -18,7 +18,7 @@ from tests.stores import kept
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.statements import statements_of
 from twinstore.storage import open_module
-from twinstore_mongo.derive import ID, index_specs
+from twinstore_mongo.mapping.layout import ID, index_specs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

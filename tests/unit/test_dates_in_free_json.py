@@ -20,9 +20,9 @@ from twinstore.jsondates import date_in, date_object
 from twinstore.scheduler.catalog import EXECUTION_LOGS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.shapes import Kind, ValueShape
-from twinstore_mongo.codec import codec_of, converted
-from twinstore_mongo.free_json import dates_written, free_map, references, walk_of
-from twinstore_mongo.stored_form import StoredForm
+from twinstore_mongo.bulk.scan import StoredForm
+from twinstore_mongo.mapping.codec import codec_of, converted
+from twinstore_mongo.mapping.free_json import dates_written, free_map, references, walk_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.compile import FIRST_INSTANT, any_of, compiled, filter_of
+from twinstore_mongo.access.queries import FIRST_INSTANT, any_of, compiled, filter_of
+from twinstore_mongo.mapping.codec import codec_of
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 T = Tenant("t")

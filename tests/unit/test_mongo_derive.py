@@ -14,10 +14,18 @@ from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUN_SUMMARIES, SCHEDUL
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, EVENTS, KIT, NOTES, PARCELS, SCANS
-from twinstore_mongo.derive import collection_specs, index_specs, joined_id, longs_of, stored_names
-from twinstore_mongo.proposal import contradictions, proposed_step
-from twinstore_mongo.steps import CollectionSpec, IndexSpec, Step, load_steps, parse_step
-from twinstore_mongo.survey import serves
+from twinstore_mongo.bulk.survey import serves
+from twinstore_mongo.mapping.layout import (
+    CollectionSpec,
+    IndexSpec,
+    collection_specs,
+    index_specs,
+    joined_id,
+    longs_of,
+    stored_names,
+)
+from twinstore_mongo.schema.proposal import contradictions, proposed_step
+from twinstore_mongo.schema.steps import Step, load_steps, parse_step
 
 if TYPE_CHECKING:
     from twinstore.query import Condition

@@ -13,13 +13,7 @@ from bson.int64 import Int64
 from tests.releases import mongo_collections
 from twinstore.access import Row
 from twinstore.errors import DocumentDecodeError
-from twinstore.scheduler.catalog import (
-    AUDIT,
-    IMPACT_SNAPSHOTS,
-    RUNS,
-    SCHEDULER,
-    SCHEDULES,
-)
+from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHEDULES
 from twinstore.scheduler.impact_snapshots import ImpactSet, identify
 from twinstore.scheduler.repositories.impact_snapshots import row_of
 from twinstore.scheduler.repositories.schedules import deletion_of
@@ -34,7 +28,7 @@ from twinstore.testing.scheduler.builders import (
     rich_impact_set,
     rich_schedule,
 )
-from twinstore_mongo.codec import codec_of, converted
+from twinstore_mongo.mapping.codec import codec_of, converted
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity

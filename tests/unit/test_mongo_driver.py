@@ -12,17 +12,13 @@ from bson.timestamp import Timestamp
 from pymongo import MongoClient
 
 import twinstore
-from twinstore.errors import (
-    ConfigurationError,
-    TimeoutExceededError,
-    ValidationError,
-)
+from twinstore.errors import ConfigurationError, TimeoutExceededError, ValidationError
 from twinstore.testing.entities import COUNTERS, KIT, NOTES
 from twinstore.testing.entities import MODULE as KIT_MODULE
-from twinstore_mongo.derive import collection_specs
-from twinstore_mongo.positions import PointInTime, position_of, timestamp_of
+from twinstore_mongo.client.positions import PointInTime, position_of, timestamp_of
+from twinstore_mongo.mapping.layout import collection_specs
+from twinstore_mongo.schema.steps import Step
 from twinstore_mongo.settings import MongoSettings
-from twinstore_mongo.steps import Step
 
 if TYPE_CHECKING:
     from tests.databases import MongoServer

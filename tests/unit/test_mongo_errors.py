@@ -32,7 +32,7 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
     ValidationError,
 )
-from twinstore_mongo.errors import CODES, MAPPING, Where, translate, violated_index
+from twinstore_mongo.client.errors import CODES, MAPPING, Where, translate, violated_index
 
 SECRET = "hunter2-payload"
 WHERE = Where(hosts="db.example:27017", entity="runs", key="r-1", module="scheduler", timeout_ms=5000)

@@ -15,8 +15,7 @@ from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.entities import Note
 from twinstore.testing.instants import at
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.index_order_scan import Reading, along_index
+from twinstore_mongo.mapping.codec import Reading, along_index, codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ import bson
 import pytest
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 
-from twinstore_mongo.raw import element_of, elements, first_of
+from twinstore_mongo.client.bson import element_of, elements, first_of
 
 VALUES: Final[dict[str, Any]] = {
     "double": 1.5,

@@ -11,8 +11,8 @@ from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHED
 from twinstore.scheduler.runs import Run
 from twinstore.shapes import instant_paths
 from twinstore.testing.entities import DEVICES, ENTRIES, NOTES, PARCELS, SCANS
-from twinstore_mongo.stored_form import StoredForm
-from twinstore_mongo.validators import validator_of
+from twinstore_mongo.bulk.scan import StoredForm
+from twinstore_mongo.schema.validators import validator_of
 
 RELEASED = {collection["name"]: collection["options"] for collection in mongo_collections()}
 each_entity = pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_what_is_ours_or_documented_is_accepted(code: str) -> None:
 
 def test_names_of_two_packages_of_ours_are_separate() -> None:
     trees = {
-        "backends/mongo/twinstore_mongo/connection.py": (
+        "backends/mongo/twinstore_mongo/client/connection.py": (
             "class Connection:\n    def close(self):\n        self._closed = True"
         ),
         "backends/postgres/twinstore_postgres/connection/target.py": (

@@ -7,4 +7,4 @@ from twinstore.drivernames import bound_name
 
 def __getattr__(name: str) -> type:
     """Return a class that hosts import by name: initialiser, session factory or repository."""
-    return bound_name(__name__, name, "Mongo", "twinstore_mongo.migrator:initializer_class")
+    return bound_name(__name__, name, "Mongo", "twinstore_mongo.schema.migrator:initializer_class")

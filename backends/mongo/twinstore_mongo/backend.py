@@ -15,12 +15,12 @@ from twinstore.access_backend import AccessBackend
 from twinstore.backend import ModuleBackend, ReadyWithin, UnitState, wrong_handle
 from twinstore.errors import Outcome, TimeoutExceededError
 from twinstore.scope import UNBOUND
-from twinstore_mongo.access import MongoAccess
-from twinstore_mongo.bulk import MongoBulk
-from twinstore_mongo.connection import Connection
-from twinstore_mongo.context import RepositoryContext, client_session, transaction, translating
-from twinstore_mongo.errors import DRIVER
-from twinstore_mongo.migrator import initializer_class
+from twinstore_mongo.access.access import MongoAccess
+from twinstore_mongo.access.execution import RepositoryContext, client_session, transaction, translating
+from twinstore_mongo.bulk.port import MongoBulk
+from twinstore_mongo.client.connection import Connection
+from twinstore_mongo.client.errors import DRIVER
+from twinstore_mongo.schema.migrator import initializer_class
 from twinstore_mongo.special import specials_of
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
     from twinstore.scope import Scope
-    from twinstore_mongo.connection import OpenDatabase
-    from twinstore_mongo.migrator import MongoInitializer
+    from twinstore_mongo.client.database import OpenDatabase
+    from twinstore_mongo.schema.migrator import MongoInitializer
     from twinstore_mongo.settings import MongoSettings
 
 __all__ = ["MongoBackend", "open_backend"]

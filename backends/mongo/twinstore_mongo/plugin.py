@@ -26,14 +26,14 @@ def open_module(request: OpenRequest) -> ModuleBackend[object]:
 
 def draft_migration(module: ModuleSpec[object]) -> MigrationDraft:
     """Return the next step of a module; opens nothing."""
-    from twinstore_mongo.proposal import draft_of
+    from twinstore_mongo.schema.proposal import draft_of
 
     return draft_of(module)
 
 
 def open_planter(settings: BackendSettings) -> AbstractContextManager[Planter]:
     """Open what changes rows without the driver."""
-    from twinstore_mongo.planting import planter_of
+    from twinstore_mongo.bulk.corruption import planter_of
 
     return planter_of(settings)
 

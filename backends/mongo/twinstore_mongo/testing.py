@@ -17,7 +17,7 @@ from pymongo import MongoClient
 from twinstore.errors import ConfigurationError
 from twinstore.modules import module_plugins
 from twinstore.storage import open_module
-from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.client.errors import DRIVER
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -36,8 +36,8 @@ from twinstore.scheduler.impact_snapshots import identify
 from twinstore.scheduler.selectors import selector_digest
 from twinstore.testing.scheduler.builders import make_impact_set, make_run, rich_impact_set
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.raw import elements
+from twinstore_mongo.client.bson import elements
+from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

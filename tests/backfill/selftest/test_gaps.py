@@ -26,7 +26,7 @@ from twinstore_backfill.selftest.engine import (
 )
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.verify.ranges import RowComparison
-from twinstore_mongo.bulk_view import MongoView
+from twinstore_mongo.bulk.view import MongoView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from tests.backfill.test_between_servers import opened
 from tests.backfill.toolkit import fill, server_settings
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_mongo.exact import exact_document
+from twinstore_mongo.mapping.free_json import exact_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,13 +19,13 @@ from twinstore.storage import open_module
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
 from twinstore_mongo.backend import MongoBackend
-from twinstore_mongo.connection import Connection
-from twinstore_mongo.free_json import references
-from twinstore_mongo.proposal import proposed_step
-from twinstore_mongo.schema import Schema
+from twinstore_mongo.client.connection import Connection
+from twinstore_mongo.mapping.free_json import references
+from twinstore_mongo.schema.comparison import Schema
+from twinstore_mongo.schema.proposal import proposed_step
+from twinstore_mongo.schema.steps import parse_step
+from twinstore_mongo.schema.validators import validator_of
 from twinstore_mongo.settings import MongoSettings
-from twinstore_mongo.steps import parse_step
-from twinstore_mongo.validators import validator_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -17,7 +17,7 @@ from twinstore.clock import SystemClock
 from twinstore.config import load_settings
 from twinstore.testing import DeploymentDefaults
 from twinstore_mongo.backend import MongoBackend
-from twinstore_mongo.connection import Connection
+from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from twinstore.module_storage import ModuleStorage
     from twinstore.modules import ModuleSpec
     from twinstore.testing import Deployment
-    from twinstore_mongo.bulk import MongoBulk
+    from twinstore_mongo.bulk.port import MongoBulk
 
 R = TypeVar("R")
 

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from tests.contract.recording.naming import call_of, statement_name
 from twinstore.query import Equals, OneOf
-from twinstore_mongo.codec import codec_of
+from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,7 +2,7 @@
 
 The file of a module has its name. Further ones, where one would be too long, begin with it:
 ``<module>_<words>``.
-A file may have ``OPERATIONS``, statements of its own for hot operations, and ``CARRY_OVERS``.
+A file may have ``OPERATIONS``, statements of its own for hot operations.
 """
 
 from __future__ import annotations
@@ -15,21 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import ModuleType
 
-    from twinstore_mongo.access import Special
-    from twinstore_mongo.steps import CarryOver
+    from twinstore_mongo.access.access import Special
 
-__all__ = ["carry_overs_of", "specials_of"]
-
-
-def carry_overs_of(module: str) -> Mapping[str, tuple[CarryOver, ...]]:
-    """Return what the steps of a module bring over from an earlier version, by name of the step.
-
-    None where the module has no file, or the file none of them.
-    """
-    steps: dict[str, tuple[CarryOver, ...]] = {}
-    for file in _files_of(module):
-        steps |= getattr(file, "CARRY_OVERS", {})
-    return steps
+__all__ = ["specials_of"]
 
 
 def specials_of(module: str) -> Mapping[str, Special]:

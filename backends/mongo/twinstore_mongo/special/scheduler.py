@@ -16,10 +16,10 @@ from twinstore.retrying import repeat
 from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.repositories.policy_jobs import CLAIM, COMPLETE
 from twinstore.scheduler.rules.policy_jobs import settle
-from twinstore_mongo.codec import codec_of, converted
-from twinstore_mongo.compile import merged, owned_by
-from twinstore_mongo.derive import ID, VERSION
-from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.access.queries import merged, owned_by
+from twinstore_mongo.client.errors import DRIVER
+from twinstore_mongo.mapping.codec import codec_of, converted
+from twinstore_mongo.mapping.layout import ID, VERSION
 from twinstore_mongo.special.scheduler_leases import claim, decoded, drawn_version
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from twinstore.scheduler.enums import PolicyRunJobStatus
     from twinstore.scheduler.policy_jobs import PolicyRunJob
     from twinstore.tenancy import Tenants
-    from twinstore_mongo.access import MongoAccess, Special
-    from twinstore_mongo.connection import Document
-    from twinstore_mongo.context import RepositoryContext
+    from twinstore_mongo.access.access import MongoAccess, Special
+    from twinstore_mongo.access.execution import RepositoryContext
+    from twinstore_mongo.client.types import Document
 
 __all__ = ["OPERATIONS"]
 

@@ -10,18 +10,18 @@ from twinstore.access import Row
 from twinstore.scheduler.catalog import GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobStatus
 from twinstore.scheduler.repositories.graph_jobs import REPLACE
-from twinstore_mongo.codec import codec_of
-from twinstore_mongo.compile import filter_of, merged, owned_by
-from twinstore_mongo.derive import ID, VERSION
-from twinstore_mongo.writes import write_one
+from twinstore_mongo.access.changing import write_one
+from twinstore_mongo.access.queries import filter_of, merged, owned_by
+from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.layout import ID, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from twinstore.scheduler.graph_jobs import GraphJob
     from twinstore.tenancy import Tenant
-    from twinstore_mongo.access import MongoAccess, Special
-    from twinstore_mongo.connection import Document
+    from twinstore_mongo.access.access import MongoAccess, Special
+    from twinstore_mongo.client.types import Document
 
 __all__ = ["OPERATIONS"]
 

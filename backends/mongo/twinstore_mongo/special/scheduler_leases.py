@@ -18,9 +18,9 @@ from pymongo.errors import OperationFailure
 from twinstore.access import Add
 from twinstore.errors import DocumentDecodeError
 from twinstore.scheduler.catalog import POLICY_JOBS
-from twinstore_mongo.codec import codec_of, converted
-from twinstore_mongo.compile import compiled, merged
-from twinstore_mongo.derive import ID, VERSION
+from twinstore_mongo.access.queries import compiled, merged
+from twinstore_mongo.mapping.codec import codec_of, converted
+from twinstore_mongo.mapping.layout import ID, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from twinstore.access import Sets
     from twinstore.query import Query
     from twinstore.scheduler.policy_jobs import PolicyRunJob
-    from twinstore_mongo.access import MongoAccess
-    from twinstore_mongo.connection import Document
-    from twinstore_mongo.context import RepositoryContext
+    from twinstore_mongo.access.access import MongoAccess
+    from twinstore_mongo.access.execution import RepositoryContext
+    from twinstore_mongo.client.types import Document
 
 __all__ = ["claim", "decoded", "drawn_version"]
 

@@ -13,18 +13,18 @@ from twinstore.errors import DuplicateError
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.holding import Contender
 from twinstore.scheduler.repositories.locks import CONTEND
-from twinstore_mongo.codec import codec_of, converted
-from twinstore_mongo.compile import filter_of
-from twinstore_mongo.derive import joined_id
+from twinstore_mongo.access.queries import filter_of
+from twinstore_mongo.mapping.codec import codec_of, converted
+from twinstore_mongo.mapping.layout import joined_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from twinstore.scheduler.locks import LockInfo
     from twinstore.scheduler.rules.locks import LockClaim
-    from twinstore_mongo.access import MongoAccess, Special
-    from twinstore_mongo.connection import Document
-    from twinstore_mongo.context import RepositoryContext
+    from twinstore_mongo.access.access import MongoAccess, Special
+    from twinstore_mongo.access.execution import RepositoryContext
+    from twinstore_mongo.client.types import Document
 
 __all__ = ["OPERATIONS"]
 

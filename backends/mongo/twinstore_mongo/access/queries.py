@@ -1,0 +1,138 @@
+"""Turns a :class:`~twinstore.query.Query` into a filter of MongoDB."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from twinstore.access import UniqueKey
+from twinstore.jsontext import INT64_MIN
+from twinstore.tenancy import ALL_TENANTS, Tenant
+from twinstore_mongo.mapping.layout import operator_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from twinstore.catalog import Key
+    from twinstore.paging import SortKey, SortValue
+    from twinstore.query import Condition, Query
+    from twinstore.tenancy import Tenants
+    from twinstore_mongo.client.types import Document
+    from twinstore_mongo.mapping.codec import Codec
+
+__all__ = ["any_of", "compiled", "filter_of", "owned_by", "place_of"]
+
+
+if TYPE_CHECKING:
+    Names = Mapping[str, str]
+
+# MongoDB compares within one type only, so "not null" is "not before the first value" of the type.
+FIRST_INSTANT: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def compiled(codec: Codec[Any], query: Query) -> Document:
+    """Return the filter of a query."""
+    clauses = [owned_by(codec, query.scope), *conditions_of(codec.names, query.where)]
+    if query.after is not None:
+        clauses += following(query.order, query.after, codec.names)
+    return merged(clauses)
+
+
+def owned_by(codec: Codec[Any], scope: Tenants) -> Document:
+    """Return the filter of the rows in a scope; rows that their parents own are not told apart here."""
+    if codec.tenant is None:
+        return {}
+    if isinstance(scope, Tenant):
+        return {codec.tenant: scope.id}
+    return {} if scope is ALL_TENANTS else {codec.tenant: None}
+
+
+def filter_of(codec: Codec[Any], key: Key | UniqueKey) -> Document:
+    """Return the filter of one key, whoever owns its row."""
+    names, values, where = places_of(codec, key)
+    found: Document = dict(zip(names, values, strict=True))
+    return merged([found, *conditions_of(codec.names, where)]) if where else found
+
+
+def place_of(codec: Codec[Any], scope: Tenants, key: Key | UniqueKey) -> Document:
+    """Return the filter of one key among the rows in a scope."""
+    # Nearly every call; the same, where the tenant is no part of the key.
+    if isinstance(scope, Tenant) and isinstance(key, tuple) and codec.tenant not in codec.key:
+        found: Document = dict(zip(codec.key, key, strict=True))
+        return found if codec.tenant is None else {**found, codec.tenant: scope.id}
+    return merged((filter_of(codec, key), owned_by(codec, scope)))
+
+
+def any_of(codec: Codec[Any], keys: Sequence[Key | UniqueKey]) -> Document:
+    """Return the filter of some keys of one kind, whoever owns their rows."""
+    names, _, where = places_of(codec, keys[0])
+    groups: dict[Key, list[str | int]] = {}
+    for key in keys:
+        *heads, last = key.values if isinstance(key, UniqueKey) else key
+        groups.setdefault(tuple(heads), []).append(last)
+    clauses = [
+        {**dict(zip(names, heads, strict=False)), names[-1]: {"$in": lasts}}
+        for heads, lasts in groups.items()
+    ]
+    either: Document = clauses[0] if len(clauses) == 1 else {"$or": clauses}
+    return merged([either, *conditions_of(codec.names, where)])
+
+
+def places_of(codec: Codec[Any], key: Key | UniqueKey) -> tuple[tuple[str, ...], Key, Sequence[Condition]]:
+    """Return the stored names of a key, its values, and what else is true of the rows that have it."""
+    if isinstance(key, UniqueKey):
+        return tuple(codec.names[name] for name in key.index.names), key.values, key.index.where
+    return codec.key, key, ()
+
+
+def conditions_of(names: Names, where: Iterable[Condition]) -> list[Document]:
+    """Return the filters of some conditions."""
+    return [{names[item.field]: operator_of(item)} for item in where]
+
+
+def merged(clauses: Iterable[Document]) -> Document:
+    """Return one filter; clauses on the same field stay apart unless they are equal."""
+    result: Document = {}
+    rest: list[Document] = []
+    for clause in clauses:
+        if result.keys().isdisjoint(clause):
+            result |= clause
+        elif not clause.items() <= result.items():
+            rest.append(clause)
+    return {**result, "$and": rest} if rest else result
+
+
+def following(order: tuple[SortKey, ...], after: tuple[SortValue, ...], names: Names) -> list[Document]:
+    """Return what holds for the rows strictly after a sort key.
+
+    The first clause bounds the leading field, so that the scan of the index starts near the key; the second
+    decides among the rows that are equal in it.
+    """
+    head, value = order[0], after[0]
+    name = names[head.field]
+    beyond = strictly(name, value, head)
+    if len(order) == 1:
+        # Nothing comes after null where nulls are last, and an empty $in holds for nothing.
+        return beyond if len(beyond) == 1 else [{"$or": beyond} if beyond else {name: {"$in": []}}]
+    rest = merged(following(order[1:], after[1:], names))
+    equal = {name: value, **rest} if name not in rest else {"$and": [{name: value}, rest]}
+    either: Document = {"$or": [equal, *beyond]}
+    if value is None or (head.nullable and head.descending):
+        return [either]  # no bound of one type holds for nulls too
+    return [{name: {"$lte" if head.descending else "$gte": value}}, either]
+
+
+def strictly(name: str, value: SortValue, key: SortKey) -> list[Document]:
+    """Return what may hold for the values after this one; nulls come before all others."""
+    if value is None:
+        return [] if key.descending else [{name: {"$gte": first_of(key)}}]
+    if not key.descending:
+        return [{name: {"$gt": value}}]
+    return [{name: {"$lt": value}}, {name: None}] if key.nullable else [{name: {"$lt": value}}]
+
+
+def first_of(key: SortKey) -> datetime | int | str:
+    """Return the first value of the type by which a key sorts."""
+    if key.time:
+        return FIRST_INSTANT
+    return INT64_MIN if key.number else ""

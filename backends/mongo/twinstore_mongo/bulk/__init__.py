@@ -1,0 +1,1 @@
+"""Whole entities: counting, cutting, reading through views, and writing ranges."""

@@ -1,0 +1,175 @@
+"""Changing documents without the driver, for the self-test; see :mod:`twinstore.planting`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure
+from typing_extensions import override
+
+from twinstore.jsondates import DATE
+from twinstore.planting import Planter, PlantRefusedError, RawRow, Role, SchemaPart, StoredPlace, Twice
+from twinstore.resources import SharedResources
+from twinstore_mongo.bulk.scan import LEAST_SHORT, MOST_SHORT, instant_text
+from twinstore_mongo.client.connection import Connection
+from twinstore_mongo.client.errors import DUPLICATE_KEY, ID_INDEX, violated_index
+from twinstore_mongo.mapping.layout import ID, VERSION, stored_names
+
+if TYPE_CHECKING:
+    from pymongo.collection import Collection
+
+    from twinstore.backend import BackendSettings
+    from twinstore.catalog import Entity
+    from twinstore_mongo.settings import MongoSettings
+
+__all__ = ["planter_of"]
+
+
+STORED: Final[CodecOptions[Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
+NOT_OPTIONS: Final = frozenset({"v", "ns", "key"})
+
+
+@contextmanager
+def planter_of(settings: BackendSettings) -> Iterator[Planter]:
+    """Open a planter of documents."""
+    with closing(SharedResources()) as resources:
+        yield MongoPlanter(Connection(cast("MongoSettings", settings), resources))
+
+
+class MongoPlanter(Planter):
+    """Finds a document again by its bytes; bypasses validators, because old documents exist."""
+
+    tabular = False
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @override
+    def places(self, entity: Entity) -> tuple[StoredPlace, ...]:
+        fields = {name: field for field, name in stored_names(entity).items()}
+        special = {VERSION: Role.COUNTER}
+        if ID not in fields:
+            special[ID] = Role.GENERATED if entity.generated_id else Role.IDENTITY
+        stored = (name for row in self.rows(entity) for name in row.values)
+        counter = (VERSION,) if entity.versioned else ()
+        return tuple(
+            StoredPlace.of(entity, name, fields.get(name, name), special=special.get(name), nests=True)
+            for name in dict.fromkeys((*stored, *fields, ID, *counter))
+        )
+
+    @override
+    def rows(self, entity: Entity) -> list[RawRow]:
+        return [row_of(document) for document in self._collection(entity).find({})]
+
+    @override
+    def change(
+        self, entity: Entity, row: RawRow | None, values: Mapping[str, object] | None
+    ) -> RawRow | None:
+        collection = self._collection(entity)
+        # The server would make an identity otherwise.
+        try:
+            new = (
+                None
+                if values is None
+                else encoded(values if ID in values else {ID: bson.ObjectId(), **values})
+            )
+        except OverflowError as error:
+            raise PlantRefusedError("BSON holds integers of 64 bits") from error
+        place = None if row is None else {ID: row.values[ID]}
+        kept = (
+            new is not None
+            and place is not None
+            and bson.encode(place) == bson.encode({ID: row_of(new).values[ID]})
+        )
+        if row is not None and new is not None and new.raw == row.place:
+            raise PlantRefusedError("no change in BSON")
+        if place is not None and not kept:
+            # The server lets no identity change, so the document is removed and inserted.
+            collection.delete_one(place)
+        try:
+            if new is not None and place is not None and kept:
+                collection.replace_one(place, new, bypass_document_validation=True)
+            elif new is not None:
+                collection.insert_one(new, bypass_document_validation=True)
+        except OperationFailure as error:
+            if row is not None and not kept:
+                collection.insert_one(
+                    RawBSONDocument(cast("bytes", row.place)), bypass_document_validation=True
+                )
+            unique = error.code == DUPLICATE_KEY
+            constraint = (
+                (violated_index(error) or ID_INDEX) if unique else f"error {error.code} of the server"
+            )
+            raise PlantRefusedError(constraint, unique=unique) from error
+        return None if new is None else row_of(new)
+
+    @override
+    def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
+        """Yield the same value in the other types of BSON that a program may have written."""
+        match value:
+            case bson.ObjectId():
+                yield "text", str(value)
+            case datetime():
+                yield "text", f"{value.isoformat(timespec='milliseconds')}+00:00"
+                yield "object", {DATE: instant_text(value)}
+            case bool():
+                yield "int32", int(value)
+            case int():
+                if not isinstance(value, Int64):
+                    yield "int64", Int64(value)
+                elif LEAST_SHORT <= value <= MOST_SHORT:
+                    yield "int32", int(value)
+                if int(float(value)) == value:
+                    yield "double", float(value)
+            case _:
+                pass
+
+    @override
+    def parts(self, entity: Entity) -> Iterator[SchemaPart]:
+        """Yield the indexes except that of the identity, which no collection can be without."""
+        collection = self._collection(entity)
+        for name, index in collection.index_information().items():
+            if name != ID_INDEX:
+                options = {key: value for key, value in index.items() if key not in NOT_OPTIONS}
+                make = partial(collection.create_index, index["key"], name=name, **options)
+                kind = "unique index" if index.get("unique") else "index"
+                yield SchemaPart(name, kind, partial(collection.drop_index, name), make)
+
+    @override
+    def clear(self, entity: Entity) -> None:
+        self._collection(entity).delete_many({})
+
+    def _collection(self, entity: Entity) -> Collection[RawBSONDocument]:
+        name = self._connection.collection_name(entity)
+        return self._connection.store.database[name].with_options(RAW)
+
+
+def row_of(document: RawBSONDocument) -> RawRow:
+    """Return a stored document."""
+    raw = bytes(document.raw)
+    return RawRow(raw, bson.decode(raw, STORED))
+
+
+def encoded(values: Mapping[str, object]) -> RawBSONDocument:
+    """Return the BSON of a document in which names may be stored twice."""
+    content = b""
+    for name, value in values.items():
+        element = bson.encode({name: plain(value.value if isinstance(value, Twice) else value)})[4:-1]
+        content += element * (2 if isinstance(value, Twice) else 1)
+    return RawBSONDocument((len(content) + 5).to_bytes(4, "little") + content + b"\x00")
+
+
+def plain(value: object) -> object:
+    """Return a value that the client encodes: objects bring their BSON."""
+    if isinstance(value, dict):
+        return encoded(cast("dict[str, object]", value))
+    return [plain(item) for item in cast("list[object]", value)] if isinstance(value, list) else value

@@ -1,0 +1,522 @@
+"""Reading ranges of rows as models: forward scans of the key index between two of its keys.
+
+``min`` and ``max`` on a hinted index compare across types, so a key that is not a text is seen too; a filter
+would compare texts with texts only. Without such an index an expression compares, and the server sorts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from bson import InvalidBSON, decode, decode_all, encode
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
+from typing_extensions import override
+
+from twinstore.bulk import Record
+from twinstore.errors import DocumentDecodeError
+from twinstore.fast.packed import PackedBatch, Stored
+from twinstore.forks import ending
+from twinstore.keys import KeyType
+from twinstore.mapnames import lossy_map, names_lost
+from twinstore.originals import LONGEST_READABLE, Original, base64_pieces
+from twinstore_mongo.bulk.owners import owner_of_value
+from twinstore_mongo.client.bson import (
+    EPOCH,
+    NAIVE_EPOCH,
+    PART_BYTES,
+    documents_of,
+    elements,
+    first_of,
+    parts_of,
+)
+from twinstore_mongo.client.types import FOREIGN_TYPES
+from twinstore_mongo.mapping.free_json import given_back
+from twinstore_mongo.mapping.key_order import (
+    BATCH_BYTES,
+    SIMPLE,
+    fitting_batch,
+    has_key_index,
+    next_parts,
+    order_of,
+)
+from twinstore_mongo.mapping.layout import ID, internal_names, plain_part
+
+if TYPE_CHECKING:
+    from pymongo.collection import Collection
+    from pymongo.command_cursor import RawBatchCommandCursor
+    from pymongo.cursor import RawBatchCursor
+
+    from twinstore.bulk import Key, KeyRange
+    from twinstore.fast.reading import NativeDocuments, ReadDocuments
+    from twinstore.tenancy import StoredOwner
+    from twinstore_mongo.bulk.owners import Chosen
+    from twinstore_mongo.client.database import OpenDatabase
+    from twinstore_mongo.client.types import Document
+    from twinstore_mongo.mapping.codec import Codec
+    from twinstore_mongo.mapping.key_order import Order
+
+__all__ = ["Exporter", "PackedExporter", "ReadSize", "conditions_of", "packed_size"]
+
+
+if TYPE_CHECKING:
+    # The client declares the one kind where it gives the other.
+    RawBatches = RawBatchCursor[Document] | RawBatchCommandCursor[Document]
+
+# Naive instants decode twice as fast; they are marked as UTC where the model has one.
+NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
+)
+STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+BROKEN: Final = "holds text that is not UTF-8, or another value that cannot be decoded"
+ALTERED: Final = (
+    "holds a name twice, or a value of a type that JSON does not have (code, symbol, undefined, pointer)"
+)
+# Of one query, whose text grows with them.
+KEYS_AT_ONCE: Final = 1000
+
+
+def bounds(codec: Codec[Any], within: KeyRange) -> Document:
+    """Return the ``min`` and ``max`` of a range; an open end has none."""
+    ends = {"min": within.lower, "max": within.upper}
+    return {name: dict(zip(codec.key, key, strict=True)) for name, key in ends.items() if key is not None}
+
+
+def between(codec: Codec[Any], within: KeyRange) -> Document:
+    """Return the filter of a range; arrays are compared element by element, across types."""
+    stored = [f"${name}" for name in codec.key]
+    ends = (("$gte", within.lower), ("$lt", within.upper))
+    clauses = [
+        {operator: [stored, [{"$literal": part} for part in key]]}
+        for operator, key in ends
+        if key is not None
+    ]
+    return {"$expr": {"$and": clauses}} if clauses else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSize:
+    """How much is read at a time.
+
+    Attributes:
+        documents: how many documents a batch has, at most.
+        batch: how many bytes it has on average, at most.
+        part: into how many bytes a batch is parted, before anything is made of it.
+    """
+
+    documents: int
+    batch: int = BATCH_BYTES
+    part: int = PART_BYTES
+
+
+@dataclass(slots=True)
+class Exporter:
+    """Turns the documents of one entity into records.
+
+    Attributes:
+        ignored: unknown properties at the top that are left out, whatever they hold.
+    """
+
+    codec: Codec[Any]
+    ignored: frozenset[str] = frozenset()
+    instants: PathTree = field(init=False)
+    _left_out: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Lay out where the instants are, and what no model reads."""
+        names, entity = self.codec.names, self.codec.entity
+        internal = {name for name in internal_names(entity) if name[:1] == "_"}
+        self.ignored -= {*names.values(), *internal}
+        self._left_out = self.ignored | internal - ({ID} if entity.document_id is not None else set())
+        self.instants = PathTree.of((names[head], *rest) for head, *rest in self.codec.entity.instants)
+
+    def parts(
+        self,
+        store: OpenDatabase,
+        collection: Collection[Document],
+        within: KeyRange,
+        *,
+        rows: Chosen,
+        size: ReadSize,
+    ) -> Generator[bytes]:
+        """Yield the documents of a range in key order, as they are stored, some at a time."""
+        order = order_of(self.codec.key)
+        with store.limited():
+            indexed = not rows.joins and has_key_index(collection, order)
+            batch_size = fitting_batch(store, collection, size.documents, size.batch)
+        if indexed:
+            cursor = self._along_index(collection, within, rows.condition, order, batch_size)
+        else:
+            # Rows that share a key come in the same order in each pass.
+            order += [] if (ID, 1) in order else [(ID, 1)]
+            with store.with_index_timeout():
+                cursor = self._sorted(collection, within, rows, order, batch_size)
+        with ending(cursor.close):
+            yield from next_parts(store, cursor, size.part, indexed=indexed)
+        if indexed and within.upper is None:
+            yield from self._beside_index(store, collection, within, rows.condition, size)
+
+    def _along_index(
+        self,
+        collection: Collection[Document],
+        within: KeyRange,
+        condition: Document,
+        order: Order,
+        batch_size: int,
+    ) -> RawBatches:
+        ends = bounds(self.codec, within)
+        if self.codec.key != (ID,):
+            condition = {"$and": [condition, {"$nor": lists_in(self.codec)}]}
+        # Batches of about a thousand documents decode more than twice as fast as the default of 16 MB; native
+        # code prefers those of some thousand.
+        return collection.find_raw_batches(
+            condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
+        )
+
+    def _beside_index(
+        self,
+        store: OpenDatabase,
+        collection: Collection[Document],
+        within: KeyRange,
+        condition: Document,
+        size: ReadSize,
+    ) -> Iterator[bytes]:
+        """Yield the documents that walks along the index up to its end leave out."""
+        others = not_walked(self.codec, within)
+        if not others:
+            return
+        with store.with_index_timeout():
+            cursor = collection.find_raw_batches({"$and": [condition, {"$or": others}]}, collation=SIMPLE)
+        with ending(cursor.close):
+            yield from next_parts(store, cursor, size.part, indexed=False)
+
+    def _sorted(
+        self,
+        collection: Collection[Document],
+        within: KeyRange,
+        rows: Chosen,
+        order: Order,
+        batch_size: int,
+    ) -> RawBatches:
+        pipeline = [{"$match": between(self.codec, within)}, *rows.stages, {"$sort": dict(order)}]
+        return collection.aggregate_raw_batches(
+            pipeline, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True
+        )
+
+    def of(
+        self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
+    ) -> Iterator[Record]:
+        """Yield single records."""
+        for condition in conditions_of(self.codec.key, keys):
+            cursor = collection.find_raw_batches(condition, collation=SIMPLE)
+            with ending(cursor.close):
+                while (batch := store.next_batch(cursor)) is not None:
+                    for records in self.decoded(parts_of(batch)):
+                        yield from records
+
+    def decoded(self, parts: Iterator[bytes]) -> Iterator[list[Record]]:
+        """Return the records of parts of raw batches; a generator would remember some too long."""
+        return map(self.records, parts)
+
+    def records(self, batch: bytes) -> list[Record]:
+        """Return the records of a raw batch; one broken document does not spoil the others."""
+        try:
+            documents = decode_all(batch, NAIVE)
+        except InvalidBSON:
+            return [self.cautious(raw) for raw in documents_of(batch)]
+        # A document that its values do not give back holds a name twice, of which the client keeps the last,
+        # or a type that the client replaces: to copy it would lose something silently.
+        if b"".join(map(encode, documents)) != batch:
+            del documents
+            return [self.cautious(raw) for raw in documents_of(batch)]
+        # Each is forgotten as soon as its model is made: as objects documents are many times as large.
+        documents.reverse()
+        return [self.record(documents.pop(), raw) for raw in documents_of(batch)]
+
+    def cautious(self, raw: bytes) -> Record:
+        """Return the record of one document that may be broken or hold what the client does not give back."""
+        try:
+            document, stored = decode(raw, NAIVE), decode(raw, STORED)
+        except InvalidBSON:
+            return self.by_first_values(raw, BROKEN)
+        exact = document if encode(stored) == raw else given_back(raw)
+        if exact is None or encode(self.own(document)) != encode(self.own(stored)):
+            return self.by_first_values(raw, ALTERED)
+        return self.record(exact, raw)
+
+    def own(self, document: Document) -> Document:
+        """Return what a model may read of a document; all else is left out of a copy, whatever it is."""
+        return {name: value for name, value in document.items() if name not in self._left_out}
+
+    def by_first_values(self, raw: bytes, reason: str) -> Record:
+        """Return the record of a document that the client cannot give, with the first values of its names.
+
+        By those the server finds it.
+        """
+        codec = self.codec
+        key = tuple(first_of(raw, name) for name in codec.key)
+        return Record(
+            key=cast("Key", key) if codec.entity.admits_key(key) else None,
+            owner=owner_of_value(codec.entity, None if codec.tenant is None else first_of(raw, codec.tenant)),
+            model=None,
+            error=reason,
+            original=BsonOriginal(raw),
+        )
+
+    def record(self, document: Document, raw: bytes) -> Record:
+        """Return the record of a document."""
+        whole = len(document)
+        if self.ignored:
+            document = {name: value for name, value in document.items() if name not in self.ignored}
+        record = Record(
+            self.key_of(document),
+            self.owner_of(document),
+            None,
+            text_timestamp=mark_utc(document, self.instants),
+            ignored=len(document) < whole,
+        )
+        record.original = BsonOriginal(raw)
+        self.codec.restore_maps(document)
+        try:
+            row = self.codec.decode(document, for_copy=True)
+        except DocumentDecodeError as error:
+            record.error = reason_of(error)
+            return record
+        if record.key is None:
+            record.error = "its key is not a string"
+            return record
+        if (path := lossy_map(document, row.model)) is not None:
+            record.error = names_lost(path)
+            return record
+        record.model, record.storage = row.model, row.storage
+        return record
+
+    def owner_of(self, document: Mapping[str, Any]) -> StoredOwner:
+        """Return the owner of a document, as far as it can be told."""
+        tenant = self.codec.tenant
+        return owner_of_value(self.codec.entity, None if tenant is None else document.get(tenant))
+
+    def key_of(self, document: Mapping[str, Any]) -> Key | None:
+        """Return the key of a document; ``None`` when it is none of the entity."""
+        if self.codec.key == (ID,):
+            key = document.get(ID)
+            return (str(key),) if KeyType.TEXT.admits(key) else None
+        values = tuple(plain_part(document.get(name)) for name in self.codec.key)
+        return cast("Key", values) if self.codec.entity.admits_key(values) else None
+
+
+def conditions_of(names: Sequence[str], keys: Sequence[Key]) -> Iterator[Document]:
+    """Yield filters that together find some keys by the key index."""
+    *heads, last = names
+    for some in (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE)):
+        groups: dict[Key, list[object]] = {}
+        for key in some:
+            groups.setdefault(key[:-1], []).append(key[-1])
+        for head, tails in groups.items():
+            yield {**dict(zip(heads, head, strict=True)), last: {"$in": tails}}
+
+
+def lists_in(codec: Codec[Any]) -> list[Document]:
+    """Return the conditions of which one holds where a part of the key is a list.
+
+    The index has an entry for each member, so that walks along it would meet the document in several ranges.
+    """
+    return [{name: {"$type": "array"}} for name in codec.key]
+
+
+def not_walked(codec: Codec[Any], within: KeyRange) -> list[Document]:
+    """Return the conditions of which one holds for what the last walk along the index leaves out."""
+    # The server admits no list as an _id.
+    lists = lists_in(codec) if codec.key != (ID,) else []
+    if within.lower is None:
+        return lists
+    # A walk that begins at some key ends before the greatest of all values.
+    return [*lists, {"$and": [{name: {"$type": "maxKey"}} for name in codec.key]}]
+
+
+def reason_of(error: DocumentDecodeError) -> str:
+    """Return why a document forms no model, without the frame of the message."""
+    _, _, reason = error.message.partition("cannot be read: ")
+    return reason.removesuffix(". Repair or quarantine the document.") or error.message
+
+
+def mark_utc(document: Document, tree: PathTree) -> bool:
+    """Mark the naive instants of a document as UTC, in place; return whether one is stored as text."""
+    found_text = False
+    for name in tree.leaves:
+        value = document.get(name)
+        if type(value) is datetime:
+            document[name] = EPOCH + (value - NAIVE_EPOCH)
+        elif type(value) is str:
+            found_text = True
+        elif type(value) is list:
+            found_text |= mark_list(value)
+    for name, below in tree.branches:
+        value = document.get(name)
+        for part in value if type(value) is list else (value,):
+            if type(part) is dict:
+                found_text |= mark_utc(part, below)
+            elif type(part) is list:
+                # As a field of an object, which is what a tree leads to.
+                found_text |= mark_utc({name: part}, PathTree((), ((name, below),)))
+    return found_text
+
+
+def mark_list(values: list[Any]) -> bool:
+    """Mark the naive instants of a list, and of those in it, in the same way."""
+    found_text = False
+    for index, value in enumerate(values):
+        if type(value) is datetime:
+            values[index] = EPOCH + (value - NAIVE_EPOCH)
+        elif type(value) is list:
+            found_text |= mark_list(value)
+        else:
+            found_text |= type(value) is str
+    return found_text
+
+
+# The bytes of a document for a quarantine, with as much of it in a readable form as fits.
+
+
+LENIENT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="backslashreplace"
+)
+# A value beyond it is left out of the readable form, so that the names and the small values find room.
+LARGEST_SHOWN: Final = 4096
+
+
+class BsonOriginal(Original):
+    """A document as the server gave it."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        """Take the bytes."""
+        self._raw = raw
+
+    @override
+    def pieces(self) -> Iterator[str]:
+        """Yield ``{"bson": base64, "document": extended JSON}``."""
+        yield '{"bson":"'
+        yield from base64_pieces(self._raw)
+        yield '","document":{'
+        yield ",".join(members(self._raw))
+        yield "}}"
+
+
+def members(raw: bytes) -> Iterator[str]:
+    """Yield the elements of a document as members of a JSON object while there is room for them."""
+    room = LONGEST_READABLE
+    for _, name, start, end in elements(raw):
+        told = told_of(raw, name, start, end)
+        if len(told) > room:
+            yield '"$omitted":true'
+            return
+        # The comma counts too.
+        room -= len(told) + 1
+        yield told
+
+
+def told_of(raw: bytes, name: bytes, start: int, end: int) -> str:
+    """Return one element as a member of a JSON object; what is long or has no such form is left out."""
+    first = start - len(name) - 2
+    if end - first <= LARGEST_SHOWN:
+        inner = raw[first:end]
+        document = (len(inner) + 5).to_bytes(4, "little") + inner + b"\x00"
+        try:
+            return dumps(decode(document, LENIENT), json_options=CANONICAL_JSON_OPTIONS)[1:-1]
+        # Even extended JSON does not know everything that a server stores.
+        except (InvalidBSON, TypeError, ValueError, OverflowError, RecursionError):
+            pass
+    shown = json.dumps(name[:LARGEST_SHOWN].decode(errors="backslashreplace"))
+    return f'{shown}:{{"$omitted":{end - start}}}'
+
+
+# Reading ranges of rows packed: native code takes what it understands, the exporter all else.
+
+
+# As many bytes as one merge of a target takes. Few large batches cost the server less than many small ones.
+PACKED_BATCH_BYTES: Final = 4_000_000
+# Some batches are larger than the average of all documents says.
+PACKED_PART_BYTES: Final = 4_500_000
+PLACE_BYTES: Final = 12
+# Of the documents of a part: if more are declined, all are decoded together, which is faster for each.
+MOST_DECLINED: Final = 0.5
+
+
+def packed_size(batch_size: int) -> ReadSize:
+    """Return how much is read at a time."""
+    return ReadSize(batch_size, PACKED_BATCH_BYTES, PACKED_PART_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedExporter:
+    """Turns the documents of one entity into packed rows, and those that are declined into records."""
+
+    exporter: Exporter
+    documents: NativeDocuments
+
+    def batches(self, parts: Iterator[bytes]) -> Iterator[Sequence[Record]]:
+        """Return the rows of parts of raw batches; a generator would remember some too long."""
+        return chain.from_iterable(map(self._packed, parts))
+
+    def _packed(self, part: bytes) -> Iterator[Sequence[Record]]:
+        read = self.documents.read(part)
+        if read is not None and sum(size for _, size, _ in read.declined) <= PART_BYTES:
+            # As an iterator, which forgets the batch before the next part is read.
+            return iter([self._batch(read, part)])
+        # As objects, documents take several times their bytes.
+        return map(self._small, parts_of(part))
+
+    def _small(self, part: bytes) -> Sequence[Record]:
+        """Return the rows of a part of which every document may become an object, or of a large document."""
+        read = self.documents.read(part)
+        return self.exporter.records(part) if read is None else self._batch(read, part)
+
+    def _batch(self, read: ReadDocuments, part: bytes) -> Sequence[Record]:
+        declined = len(read.declined)
+        if declined > MOST_DECLINED * (declined + len(read.places) // PLACE_BYTES):
+            return self.exporter.records(part)
+        exact = [
+            (number + before, self._record(part[at : at + size]))
+            for number, (at, size, before) in enumerate(read.declined)
+        ]
+        return PackedBatch(self.documents.program, read.rows, Stored(part, read.places, self._record), exact)
+
+    def _record(self, raw: bytes) -> Record:
+        """Return the record of a document, the exact way."""
+        return self.exporter.cautious(raw)
+
+
+# Places in documents, as trees that are laid out once and walked for every document.
+
+
+@dataclass(frozen=True, slots=True)
+class PathTree:
+    """Some paths: the fields that are meant here, and objects or lists of objects with more of them below."""
+
+    leaves: tuple[str, ...]
+    branches: tuple[tuple[str, PathTree], ...]
+
+    @classmethod
+    def of(cls, paths: Iterable[tuple[str, ...]]) -> PathTree:
+        """Return the tree of some paths."""
+        below: dict[str, list[tuple[str, ...]]] = {}
+        leaves: list[str] = []
+        for head, *rest in paths:
+            if rest:
+                below.setdefault(head, []).append(tuple(rest))
+            else:
+                leaves.append(head)
+        return cls(tuple(leaves), tuple((name, cls.of(rest)) for name, rest in below.items()))
+
+    def __bool__(self) -> bool:
+        """Whether there is any path."""
+        return bool(self.leaves or self.branches)

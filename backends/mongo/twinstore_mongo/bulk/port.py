@@ -1,0 +1,285 @@
+"""The bulk port of a module on MongoDB."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from pymongo.errors import OperationFailure
+from typing_extensions import override
+
+from twinstore.backend import UnitState
+from twinstore.bulk import BulkPort, Counted, KeyRange
+from twinstore.ledger import LEDGER_MODULE
+from twinstore.options import ModuleOptions
+from twinstore.query import batch_size_argument
+from twinstore.scope import UNBOUND, note_system_scope
+from twinstore.tenancy import label_of
+from twinstore_mongo.access.access import MongoAccess
+from twinstore_mongo.access.execution import RepositoryContext, translating
+from twinstore_mongo.bulk.digests import digestible
+from twinstore_mongo.bulk.owners import chosen, counted_owner, owner_of_value
+from twinstore_mongo.bulk.survey import survey_of
+from twinstore_mongo.bulk.view import MongoView
+from twinstore_mongo.bulk.writer import MongoRangeWriter
+from twinstore_mongo.client.bson import documents_of, first_of, raw_batches
+from twinstore_mongo.client.errors import DRIVER, loggable
+from twinstore_mongo.client.positions import position_of
+from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.key_order import SIMPLE, cuts_after, has_key_index, order_of, sorted_cuts
+from twinstore_mongo.mapping.layout import ID
+from twinstore_mongo.schema.migrator import initializer_class
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from twinstore.access import Access
+    from twinstore.bulk import CommitCheck, Digestible, Key, NoDigests, OnConflict, Position, Survey
+    from twinstore.catalog import Entity, Module
+    from twinstore.migrations import Initializer
+    from twinstore_mongo.bulk.owners import Chosen
+    from twinstore_mongo.client.connection import Connection
+    from twinstore_mongo.client.database import OpenDatabase
+    from twinstore_mongo.client.types import Client, Document
+
+__all__ = ["MongoBulk"]
+
+
+LARGEST: Final = "largest"
+# A count that has the documents at hand tells their sizes for a little more.
+SIZE: Final[dict[str, Any]] = {LARGEST: {"$max": {"$bsonSize": "$$ROOT"}}}
+
+
+class MongoBulk(BulkPort):
+    """Implements :class:`~twinstore.bulk.BulkPort` for any module."""
+
+    def __init__(self, connection: Connection, module: Module) -> None:
+        """Take the connection and the module; nothing is connected yet."""
+        self._connection = connection
+        self._module = module
+
+    @property
+    @override
+    def identity(self) -> str:
+        """What the server calls itself, and the database; connects at the first call."""
+        return self._identity
+
+    @cached_property
+    def _identity(self) -> str:
+        store = self._connection.store
+        with translating(store.where.reading):
+            return f"{DRIVER} {identity_of(store)}"
+
+    @property
+    @override
+    def instance(self) -> str:
+        """The number of the process that answers as primary, and the database."""
+        store = self._connection.store
+        with translating(store.where.reading):
+            found = instance_of(store)
+        return self.identity if found is None else f"{DRIVER} {found}"
+
+    @property
+    @override
+    def place(self) -> str:
+        """Driver, hosts and database."""
+        store = self._connection.store
+        return f"{DRIVER} {store.where.hosts}/{store.database.name}"
+
+    @property
+    @override
+    def ledger_initializer(self) -> Initializer:
+        """Creates and upgrades the collections of the ledger of copies."""
+        validators = self._connection.validators
+        return initializer_class(LEDGER_MODULE).of(
+            self._connection, LEDGER_MODULE, ModuleOptions(), validators=validators
+        )
+
+    @override
+    def entities(self) -> tuple[Entity, ...]:
+        """Return the entities in copy order: parents first."""
+        return self._module.entities
+
+    @override
+    def survey(self) -> tuple[Survey, ...]:
+        note_system_scope("bulk survey")
+        return survey_of(self._connection, self.entities())
+
+    @override
+    def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
+        return self._counted(entity, tenant_id, {}).rows
+
+    @override
+    def counted(self, entity: Entity, *, tenant_id: str | None = None) -> Counted:
+        return self._counted(entity, tenant_id, SIZE)
+
+    def _counted(self, entity: Entity, tenant_id: str | None, size: Document) -> Counted:
+        note_system_scope("bulk counts")
+        store = self._connection.store
+        group: Document = {ID: counted_owner(codec_of(entity).tenant), "count": {"$sum": 1}, **size}
+        pipeline = [*self._chosen(entity, tenant_id).stages, {"$group": group}]
+        collection = store.collection(self._connection.collection_name(entity))
+        counted: Counter[str] = Counter()
+        sizes = [0]
+        # Counting reads the whole collection, which may take longer than any call of a service.
+        with translating(store.where.of(entity)), store.with_index_timeout():
+            found_owners = collection.aggregate_raw_batches(pipeline, collation=SIMPLE, allowDiskUse=True)
+            for batch in raw_batches(found_owners):
+                for found in documents_of(batch):
+                    count = first_of(found, "count")
+                    counted[label_of(owner_of_value(entity, first_of(found, ID)))] += int(count or 0)
+                    sizes.append(int(first_of(found, LARGEST) or 0))
+        return Counted(dict(sorted(counted.items())), max(sizes) if size else None)
+
+    @override
+    def estimated_count(self, entity: Entity) -> int:
+        note_system_scope("bulk counts")
+        store = self._connection.store
+        # What the server remembers. Of a view it remembers nothing, and counts as long as that takes.
+        with translating(store.where.of(entity)), store.with_index_timeout():
+            return store.collection(self._connection.collection_name(entity)).estimated_document_count()
+
+    @override
+    def now(self) -> datetime:
+        store = self._connection.store
+        with translating(store.where.reading), store.limited():
+            return store.now()
+
+    @override
+    def position(self) -> Position | None:
+        store = self._connection.store
+        if not store.capabilities.point_in_time_reads:
+            return None
+        with translating(store.where.reading), store.limited():
+            # Every answer of a replica set carries its time; this one costs least.
+            return position_of(store.database.command("ping")["operationTime"])
+
+    @override
+    def digestible(self, entity: Entity) -> Digestible | NoDigests:
+        return digestible(entity)
+
+    @override
+    def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
+        note_system_scope("bulk cut")
+        return self._cut(entity, batch_size_argument(rows), self._chosen(entity, tenant_id))
+
+    @contextmanager
+    @override
+    def view(self, *, as_of: Position | None = None) -> Iterator[MongoView]:
+        note_system_scope("bulk view")
+        if as_of is not None:
+            self._connection.store.capabilities.require("point_in_time_reads")
+        view = MongoView(self._connection, as_of)
+        try:
+            yield view
+        finally:
+            view.close()
+
+    @contextmanager
+    @override
+    def writer(
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
+    ) -> Iterator[MongoRangeWriter]:
+        """Open a writer for one range; heavy ranges are committed in parts."""
+        note_system_scope("bulk write")
+        overwrite = on_conflict == "overwrite" and not entity.append_only
+        writer = MongoRangeWriter(self._context(), entity, self.entities(), overwrite=overwrite, check=check)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+    @override
+    def access(self) -> Access:
+        note_system_scope("bulk access")
+        return MongoAccess(self._context(), self.entities())
+
+    def _context(self) -> RepositoryContext:
+        return RepositoryContext(self._connection, UNBOUND, UnitState(unbound=True))
+
+    def _chosen(self, entity: Entity, tenant_id: str | None) -> Chosen:
+        return chosen(entity, tenant_id, self._connection.collection_name)
+
+    def _cut(self, entity: Entity, rows: int, of: Chosen) -> Iterator[KeyRange]:
+        lower: Key | None = None
+        for upper in self._cuts(entity, rows, of):
+            yield KeyRange(lower, upper)
+            lower = upper
+        yield KeyRange(lower, None)
+
+    def _cuts(self, entity: Entity, rows: int, of: Chosen) -> Iterator[Key]:
+        """Yield the keys at which ranges end: from the index, or from one pass where none can tell."""
+        store, codec = self._connection.store, codec_of(entity)
+        collection = store.collection(self._connection.collection_name(entity))
+        with translating(store.where.of(entity)):
+            with store.limited():
+                indexed = not of.joins and has_key_index(collection, order_of(codec.key))
+            if not indexed:
+                yield from sorted_cuts(store, collection, codec, rows, of.stages)
+                return
+            last: Key | None = None
+            # Queries of their own, so that no cursor waits on the server while the caller works on a range.
+            while True:
+                with store.limited():
+                    found = cuts_after(collection, codec, last, rows, of.condition)
+                if not found:
+                    return
+                yield from found
+                last = found[-1]
+
+
+# What the server says of itself, by which two databases are told apart.
+
+
+log = logging.getLogger("twinstore.mongo")
+
+# Not every user may ask, and a router of a sharded cluster has no set of its own: Unauthorized,
+# CommandNotFound, NoReplicationEnabled, and AtlasError.
+UNANSWERED: Final = frozenset({13, 59, 76, 8000})
+
+
+def identity_of(store: OpenDatabase) -> str:
+    """Return what tells this database from every other one, whatever name led here."""
+    with store.limited():
+        return f"{server_of(store.client)}/{store.database.name}"
+
+
+def instance_of(store: OpenDatabase) -> str | None:
+    """Return what tells this database of the running server, ``None`` where it tells nothing of itself."""
+    with store.limited():
+        topology = store.client.admin.command("hello").get("topologyVersion")
+    return None if topology is None else f"{topology['processId']}/{store.database.name}"
+
+
+def server_of(client: Client) -> str:
+    """Return the number that a replica set was given when it was made.
+
+    A user who may not ask for it gets the members that the set itself names. A server without a set is told
+    by its own address.
+    """
+    hello = client.admin.command("hello")
+    if "setName" not in hello:
+        return str(hello.get("me") or address_of(client))
+    try:
+        config = client.admin.command("replSetGetConfig")["config"]
+    except OperationFailure as error:
+        if error.code not in UNANSWERED:
+            raise
+        log.debug("The replica set does not tell its number (%s); its members name it.", loggable(error))
+        return members_of(hello)
+    return str(config["settings"]["replicaSetId"])
+
+
+def members_of(hello: Mapping[str, object]) -> str:
+    """Return the name of a set and its members, in the order of their names."""
+    hosts = hello.get("hosts")
+    return f"{hello['setName']} {','.join(sorted(map(str, hosts if isinstance(hosts, list) else [])))}"
+
+
+def address_of(client: Client) -> str:
+    """Return the address at which a server without a set is reached."""
+    return ":".join(map(str, client.address or ()))

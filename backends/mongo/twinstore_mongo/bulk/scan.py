@@ -1,0 +1,463 @@
+"""Reading ranges of rows for comparison, straight from the stored values.
+
+Nothing here is shared with the export: it pages with an aggregation that compares across types, and writes
+JSON without the models. A value that stands otherwise than the driver writes it is shown under a mark, see
+:mod:`twinstore.stored`; a document that the client cannot give back byte by byte, because a name occurs twice
+or a type is replaced, is marked as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+import bson
+import orjson
+from bson import json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.int64 import Int64
+from pydantic_core import PydanticCustomError
+
+from twinstore.bulk import Key, KeyRange, ScanRow
+from twinstore.fields import parse_timestamp
+from twinstore.forks import ending
+from twinstore.jsondates import DATE, date_in
+from twinstore.shapes import Kind
+from twinstore.stored import MARK, marked
+from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
+from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, documents_of, first_of, parts_of
+from twinstore_mongo.mapping.free_json import Walk, exact_document, given_back, walks_of, within
+from twinstore_mongo.mapping.key_order import SIMPLE, fitting_batch, has_key_index, next_parts
+from twinstore_mongo.mapping.layout import (
+    ID,
+    VERSION,
+    derived_fields,
+    internal_names,
+    joined_id,
+    longs_of,
+    stored_names,
+)
+
+if TYPE_CHECKING:
+    from pymongo.collection import Collection
+
+    from twinstore.catalog import Entity
+    from twinstore_mongo.bulk.owners import Chosen
+    from twinstore_mongo.client.database import OpenDatabase
+    from twinstore_mongo.client.types import Document
+
+__all__ = ["LEAST_SHORT", "MOST_SHORT", "CollectionScan", "StoredForm", "instant_text"]
+
+
+STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+FETCH_KEYS: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionScan:
+    """What one entity looks like in its collection: names and places only, for values are read as stored.
+
+    Attributes:
+        entity: its description, for the types of the key.
+        key: stored names of the key.
+        numbers: those parts of it that are integers.
+        tenant: stored name of the tenant, ``None`` where rows name none.
+        may_lack_tenant: a row may be without tenant.
+        form: how its documents are shown.
+    """
+
+    entity: Entity
+    key: tuple[str, ...]
+    numbers: frozenset[str]
+    tenant: str | None
+    may_lack_tenant: bool
+    form: StoredForm
+
+    @classmethod
+    def of(cls, entity: Entity) -> Self:
+        """Return the scan of an entity."""
+        names = stored_names(entity)
+        return cls(
+            entity=entity,
+            key=tuple(names[name] for name in entity.key),
+            numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
+            tenant=None if entity.tenant_field is None else names[entity.tenant_field],
+            may_lack_tenant=entity.tenancy.kind is TenancyKind.OPTIONAL,
+            form=StoredForm.of(entity),
+        )
+
+    def batches(
+        self,
+        store: OpenDatabase,
+        collection: Collection[Document],
+        within: KeyRange,
+        *,
+        rows: Chosen,
+        batch_size: int,
+    ) -> Iterator[list[ScanRow]]:
+        """Yield the rows of a range in key order."""
+        order = dict.fromkeys(self.key, 1)
+        with store.limited():
+            indexed = has_key_index(collection, list(order.items()))
+            batch_size = fitting_batch(store, collection, batch_size)
+        # Without an index, rows of one key come in the same order in each pass.
+        order = order if indexed else {**order, "_id": 1}
+        along: Document = {"hint": order} if indexed else {"allowDiskUse": True}
+        match = {"$match": {**self.matching(within), **rows.condition}}
+        pipeline = [match, {"$sort": order}, *rows.joins]
+        with store.limited() if indexed else store.with_index_timeout():
+            cursor = collection.aggregate_raw_batches(
+                pipeline, batchSize=batch_size, collation=SIMPLE, **along
+            )
+        with ending(cursor.close):
+            yield from map(self.rows, next_parts(store, cursor, indexed=indexed))
+
+    def fetch(
+        self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
+    ) -> Iterator[ScanRow]:
+        """Yield single rows."""
+        for start in range(0, len(keys), FETCH_KEYS):
+            condition = self.any_of(keys[start : start + FETCH_KEYS])
+            cursor = collection.find_raw_batches(condition, collation=SIMPLE)
+            with ending(cursor.close):
+                while (raw := store.next_batch(cursor)) is not None:
+                    for part in parts_of(raw):
+                        yield from self.rows(part)
+
+    def any_of(self, keys: Sequence[Key]) -> Document:
+        """Return the filter of some keys."""
+        if len(self.key) == 1:
+            return {self.key[0]: {"$in": [key[0] for key in keys]}}
+        return {"$or": [dict(zip(self.key, key, strict=True)) for key in keys]}
+
+    def matching(self, within: KeyRange) -> Document:
+        """Return the filter of a range; expressions compare values of different types, filters do not."""
+        clauses: list[Document] = []
+        if within.lower is not None:
+            clauses += self.beyond("$gt", within.lower, last="$gte")
+        if within.upper is not None:
+            clauses += self.beyond("$lt", within.upper, last="$lt")
+        return {"$expr": {"$and": clauses}} if clauses else {}
+
+    def beyond(self, operator: str, key: Key, *, last: str) -> list[Document]:
+        """Return what holds for keys on one side of a bound, in the order of the key."""
+        *heads, tail = [(f"${name}", {"$literal": value}) for name, value in zip(self.key, key, strict=True)]
+        clause: Document = {last: list(tail)}
+        bound: list[Document] = []
+        for head in reversed(heads):
+            clause = {"$or": [{operator: list(head)}, {"$and": [{"$eq": list(head)}, clause]}]}
+            # Without this the scan would start at the first key of the index.
+            bound = [{f"{operator}e": list(head)}]
+        return [*bound, clause]
+
+    def rows(self, raw: bytes) -> list[ScanRow]:
+        """Return the rows of a raw batch."""
+        try:
+            documents = bson.decode_all(raw, STORED)
+        except bson.InvalidBSON:
+            return [self.careful_row(document) for document in documents_of(raw)]
+        # Names that occur twice and types that the client replaces do not come back from the decoded values.
+        if b"".join(map(bson.encode, documents)) == raw:
+            return [self.row(document) for document in documents]
+        return [self.careful_row(document) for document in documents_of(raw)]
+
+    def careful_row(self, raw: bytes) -> ScanRow:
+        """Return the row of a document that may be broken or hold what the client changes."""
+        try:
+            document = bson.decode(raw, STORED)
+        except bson.InvalidBSON:
+            # Its bytes decide about equality.
+            content = json_of({"doc": marked("bson", sha256(raw).hexdigest()), "storage": {}})
+            key, owner = self.first_key_of(raw), self.first_owner_of(raw)
+            return ScanRow(key, owner, content, stored_bytes=len(raw))
+        if bson.encode(document) == raw:
+            return self.row(document)
+        if (exact := given_back(raw)) is not None:
+            return self.row(exact)
+        digest = sha256(raw).hexdigest()
+        row = self.row(document, digest)
+        row.content, row.beside = self.form.shown(exact_document(raw), row.key, digest)
+        row.key, row.owner = self.first_key_of(raw), self.first_owner_of(raw)
+        return row
+
+    def first_owner_of(self, raw: bytes) -> StoredOwner:
+        """Return the owner by the first value of the tenant, under which the server finds the document."""
+        return self.owner_of(None if self.tenant is None else first_of(raw, self.tenant))
+
+    def first_key_of(self, raw: bytes) -> Key | None:
+        """Return the key by the first values of its names, ``None`` when it is none of the entity."""
+        key = tuple(first_of(raw, name) for name in self.key)
+        return cast("Key", key) if self.entity.admits_key(key) else None
+
+    def row(self, stored: Document, altered: str | None = None) -> ScanRow:
+        """Return the row of a document; ``altered`` as for :meth:`StoredForm.shown`."""
+        key, expires = self.key_of(stored), self.form.expiry(stored)
+        owner = self.owner_of(None if self.tenant is None else stored.get(self.tenant))
+        content, beside = self.form.shown(stored, key, altered)
+        return ScanRow(key, owner, content, beside, expires)
+
+    def owner_of(self, value: object) -> StoredOwner:
+        """Return the owner of a row by what stands in the field of the tenant."""
+        if type(value) is str and self.tenant is not None:
+            return Tenant(value)
+        if self.tenant is None or (value is None and self.may_lack_tenant):
+            return NO_TENANT
+        return UNKNOWN_TENANT
+
+    def key_of(self, stored: Mapping[str, Any]) -> Key | None:
+        """Return the key, ``None`` when it is none of the entity."""
+        if self.numbers:
+            return self.key_with_numbers(stored)
+        if len(self.key) == 1:  # as of most entities, and every row passes here
+            only = stored.get(self.key[0])
+            return (str(only),) if self.entity.key_parts[0].type.admits(only) else None
+        key = tuple(stored.get(name) for name in self.key)
+        return cast("Key", key) if self.entity.admits_key(key) else None
+
+    def key_with_numbers(self, stored: Mapping[str, Any]) -> Key | None:
+        """Return a key of which some parts are integers, which the client may have as a class of its own."""
+        values: Document = {name: stored.get(name) for name in self.key}
+        values |= {name: int(values[name]) for name in self.numbers if type(values[name]) is Int64}
+        key = tuple(values.values())
+        return cast("Key", key) if self.entity.admits_key(key) else None
+
+
+# How a stored document is shown to a comparison: as canonical JSON, with marks for what is never written.
+#
+# The form in which the driver writes is BSON type by BSON type: an instant is a date, and so is what stands
+# for one in free JSON; an integer that a table holds in 64 bits has 64 bits here too, all others take as many
+# as their value needs, and nothing is null.
+
+
+# What stands for itself. The client has a class of its own for integers of 64 bits, so these have 32.
+PLAIN: Final = frozenset({str, bool, int, NoneType})
+LEAST_SHORT: Final = -(2**31)
+MOST_SHORT: Final = 2**31 - 1
+BITS_OF_A_LONG: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredForm:
+    """Names and places in the documents of one entity; values are shown as they are stored.
+
+    Attributes:
+        wire_id: the wire name of ``_id``, where it is part of the wire form.
+        joined: whether ``_id`` is made of the parts of the key.
+        generated: whether ``_id`` is an ObjectId of which the value is free.
+        markers: storage markers and their stored names.
+        derived: fields that follow from the content and their stored names.
+        internal: the stored names that are no part of the wire form.
+        instants: paths of instants from the top.
+        maps: the fields in which there is free JSON, each with what shows it.
+        longs: stored names of the integers that always have 64 bits, and of lists of them.
+        versioned: documents count their changes.
+        expires: the instant by which retention judges.
+        derived_key: the id is part of the wire form unless it is what this returns.
+    """
+
+    wire_id: str | None
+    joined: bool
+    generated: bool
+    markers: Mapping[str, str]
+    derived: Mapping[str, str]
+    internal: frozenset[str]
+    instants: tuple[tuple[str, ...], ...]
+    maps: tuple[tuple[str, Walk], ...]
+    longs: tuple[str, ...]
+    versioned: bool
+    expires: str | None
+    derived_key: Callable[[Mapping[str, object], bytes], str] | None
+
+    @classmethod
+    def of(cls, entity: Entity) -> Self:
+        """Return the form of the documents of an entity."""
+        names, retention = stored_names(entity), entity.retention
+        markers = {marker.name: names[marker.name] for marker in entity.storage}
+        derived = {item.name: names[item.name] for item in derived_fields(entity)}
+        counted = [marker.name for marker in entity.storage if marker.kind is Kind.INTEGER]
+        counted += [
+            item.name
+            for item in derived_fields(entity)
+            if item.kind is Kind.INTEGER and item.bits == BITS_OF_A_LONG
+        ]
+        return cls(
+            wire_id=entity.document_id if entity.document_id in entity.shapes else None,
+            joined=entity.document_id is None and not entity.generated_id,
+            generated=entity.generated_id,
+            markers=markers,
+            derived=derived,
+            internal=internal_names(entity),
+            instants=tuple((names[head], *rest) for head, *rest in entity.instants),
+            maps=walks_of(entity.model, shown_map),
+            longs=(*longs_of(entity), *(names[name] for name in counted)),
+            versioned=entity.versioned,
+            expires=None if retention is None else names[retention.field],
+            derived_key=entity.derived_key,
+        )
+
+    def expiry(self, stored: Mapping[str, Any]) -> datetime | None:
+        """Return the instant by which retention judges a document, also where it is stored as text."""
+        value = None if self.expires is None else stored.get(self.expires)
+        if type(value) is datetime:
+            return EPOCH + (value - NAIVE_EPOCH)
+        return parsed(value) if type(value) is str else None
+
+    def shown(self, stored: Document, key: Key | None, altered: str | None = None) -> tuple[bytes, bytes]:
+        """Return content and what stands beside it, for :class:`~twinstore.bulk.ScanRow`.
+
+        Args:
+            stored: the document, which is changed.
+            key: its key, ``None`` where it has none.
+            altered: the digest of a document that is stored otherwise than its decoded values tell.
+        """
+        for path in self.instants:
+            if path[0] in stored:
+                show_instants(stored, path)
+        within(self.maps, stored)
+        for name in self.longs:
+            if name in stored:
+                stored[name] = long_of(stored[name])
+        document = {
+            name: value if type(value) in PLAIN else plain(value)
+            for name, value in stored.items()
+            if name not in self.internal
+        }
+        storage = self._named(self.markers, stored)
+        beside = {name: plain(stored.get(source)) for name, source in self.derived.items()}
+        self._add_id(document, storage, stored)
+        if not self._is_right(stored[ID], key):
+            beside[ID] = marked("identity", plain(stored[ID]))
+        if self.versioned and not is_version(stored.get(VERSION)):
+            # Under a mark, because a null stands for what may be absent.
+            beside[VERSION] = marked("version", plain(stored.get(VERSION)))
+        if altered is not None:
+            document[MARK + "bson"] = altered
+        return json_of({"doc": document, "storage": storage}), json_of(beside)
+
+    @staticmethod
+    def _named(names: Mapping[str, str], stored: Document) -> Document:
+        return {name: plain(stored[source]) for name, source in names.items() if source in stored}
+
+    def _add_id(self, document: Document, storage: Document, stored: Document) -> None:
+        """Put the id where the wire form has it; one that stands there already is shown as what it is."""
+        if self.wire_id is None or self._is_derived(document, storage, stored[ID]):
+            return
+        place = ID if self.wire_id in document else self.wire_id
+        document[place] = plain(stored[ID])
+
+    def _is_derived(self, document: Document, storage: Document, identity: object) -> bool:
+        """Whether the id follows from the content, which then does not repeat it."""
+        return self.derived_key is not None and bool(
+            self.derived_key(storage, orjson.dumps(document)) == identity
+        )
+
+    def _is_right(self, identity: object, key: Key | None) -> bool:
+        """Whether an ``_id`` that is no part of the wire form is one that a copy may have stored."""
+        if self.generated:
+            return type(identity) is bson.ObjectId
+        return not self.joined or (key is not None and identity == joined_id(key))
+
+
+def show_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401  # any stored value
+    """Replace the dates at a path by their canonical text, in lists too; text there is marked."""
+    if type(value) is list:
+        for item in value:
+            show_instants(item, path)
+    if type(value) is not dict:
+        return
+    name, *rest = path
+    found = value.get(name)
+    if rest:
+        show_instants(found, tuple(rest))
+    elif type(found) is datetime:
+        value[name] = instant_text(found)
+    elif type(found) is str:
+        value[name] = marked("text", found)
+
+
+def long_of(value: object) -> object:
+    """Return an integer of 64 bits as JSON has it; one of 32 bits is marked, also as the item of a list."""
+    if type(value) is Int64:
+        return int(value)
+    if type(value) is list:
+        return [item if type(item) is list else long_of(item) for item in value]
+    return marked("int32", value) if type(value) is int else value
+
+
+def shown_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return an object of free JSON with its dates as the objects that stand for them.
+
+    An object of that form that is stored as such is marked, because the driver writes a date.
+    """
+    if type(value) is dict:
+        if PLAIN.issuperset(map(type, value.values())):
+            return value
+        return {name: item if type(item) in PLAIN else shown_member(item) for name, item in value.items()}
+    return shown_map(dict(value.as_doc())) if isinstance(value, bson.DBRef) else value
+
+
+def shown_member(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a member of free JSON as :func:`shown_map` has it."""
+    if type(value) is datetime:
+        return {DATE: instant_text(value)}
+    if type(value) is dict and date_in(value) is not None:
+        return marked("object", value)
+    if type(value) is list:
+        return value if PLAIN.issuperset(map(type, value)) else list(map(shown_member, value))
+    return shown_map(value)
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a stored value for :func:`json_of`."""
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if kind is dict:
+        if PLAIN.issuperset(map(type, value.values())):
+            return value
+        return {name: plain(item) for name, item in value.items()}
+    if kind is list:
+        return [plain(item) for item in value]
+    return unusual(value)
+
+
+def unusual(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return the JSON of the rarer types of BSON; those that the driver never writes are marked."""
+    if isinstance(value, Int64):
+        short = LEAST_SHORT <= value <= MOST_SHORT
+        return marked("int64", int(value)) if short else int(value)
+    if isinstance(value, float):
+        return marked("double", repr(value)) if value.is_integer() or value - value != 0 else value
+    if isinstance(value, bson.DBRef):  # a free map may look like one
+        return plain(dict(value.as_doc()))
+    return marked("bson", json_util.default(value, json_util.CANONICAL_JSON_OPTIONS))
+
+
+def is_version(value: object) -> bool:
+    """Whether a stored value counts changes."""
+    return type(value) is Int64 and value >= 1
+
+
+def json_of(value: object) -> bytes:
+    """Return compact JSON with sorted keys."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def instant_text(value: datetime) -> str:
+    """Return the canonical text of a naive instant."""
+    text = orjson.dumps(value).decode()
+    return f"{text[1:24]}+00:00" if value.microsecond else f"{text[1:20]}+00:00"
+
+
+def parsed(text: str) -> datetime | None:
+    """Return the instant of a text, ``None`` for any other text."""
+    try:
+        return parse_timestamp(text)
+    except PydanticCustomError:
+        return None

@@ -1,0 +1,169 @@
+"""What a database has of the collections of a module, for whoever only reads it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import isnan
+from typing import TYPE_CHECKING, Any, Final
+
+from pymongo.errors import OperationFailure
+
+from twinstore.bulk import Survey
+from twinstore.errors import ConfigurationError
+from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
+from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.key_order import gives_order, order_of
+from twinstore_mongo.mapping.layout import index_specs, stored_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from twinstore.catalog import Entity
+    from twinstore_mongo.client.connection import Connection
+    from twinstore_mongo.mapping.layout import IndexSpec
+
+__all__ = ["survey_of"]
+
+
+UNAUTHORIZED: Final = 13
+VIEW: Final = "view"
+TIME_SERIES: Final = "timeseries"
+AGE: Final = "expireAfterSeconds"
+
+
+def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Survey, ...]:
+    """Return what there is of each entity.
+
+    Raises:
+        ConfigurationError: the user may not read the database, a view compares by a collation of its own, or
+            there is a time series.
+    """
+    store = connection.store
+    try:
+        with store.limited():
+            real = {item["name"]: item for item in store.database.list_collections()}
+            return tuple(
+                surveyed(connection, entity, real.get(connection.collection_name(entity)))
+                for entity in entities
+            )
+    except CLIENT_ERRORS as error:
+        if isinstance(error, OperationFailure) and error.code == UNAUTHORIZED:
+            raise ConfigurationError(
+                f"The user of the connection string may not read {store.database.name} on "
+                f"{store.where.server}; reading needs the role read on this database, and nothing else.",
+                driver=DRIVER,
+            ) from error
+        raise translate(error, store.where) from error
+
+
+def surveyed(connection: Connection, entity: Entity, real: Mapping[str, Any] | None) -> Survey:
+    """Return what there is of one entity; ``real`` is what the server says of its collection."""
+    name = connection.collection_name(entity)
+    if real is None:
+        warning = f"There is no collection {name}; it counts as empty."
+        return Survey(entity=entity.name, present=False, warnings=(warning,))
+    if real.get("type") == TIME_SERIES:
+        raise ConfigurationError(
+            f"{name} in {connection.store.database.name} is a time series, in which the server keeps no "
+            "document as it was stored and no index of its key; copy it into an ordinary collection of that "
+            "name in another database, and read that one.",
+            entity=entity.name,
+            driver=DRIVER,
+        )
+    if real.get("type") == VIEW:
+        if real.get("options", {}).get("collation") is not None:
+            raise ConfigurationError(
+                f"{name} in {connection.store.database.name} is a view with a collation of its own, so its "
+                "keys cannot be read in the order of other stores; make the view anew without a collation.",
+                entity=entity.name,
+                driver=DRIVER,
+            )
+        indexes: list[Mapping[str, Any]] = []
+    else:
+        indexes = list(connection.store.collection(name).list_indexes())
+    return Survey(
+        entity=entity.name,
+        warnings=(
+            *warnings_of(connection, entity, indexes),
+            *removals_by_others(name, entity, indexes),
+        ),
+        removed_after=removed_after(entity, indexes),
+    )
+
+
+def ages_of(indexes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, timedelta]]:
+    """Yield the field of each TTL index with the age at which the server removes documents by it."""
+    for index in indexes:
+        # An age may be no number at all, in which case releases disagree about what the server does.
+        if index.get(AGE) is not None and not isnan(index[AGE]):
+            yield next(iter(index["key"])), timedelta(seconds=index[AGE])
+
+
+def removed_after(entity: Entity, indexes: Sequence[Mapping[str, Any]]) -> timedelta | None:
+    """Return the age at which a TTL index removes documents by the field of their retention."""
+    wanted = retention_field(entity)
+    return min((age for field, age in ages_of(indexes) if field == wanted), default=None)
+
+
+def retention_field(entity: Entity) -> str | None:
+    """Return the stored name of the instant that retention judges by."""
+    return None if entity.retention is None else stored_names(entity)[entity.retention.field]
+
+
+def removals_by_others(name: str, entity: Entity, indexes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what the server removes by an instant that no retention of ours looks at."""
+    for field, age in ages_of(indexes):
+        if field != retention_field(entity):
+            yield (
+                f"The server removes documents of {name} by itself, {age.total_seconds():,.0f} s after their "
+                f"{field}; what it removes between a copy and the end of a verification is named as extra."
+            )
+
+
+def warnings_of(
+    connection: Connection, entity: Entity, indexes: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Yield what reading costs more than it need, and why."""
+    name, order = connection.collection_name(entity), order_of(codec_of(entity).key)
+    keyless = not any(gives_order(index, order) for index in indexes)
+    missing = [index.name for index in wanted_indexes(entity) if not serves(index, indexes)]
+    if not keyless and not missing:
+        return
+    # From metadata; an exact number would need a pass over the collection that this warns of.
+    rows = connection.store.collection(name).estimated_document_count()
+    if keyless:
+        fields = ", ".join(f"{field}: {direction}" for field, direction in order)
+        yield (
+            f"{name} has no index on {{{fields}}} that compares texts by code point, so each range "
+            f"reads the whole collection ({rows:,} documents) and sorts it, on disk where memory is short; a "
+            "larger --range-size needs fewer passes."
+        )
+    if missing:
+        yield (
+            f"{name} lacks the indexes {', '.join(missing)}, so a list that a verification asks for "
+            f"may read the whole collection ({rows:,} documents)."
+        )
+
+
+def wanted_indexes(entity: Entity) -> list[IndexSpec]:
+    """Return the indexes that serve the lists of an entity, as it describes them."""
+    key = tuple(order_of(codec_of(entity).key))
+    # That of the key is warned of apart; one that removes what is old, or leaves rows out while an option is
+    # off, serves no list.
+    return [
+        index
+        for index in index_specs(entity)
+        if index.key != key and index.retention is None and index.sparse_unless is None
+    ]
+
+
+def serves(wanted: IndexSpec, indexes: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether some index, under whatever name, does what the wanted one is for."""
+    # One that an option keeps sparse serves the lists that it is for, sparse or not.
+    unfit = ("hidden", "collation") if wanted.sparse_unless else ("sparse", "hidden", "collation")
+    return any(
+        list(index["key"].items()) == list(wanted.key)
+        and dict(index.get("partialFilterExpression", {})) == dict(wanted.partial)
+        and not any(index.get(option) for option in unfit)
+        for index in indexes
+    )

@@ -1,0 +1,220 @@
+"""A view of the store: what is committed when each read starts, or everything as it was at one position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, TypeVar
+
+from typing_extensions import override
+
+from twinstore.bulk import BulkView, NoDigests, RangeDigests
+from twinstore.errors import TransactionAbortedError, UnsupportedCapabilityError, ValidationError
+from twinstore.forks import OwnProcess, ending, of_one_process
+from twinstore.query import batch_size_argument
+from twinstore_mongo.access.execution import translating
+from twinstore_mongo.bulk.digests import MOST_THREADS, DigestScan, digestible
+from twinstore_mongo.bulk.export import Exporter, PackedExporter, ReadSize, packed_size
+from twinstore_mongo.bulk.owners import chosen
+from twinstore_mongo.bulk.records import native_documents
+from twinstore_mongo.bulk.scan import CollectionScan
+from twinstore_mongo.client.errors import DRIVER
+from twinstore_mongo.client.positions import PointInTime, timestamp_of, unsent
+from twinstore_mongo.mapping.codec import codec_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pymongo.collection import Collection
+
+    from twinstore.bulk import Key, KeyRange, Position, Record, ScanRow
+    from twinstore.catalog import Entity
+    from twinstore_mongo.bulk.owners import Chosen
+    from twinstore_mongo.client.connection import Connection
+    from twinstore_mongo.client.types import Document
+
+__all__ = ["MongoView"]
+
+
+T = TypeVar("T")
+
+VIEW = "This view"
+# Of which few should wait.
+MOST_RECORDS = 1000
+
+
+class MongoView(BulkView):
+    """Implements :class:`~twinstore.bulk.BulkView`; a stream holds one cursor of the server."""
+
+    def __init__(self, connection: Connection, as_of: Position | None) -> None:
+        """Take the connection, and the position of a view of the past."""
+        self._connection = connection
+        self._position = as_of
+        self._concern = None if as_of is None else PointInTime(timestamp_of(as_of))
+        self._process = OwnProcess()
+        self._stream: Generator[object] | None = None
+        self._closed = False
+
+    @property
+    @override
+    def position(self) -> Position | None:
+        """The position whose state this view shows."""
+        return self._position
+
+    @override
+    def records(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[Record]]:
+        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        size = ReadSize(batch_size_argument(batch_size))
+        return self._one(self._records(Exporter(codec_of(entity)), within, rows, size))
+
+    @override
+    def packed(
+        self,
+        entity: Entity,
+        within: KeyRange,
+        *,
+        tenant_id: str | None = None,
+        batch_size: int = 1000,
+        ignored: AbstractSet[str] = frozenset(),
+    ) -> Iterator[Sequence[Record]]:
+        documents = native_documents(entity, ignored)
+        exporter = Exporter(codec_of(entity), frozenset(ignored))
+        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        most = batch_size_argument(batch_size)
+        if documents is None:
+            return self._one(self._records(exporter, within, rows, ReadSize(min(most, MOST_RECORDS))))
+        return self._one(self._packed(PackedExporter(exporter, documents), within, rows, packed_size(most)))
+
+    @override
+    def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
+        return self._one(self._records_of(entity, keys))
+
+    @override
+    def rows(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[ScanRow]]:
+        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        return self._one(self._rows(entity, within, rows, batch_size_argument(batch_size)))
+
+    @override
+    def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
+        return self._one(self._rows_of(entity, keys))
+
+    @override
+    def digests(
+        self,
+        entity: Entity,
+        bounds: Sequence[Key],
+        *,
+        secret: bytes,
+        tenant_id: str | None = None,
+        cutoff: datetime | None = None,
+        part: int = 0,
+        parts: int = 1,
+        of_source: bool = False,
+        ignored: AbstractSet[str] = frozenset(),
+        accepts: Callable[[bytes], bool] | None = None,
+        tell: Callable[[int], None] | None = None,
+    ) -> RangeDigests | NoDigests:
+        """Return the digests of ranges; all rows are in the first part, because nothing divides them.
+
+        As many threads as there are parts work on it, because this is what a verification waits for last.
+        """
+        if isinstance(found := digestible(entity), NoDigests):
+            return found
+        if part:
+            return RangeDigests()
+        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        store = self._connection.store
+        with translating(store.where.of(entity)):
+            scan = DigestScan(store, self._collection(entity), CollectionScan.of(entity))
+            batches = self._one(scan.batches(rows))
+            return scan.digests(
+                batches,
+                bounds,
+                secret=secret,
+                cutoff=cutoff,
+                of_source=of_source,
+                ignored=ignored,
+                accepts=accepts,
+                tell=tell,
+                threads=min(parts, MOST_THREADS),
+            )
+
+    def close(self) -> None:
+        """End the stream that is open; the view is of no use afterwards."""
+        self._closed = True
+        if self._stream is not None:
+            self._stream.close()
+
+    def _records(
+        self, exporter: Exporter, within: KeyRange, rows: Chosen, size: ReadSize
+    ) -> Generator[list[Record]]:
+        store, entity = self._connection.store, exporter.codec.entity
+        parts = exporter.parts(store, self._collection(entity), within, rows=rows, size=size)
+        with translating(store.where.of(entity)), ending(parts.close):
+            yield from exporter.decoded(parts)
+
+    def _packed(
+        self, packed: PackedExporter, within: KeyRange, rows: Chosen, size: ReadSize
+    ) -> Generator[Sequence[Record]]:
+        store, exporter = self._connection.store, packed.exporter
+        entity = exporter.codec.entity
+        parts = exporter.parts(store, self._collection(entity), within, rows=rows, size=size)
+        with translating(store.where.of(entity)), ending(parts.close):
+            yield from packed.batches(parts)
+
+    def _records_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[Record]:
+        store, exporter = self._connection.store, Exporter(codec_of(entity))
+        with translating(store.where.of(entity)):
+            yield from exporter.of(store, self._collection(entity), keys)
+
+    def _rows(
+        self, entity: Entity, within: KeyRange, rows: Chosen, batch_size: int
+    ) -> Generator[list[ScanRow]]:
+        store, scan = self._connection.store, CollectionScan.of(entity)
+        with translating(store.where.of(entity)):
+            yield from scan.batches(store, self._collection(entity), within, rows=rows, batch_size=batch_size)
+
+    def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[ScanRow]:
+        store, scan = self._connection.store, CollectionScan.of(entity)
+        with translating(store.where.of(entity)):
+            yield from scan.fetch(store, self._collection(entity), keys)
+
+    def _collection(self, entity: Entity) -> Collection[Document]:
+        collection = self._connection.store.collection(self._connection.collection_name(entity))
+        # A read concern, not a transaction: the server ends one after 60 s, and a stream may take longer.
+        return collection if self._concern is None else collection.with_options(read_concern=self._concern)
+
+    def _one(self, stream: Generator[T]) -> Iterator[T]:
+        """Yield what a stream yields, the only one of this view that is open."""
+        self._begin(stream)
+        try:
+            for item in of_one_process(stream, VIEW):
+                self._refuse_unsent()
+                yield item
+                del item  # or it would stay in memory while the next one is read
+            self._refuse_unsent()
+        finally:
+            stream.close()
+            self._stream = None
+
+    def _refuse_unsent(self) -> None:
+        """Refuse what was read of the present where the past was wanted."""
+        if self._concern is not None and not self._concern.is_asked:
+            raise UnsupportedCapabilityError(unsent(), driver=DRIVER)
+
+    def _begin(self, stream: Generator[object]) -> None:
+        self._process.check(VIEW)
+        if self._closed:
+            raise TransactionAbortedError("This view has ended; open a new one.", driver=DRIVER)
+        # As on PostgreSQL, where one connection streams one answer at a time.
+        if self._stream is not None:
+            raise ValidationError(
+                "This view is reading a list already; read it to its end or close it before you begin the "
+                "next one, or open another view.",
+                driver=DRIVER,
+            )
+        self._stream = stream

@@ -1,0 +1,219 @@
+"""A document whose decoded values do not tell what is stored: the same values, with marks where they do not.
+
+Of a name that stands twice the client keeps one value, and some old types it replaces. A comparison that
+shows such a document has to say where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import bson
+from bson import DBRef
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidDocument
+from bson.int64 import Int64
+
+from twinstore.jsondates import DATE, date_in, date_object
+from twinstore.jsontext import dumps
+from twinstore.shapes import Kind, shapes_of
+from twinstore.stored import marked
+from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, elements
+
+if TYPE_CHECKING:
+    from twinstore.canonical import CanonicalModel
+    from twinstore.shapes import ValueShape
+    from twinstore_mongo.client.types import Document
+
+__all__ = [
+    "Walk",
+    "dates_written",
+    "exact_document",
+    "free_map",
+    "given_back",
+    "references",
+    "walk_of",
+    "walks_of",
+    "within",
+]
+
+
+STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+OBJECT: Final = 0x03
+ARRAY: Final = 0x04
+NESTED: Final = frozenset({OBJECT, ARRAY})
+# So often a value is decoded once more; deeper down each is walked, or the time would grow with the depth.
+SHORT: Final = 4
+# Undefined, a pointer into another collection, and a symbol, which the client gives as something else.
+REPLACED: Final = frozenset({0x06, 0x0C, 0x0E})
+
+
+def given_back(raw: bytes) -> Document | None:
+    """Return a document whose values give it back byte by byte, ``None`` where none do.
+
+    The client alone takes a map with ``$ref`` behind another name for a reference, and forgets the order.
+    """
+    found = exact_document(raw)
+    try:
+        return found if bson.encode(found) == raw else None
+    except InvalidDocument:  # no name may hold what marks begin with
+        return None
+
+
+def exact_document(raw: bytes, depth: int = 0) -> Document:
+    """Return a document that the client can decode, with marks where the decoded values are not exact.
+
+    Args:
+        raw: the document.
+        depth: how many documents lie around it.
+    """
+    found: Document = {}
+    repeated: dict[str, list[object]] = {}
+    for kind, name, value in members(raw):
+        if name in found:
+            repeated.setdefault(name, [found[name]]).append(value_of(kind, value, depth))
+        else:
+            found[name] = value_of(kind, value, depth)
+    return found | {name: marked("repeated", values) for name, values in repeated.items()}
+
+
+def value_of(kind: int, value: bytes, depth: int) -> object:
+    """Return one value."""
+    if kind in REPLACED:
+        return marked("bson", {"type": kind, "value": value.hex()})
+    if kind not in NESTED or depth < SHORT:
+        element = bytes([kind]) + b"v\x00" + value
+        document = (len(element) + 5).to_bytes(4, "little") + element + b"\x00"
+        decoded = bson.decode(document, STORED)
+        # Most of it is as the client gives it, which is a hundred times faster.
+        if kind not in NESTED or bson.encode(decoded) == document:
+            return decoded["v"]
+    if kind == OBJECT:
+        return exact_document(value, depth + 1)
+    items = members(value)
+    values = [value_of(inner, item, depth + 1) for inner, _, item in items]
+    regular = [name for _, name, _ in items] == [str(number) for number in range(len(items))]
+    return values if regular else marked("array", values)
+
+
+def members(raw: bytes) -> list[tuple[int, str, bytes]]:
+    """Return type, name and bytes of each value of a document."""
+    # The client does not look at the names in a list, which may be any bytes.
+    return [
+        (kind, name.decode(errors="backslashreplace"), raw[start:end])
+        for kind, name, start, end in elements(raw)
+    ]
+
+
+# Free JSON in documents: where it stands in those of a model, and what of it BSON holds in another way.
+#
+# A date object of :mod:`twinstore.jsondates` is a date of BSON, and a map that looks like a database
+# reference is read by the client as an object of its own class.
+
+
+Walk = Callable[[Any], Any]
+"""Returns what stands in place of a value."""
+# What free JSON mostly holds; anything else may hide a reference or a date.
+PLAIN: Final = frozenset({str, bool, int, float, type(None), Int64})
+NAMED: Final = dumps(DATE)
+
+
+def walks_of(
+    model: type[CanonicalModel], free: Walk, described: Walk | None = None
+) -> tuple[tuple[str, Walk], ...]:
+    """Return the fields of a model in which there are maps, each with what changes those.
+
+    Args:
+        model: any model.
+        free: is called with every object of free JSON that is the value of a field, or an item of one.
+        described: is called with every map of which the description says what it holds.
+    """
+    found = ((shape.wire, walk_of(shape.value, free, described)) for shape in shapes_of(model))
+    return tuple((name, walk) for name, walk in found if walk is not None)
+
+
+def walk_of(value: ValueShape, free: Walk, described: Walk | None) -> Walk | None:
+    """Return what changes the maps in a value of some shape, ``None`` where there are none."""
+    if value.kind is Kind.OBJECT:
+        fields = walks_of(value.model, free, described)
+        return partial(within, fields) if fields else None
+    if value.item is None:
+        # What may be of several types is no free JSON: one of them may be a model with instants of its own.
+        return None if value.kind is not Kind.MAP else free if value.cls is dict else described
+    below = walk_of(value.item, free, described)
+    if value.kind is Kind.LIST:
+        return None if below is None else partial(each_item, below)
+    return described if below is None else partial(each_member, described, below)
+
+
+def within(fields: Sequence[tuple[str, Walk]], value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Change fields of an object in place; return it."""
+    if type(value) is dict:
+        for name, walk in fields:
+            if (found := value.get(name)) is not None:
+                value[name] = walk(found)
+    return value
+
+
+def each_item(walk: Walk, value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a list with each item changed."""
+    return [walk(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def each_member(around: Walk | None, walk: Walk, value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a map with each member changed."""
+    value = value if around is None else around(value)
+    return {name: walk(item) for name, item in value.items()} if type(value) is dict else value
+
+
+def dates_written(value: Any) -> Any:  # noqa: ANN401  # free JSON
+    """Put dates in place of the objects that stand for them in a map of a wire form; return the map.
+
+    The map itself stays one, whatever it holds: the field has room for nothing else.
+    """
+    # To look into the JSON costs a tenth of a walk, and hardly any has the name.
+    if type(value) is dict and not PLAIN.issuperset(map(type, value.values())) and NAMED in dumps(value):
+        return {name: written(item) for name, item in value.items()}
+    return value
+
+
+def written(value: Any) -> Any:  # noqa: ANN401  # free JSON
+    """Return a member of free JSON as a document holds it."""
+    if type(value) is dict:
+        instant = date_in(value)
+        return {name: written(item) for name, item in value.items()} if instant is None else instant
+    return list(map(written, value)) if type(value) is list else value
+
+
+def free_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return an object of free JSON as models read it; of anything else nothing is known."""
+    if type(value) is dict:
+        if PLAIN.issuperset(map(type, value.values())):  # as nearly all of them
+            return value
+        return {name: item if type(item) in PLAIN else restored(item) for name, item in value.items()}
+    return free_map(dict(value.as_doc())) if isinstance(value, DBRef) else value
+
+
+def restored(value: Any) -> Any:  # noqa: ANN401  # free JSON
+    """Return free JSON with every reference in it as a map, and every date as the object of one."""
+    if type(value) is list:
+        return value if PLAIN.issuperset(map(type, value)) else list(map(restored, value))
+    if type(value) is datetime:
+        return date_object(value if value.tzinfo is not None else EPOCH + (value - NAIVE_EPOCH))
+    return free_map(value)
+
+
+def references(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a value with every reference in it as a map."""
+    if type(value) is dict:
+        if PLAIN.issuperset(map(type, value.values())):
+            return value
+        return {name: references(item) for name, item in value.items()}
+    if isinstance(value, DBRef):
+        return references(dict(value.as_doc()))
+    return [references(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,249 @@
+"""What the documents of an entity look like, derived from its description alone.
+
+- ``_id`` is the one text or UUID that identifies a row, be it a field of the model or a marker, or the field
+  that the description names instead. Where several parts or a number do, they stay fields of their own,
+  ``_id`` joins them, and a unique index finds a row. Where the description says so, ``_id`` is an ObjectId
+  that is generated at the first insert and kept from then on, and the key stays beside it in the same way.
+- The fields of the model keep their wire names and stand first, in canonical order.
+- Storage markers and derived fields follow under ``_`` and their name; a marker that other programs know by
+  its plain name keeps that. ``_version`` comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from bson.int64 import Int64
+
+from twinstore.catalog import Layout, StoreKind
+from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.shapes import is_whole
+
+if TYPE_CHECKING:
+    from twinstore.catalog import Derived, Entity, Index, Key, Module
+    from twinstore.options import ModuleOptions
+    from twinstore.query import Condition
+    from twinstore_mongo.client.types import Document
+
+__all__ = [
+    "ID",
+    "VERSION",
+    "CollectionSpec",
+    "IndexSpec",
+    "collection_specs",
+    "derived_fields",
+    "document_indexes",
+    "index_spec",
+    "index_specs",
+    "internal_names",
+    "joined_id",
+    "key_index",
+    "longs_of",
+    "operator_of",
+    "plain_part",
+    "stored_names",
+]
+
+
+ID: Final = "_id"
+VERSION: Final = "_version"
+JOIN: Final = ":"
+
+
+def stored_names(entity: Entity) -> dict[str, str]:
+    """Return the stored name of every field, marker and derived field that a query may name."""
+    names = {name: name for name in entity.shapes}
+    names |= {derived.name: f"_{derived.name}" for derived in derived_fields(entity)}
+    names |= {item.name: item.name if item.plain else f"_{item.name}" for item in entity.storage}
+    return names if entity.document_id is None else names | {entity.document_id: ID}
+
+
+def derived_fields(entity: Entity) -> tuple[Derived, ...]:
+    """Return the derived fields that documents have."""
+    return tuple(derived for derived in entity.derived if StoreKind.DOCUMENTS in derived.stores)
+
+
+def internal_names(entity: Entity) -> frozenset[str]:
+    """Return the stored names that are no part of the wire form. No other name is internal."""
+    names = stored_names(entity)
+    made = [marker.name for marker in entity.storage] + [item.name for item in derived_fields(entity)]
+    counter = (VERSION,) if entity.versioned else ()
+    return frozenset((*map(names.__getitem__, made), ID, *counter))
+
+
+def joined_id(key: Key) -> str:
+    """Return the ``_id`` of a row whose key is not a single text; no two keys have the same.
+
+    Where a colon inside a part, or an empty part, would make two keys look alike, each part tells its length.
+    A number has no colon, so a text in front of one ends at the last of them, whatever it holds.
+    """
+    *heads, last = map(str, key)
+    is_plain = len(heads) == 1 and type(key[-1]) is int
+    if is_plain or all(head and JOIN not in head for head in heads):
+        return JOIN.join((*heads, last))
+    return JOIN + JOIN.join(f"{len(part)}{JOIN}{part}" for part in (*heads, last))
+
+
+def longs_of(entity: Entity) -> tuple[str, ...]:
+    """Return the integers of the model that documents always hold in 64 bits: those with such a column.
+
+    Lists of such integers are among them. So the two kinds of store agree about each. All others take as many
+    bits as their value needs.
+    """
+    columns = entity.shapes if entity.layout is Layout.COLUMNS else entity.beside
+    wide = (name for name in columns if name not in entity.narrow)
+    return tuple(name for name in wide if is_whole(entity.shapes[name].value))
+
+
+def collection_specs(module: Module) -> tuple[CollectionSpec, ...]:
+    """Return the collections of a module with their indexes."""
+    return tuple(CollectionSpec(entity.collection, index_specs(entity)) for entity in module.entities)
+
+
+def index_specs(entity: Entity) -> tuple[IndexSpec, ...]:
+    """Return the indexes that the description wants, that of a composed key first."""
+    key = key_index(entity)
+    specs = tuple(index_spec(entity, index) for index in document_indexes(entity))
+    return specs if key is None else (key, *specs)
+
+
+def document_indexes(entity: Entity) -> tuple[Index, ...]:
+    """Return the described indexes that stores of documents have."""
+    # That of the key alone is there already; tables may give theirs a name.
+    return tuple(
+        index
+        for index in entity.indexes
+        if StoreKind.DOCUMENTS in index.stores and not (index.unique and index.names == entity.key)
+    )
+
+
+def key_index(entity: Entity) -> IndexSpec | None:
+    """Return the index that lets a key stand once, ``None`` where that of ``_id`` does."""
+    if entity.single_key is not None and entity.single_key == entity.document_id:
+        return None
+    fields = [stored_names(entity)[name] for name in entity.key]
+    key = tuple((field, 1) for field in fields)
+    return IndexSpec(name=_index_name(fields, unique=True), key=key, unique=True)
+
+
+def index_spec(entity: Entity, index: Index) -> IndexSpec:
+    """Return one described index as the server gets it; a name of its own wins over the custom."""
+    names = stored_names(entity)
+    fields = [names[name] for name in index.names]
+    directions = [-1 if descending else 1 for _, descending in index.directions]
+    retention = entity.retention.option if index.expires and entity.retention is not None else None
+    return IndexSpec(
+        name=index.document_name or _index_name(fields, unique=index.unique),
+        key=tuple(zip(fields, directions, strict=True)),
+        unique=index.unique,
+        partial={names[item.field]: _partial(item) for item in index.where},
+        retention=retention,
+        sparse_unless=index.sparse_unless,
+    )
+
+
+def _index_name(fields: Iterable[str], *, unique: bool) -> str:
+    return "_".join(("ux" if unique else "ix", *fields))
+
+
+def _partial(condition: Condition) -> object:
+    """Return a condition as a partial filter, which has no "not null" and needs none."""
+    # Documents of ours leave absent values out; one with a stored null is in the index and does no harm.
+    return {"$exists": True} if isinstance(condition, IsPresent) else operator_of(condition)
+
+
+def operator_of(condition: Condition) -> object:
+    """Return what a field must be so that a condition holds."""
+    match condition:
+        case Equals(_, value):
+            return value
+        case OneOf(_, (value,)):
+            return value
+        case OneOf(_, values):
+            return {"$in": list(values)}
+        case IsNull():
+            return None
+        case IsPresent():
+            return {"$ne": None}
+        case After() | Before() | AtMost() | AtLeast():
+            return {COMPARISONS[type(condition)]: condition.value}
+
+
+COMPARISONS: Final[Mapping[type[Condition], str]] = {
+    After: "$gt",
+    Before: "$lt",
+    AtMost: "$lte",
+    AtLeast: "$gte",
+}
+
+
+SECONDS_PER_DAY: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSpec:
+    """One index as the steps want it.
+
+    Attributes:
+        retention: the option of the module that says after how many days rows expire, where one does.
+        sparse_unless: the option of the module that, while off, keeps rows without the first field out.
+    """
+
+    name: str
+    key: tuple[tuple[str, int], ...]
+    unique: bool = False
+    partial: Mapping[str, Any] = field(default_factory=dict)
+    retention: str | None = None
+    sparse_unless: str | None = None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> IndexSpec:
+        """Read an index of a step."""
+        return cls(
+            name=content["name"],
+            key=tuple((name, direction) for name, direction in content["key"]),
+            unique=content.get("unique", False),
+            partial=content.get("partialFilterExpression", {}),
+            retention=content.get("retention"),
+            sparse_unless=content.get("sparseUnless"),
+        )
+
+    def content(self) -> Document:
+        """Return the index as a step has it."""
+        content: Document = {"name": self.name, "key": [list(part) for part in self.key]}
+        optional = {
+            "unique": self.unique,
+            "partialFilterExpression": dict(self.partial),
+            "retention": self.retention,
+            "sparseUnless": self.sparse_unless,
+        }
+        return content | {name: value for name, value in optional.items() if value}
+
+    def options(self, module: ModuleOptions, *, server_ttl: bool = True) -> Document:
+        """Return what ``createIndex`` gets beside the key, with the present retention."""
+        options: Document = {"name": self.name}
+        if self.unique:
+            options["unique"] = True
+        if self.partial:
+            options["partialFilterExpression"] = dict(self.partial)
+        if self.sparse_unless and not getattr(module, self.sparse_unless):
+            options["sparse"] = True
+        days = getattr(module, self.retention) if self.retention else 0
+        if days and server_ttl:
+            options["expireAfterSeconds"] = days * SECONDS_PER_DAY
+        return options
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSpec:
+    """One collection with its indexes in the order of creation."""
+
+    name: str
+    indexes: tuple[IndexSpec, ...]
+
+
+def plain_part(value: object) -> object:
+    """Return a part of a key; the client has a class of its own for integers of 64 bits."""
+    return int(value) if isinstance(value, Int64) else value

@@ -1,0 +1,114 @@
+"""``$jsonSchema`` validators, derived from the descriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from twinstore.shapes import Kind, shapes_of
+from twinstore_mongo.mapping.layout import ID, stored_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from twinstore.canonical import CanonicalModel
+    from twinstore.catalog import Entity, Marker
+    from twinstore.shapes import ValueShape
+    from twinstore_mongo.client.types import Document
+
+__all__ = ["closing_validator", "is_closed", "validator_of"]
+
+
+NUMBER: Final = ("int", "long", "double")
+CLOSED_BY: Final = "twinstore migrate revert"
+SIMPLE: Final = {Kind.TEXT: "string", Kind.FLAG: "bool", Kind.INSTANT: "date"}
+
+
+def validator_of(entity: Entity) -> Document:
+    """Return the validator of a collection: required fields, BSON types and enumeration texts.
+
+    Fields it does not know are not refused, so that an older process can share the database; derived fields
+    are none that a reader relies on, so they are not asked for unless they are the key.
+    """
+    schema = object_schema(entity.model)
+    names = stored_names(entity)
+    markers = [marker for marker in entity.storage if names[marker.name] != ID]
+    keys = [names[item.name] for item in entity.derived if item.name in entity.key]
+    required = [name for name in schema.get("required", ()) if name != entity.document_id]
+    required += [names[marker.name] for marker in markers if marker.required]
+    required += keys
+    properties = {name: value for name, value in schema["properties"].items() if name != entity.document_id}
+    return {
+        "$jsonSchema": {
+            "bsonType": "object",
+            "required": [ID, *required],
+            "properties": {
+                ID: {"bsonType": "objectId" if entity.generated_id else "string"},
+                **properties,
+                **{names[marker.name]: marker_schema(marker) for marker in markers},
+                **{name: {"bsonType": "string"} for name in keys},
+            },
+        }
+    }
+
+
+def closing_validator(step: str) -> Document:
+    """Return a validator that no document meets; it says itself who set it."""
+    # No document equals a text. The server shows this to whoever writes meanwhile.
+    return {"$expr": {"$eq": ["$$ROOT", f"{CLOSED_BY} {step}"]}}
+
+
+def is_closed(validator: Mapping[str, Any]) -> bool:
+    """Whether a validator is that of a step which is being taken back."""
+    match validator:
+        case {"$expr": {"$eq": ["$$ROOT", str(text)]}}:
+            return text.startswith(CLOSED_BY)
+        case _:
+            return False
+
+
+def marker_schema(marker: Marker) -> Document:
+    """Return the schema of a marker; one under its plain name may be null, as other programs write it."""
+    schema = scalar_schema(marker.kind)
+    if not marker.plain:
+        return schema
+    types = schema["bsonType"]
+    return {**schema, "bsonType": [*(types if isinstance(types, list) else [types]), "null"]}
+
+
+def object_schema(model: type[CanonicalModel]) -> Document:
+    """Return the schema of a model; optional fields may be absent, and nothing may be null."""
+    shapes = shapes_of(model)
+    required = [shape.wire for shape in shapes if shape.always_written]
+    schema: Document = {"bsonType": "object"}
+    if required:  # the server takes no empty list
+        schema["required"] = required
+    schema["properties"] = {shape.wire: schema_of(shape.value) for shape in shapes}
+    return schema
+
+
+def schema_of(value: ValueShape) -> Document:
+    """Return the schema of one value; of free JSON nothing is known."""
+    item = {} if value.item is None else schema_of(value.item)
+    match value.kind:
+        case Kind.LIST:
+            return {"bsonType": "array", "items": item}
+        case Kind.MAP if value.cls is object:
+            return {}
+        case Kind.MAP:
+            return {"bsonType": "object", "additionalProperties": item} if item else {"bsonType": "object"}
+        case Kind.OBJECT:
+            return object_schema(value.model)
+        case Kind.NUMBERED | Kind.NAMED:
+            return {"enum": [member.value for member in value.members]}
+        case _:
+            return scalar_schema(value.kind)
+
+
+def scalar_schema(kind: Kind) -> Document:
+    """Return the schema of a text, flag, instant or number.
+
+    A whole number may arrive as any kind of number but a decimal, which models refuse too.
+    """
+    if kind is Kind.INTEGER:
+        return {"bsonType": list(NUMBER), "multipleOf": 1}
+    return {"bsonType": list(NUMBER) if kind is Kind.NUMBER else SIMPLE[kind]}
