@@ -29,7 +29,6 @@ from twinstore.servicelog import migrating, note_ready
 from twinstore_mongo.access.changing import numbering_differences
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.client.positions import sends_time, unsent
-from twinstore_mongo.schema.carry_overs import carry_overs_of
 from twinstore_mongo.schema.collections import check_other_modules, note_collections
 from twinstore_mongo.schema.comparison import Schema
 from twinstore_mongo.schema.lock import holding
@@ -37,6 +36,7 @@ from twinstore_mongo.schema.revert import Revert, Reverter
 from twinstore_mongo.schema.script import script
 from twinstore_mongo.schema.steps import RELEASE, AppliedStep, Step, load_steps, whole_collections
 from twinstore_mongo.schema.validators import validator_of
+from twinstore_mongo.special import carry_overs_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

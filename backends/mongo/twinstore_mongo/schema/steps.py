@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -16,33 +16,15 @@ if TYPE_CHECKING:
     from datetime import datetime
     from importlib.resources.abc import Traversable
 
-    from twinstore_mongo.client.database import OpenDatabase
+    from twinstore_mongo.special import CarryOver
 
-__all__ = ["RELEASE", "AppliedStep", "CarryOver", "Step", "load_steps", "whole_collections"]
+__all__ = ["RELEASE", "AppliedStep", "Step", "load_steps", "whole_collections"]
 
 
 FILE_NAME: Final = re.compile(r"\d{3}_[a-z0-9_]+\.json")
 # As text: names begin with three digits, which sort as the numbers do.
 FIRST_RELEASE: Final = "100"
 RELEASE: Final = "release"
-
-
-@dataclass(frozen=True, slots=True)
-class CarryOver:
-    """Documents of an earlier version, brought to where this one keeps them by one aggregation.
-
-    It may be repeated: its last stage keeps every document that is there. The same stages stand in the script
-    for administrators, so they are plain JSON.
-    """
-
-    source: str
-    pipeline: Sequence[Mapping[str, Any]]
-
-    def run(self, store: OpenDatabase) -> None:
-        """Let the server do it; a source that is absent or empty brings nothing."""
-        # On the server alone, so the documents never travel; it may take longer than any call of a service.
-        with store.with_index_timeout():
-            store.collection(self.source).aggregate(list(self.pipeline), allowDiskUse=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from twinstore.ledger.catalog import JOBS, LEDGER_MODULE, RANGES
+from twinstore.ledger.catalog import JOBS, RANGES
 from twinstore.ledger.models import RangeState
-from twinstore_mongo.schema.steps import CarryOver
+from twinstore_mongo.special import CarryOver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from twinstore_mongo.client.types import Document
-
-__all__ = ["carry_overs_of"]
 
 
 OLD_JOBS: Final = "backfill_jobs"
@@ -140,8 +138,3 @@ CARRY_OVERS: Final[Mapping[str, tuple[CarryOver, ...]]] = {
         CarryOver(OLD_JOBS, ({"$replaceWith": JOB}, kept(JOBS.collection))),
     )
 }
-
-
-def carry_overs_of(module: str) -> Mapping[str, tuple[CarryOver, ...]]:
-    """Return what the steps of a module bring over from an earlier version, by name of the step."""
-    return CARRY_OVERS if module == LEDGER_MODULE.name else {}
