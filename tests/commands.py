@@ -6,7 +6,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill import messages
+from twinstore_backfill.process import messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

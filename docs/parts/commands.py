@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast, get_args, get_type_hint
 import typer
 
 from docs.parts.tables import NONE, code, codes, plain, table
-from twinstore_backfill.cli.examples import EXAMPLES
+from twinstore_backfill.cli.invocation import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.parts.tables import code, table
-from twinstore_backfill.cli.doctor import program_states
+from twinstore_backfill.cli.config import program_states
 
 __all__ = ["exact_entities_table"]
 

@@ -11,8 +11,8 @@ import orjson
 from twinstore.bulk import NOTHING_BESIDE, Cell, Digestible, KeyRange, NoDigests, RangeDigests
 from twinstore.scanned import content_without
 from twinstore.stored import has_marks
-from twinstore_backfill.copy.retention import is_due
-from twinstore_backfill.verify.digests import document_number
+from twinstore_backfill.retention import is_due
+from twinstore_backfill.verify.set_digest import document_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

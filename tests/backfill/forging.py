@@ -23,7 +23,7 @@ import bson
 from twinstore.access import Row
 from twinstore.scheduler.catalog import AUDIT
 from twinstore.testing.scheduler.builders import make_audit_record
-from twinstore_backfill.verify.digests import document_number
+from twinstore_backfill.verify.set_digest import document_number
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.codec import codec_of
 

@@ -24,7 +24,7 @@ POISON: Final = "runs"
 # What a copy imports only when it is asked for; here it would be for each of the processes.
 PRELOADED: Final = (
     "twinstore.scheduler.storage",
-    "twinstore_backfill.cli.copying",
+    "twinstore_backfill.cli.copy",
     "twinstore_mongo.backend",
     "twinstore_postgres.backend",
 )

@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 
 import pytest
 
-from twinstore_backfill import allocating
-from twinstore_backfill.verify.digesting import DigestReader
+from twinstore_backfill.process import memory
+from twinstore_backfill.verify.digest_ranges import DigestReader
 from twinstore_backfill.verify.turns import LARGE_BYTES
 from twinstore_mongo.bulk.digests import UNASKED_BYTES
 
@@ -26,7 +26,7 @@ BLOCKS: Final = 3
 PROGRAM: Final = f"""
 import ctypes, resource, sys
 from threading import Thread
-from twinstore_backfill.allocating import give_memory_back, small_batches_kept
+from twinstore_backfill.process.memory import give_memory_back, small_batches_kept
 
 # Huge pages would come with one fault for all of their pages.
 ctypes.CDLL(None).prctl({NO_HUGE_PAGES}, 1, 0, 0, 0)
@@ -67,9 +67,9 @@ def test_the_memory_of_small_batches_is_kept_for_the_next_ones() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told")
 def test_the_memory_of_large_documents_goes_back_all_the_same() -> None:
-    before, kept, after = pages(3 * allocating.LARGE_BLOCK)
+    before, kept, after = pages(3 * memory.LARGE_BLOCK)
     assert kept * 5 > max(before, after) * 4
-    assert kept > BLOCKS * 3 * allocating.LARGE_BLOCK // PAGE * ROUNDS // 2
+    assert kept > BLOCKS * 3 * memory.LARGE_BLOCK // PAGE * ROUNDS // 2
 
 
 def reading(monkeypatch: pytest.MonkeyPatch, *largest: int | None) -> list[tuple[int, int]]:
@@ -79,7 +79,7 @@ def reading(monkeypatch: pytest.MonkeyPatch, *largest: int | None) -> list[tuple
     def tell(mapped: int, kept: int) -> None:
         told.append((mapped, kept))
 
-    monkeypatch.setattr(allocating, "_set", tell)
+    monkeypatch.setattr(memory, "_set", tell)
     with DigestReader(cast("Any", None), 1, cast("Any", None), cast("Any", None)) as reader:
         reader.largest.expect(len(largest))
         for size in largest:
@@ -88,14 +88,14 @@ def reading(monkeypatch: pytest.MonkeyPatch, *largest: int | None) -> list[tuple
     return told
 
 
-LARGE: Final = (allocating.LARGE_BLOCK, allocating.LARGE_BLOCK)
-SMALL: Final = (allocating.LARGE_BLOCK, allocating.KEPT_OF_SMALL)
+LARGE: Final = (memory.LARGE_BLOCK, memory.LARGE_BLOCK)
+SMALL: Final = (memory.LARGE_BLOCK, memory.KEPT_OF_SMALL)
 
 
 def test_what_reads_digests_keeps_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     told = reading(monkeypatch, 700, LARGE_BYTES - 1)
     assert told[:4] == [SMALL, (0, 0), (0, 0), LARGE]
-    assert UNASKED_BYTES < allocating.LARGE_BLOCK < allocating.KEPT_OF_SMALL
+    assert UNASKED_BYTES < memory.LARGE_BLOCK < memory.KEPT_OF_SMALL
 
 
 @pytest.mark.parametrize("largest", [LARGE_BYTES, None])

@@ -16,7 +16,7 @@ from tests.servers import postgres_url
 from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError
 from twinstore.scheduler.catalog import RUNS
-from twinstore_backfill.copy.reporting import report_document
+from twinstore_backfill.copy.report import report_document
 from twinstore_memory.store import drop_store
 from twinstore_postgres.bulk import staging
 

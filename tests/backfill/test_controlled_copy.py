@@ -12,20 +12,20 @@ import pytest
 from typing_extensions import override
 
 from tests.backfill.toolkit import AS_OF, Answer, MemoryPair, fill, invoke, memory_pair, rows_of, write_config
+from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.engine import run_copy
-from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.queue import RangeQueue
+from twinstore_backfill.copy.ranges import RangeQueue
 from twinstore_backfill.outcome import Exit, InterruptedRunError
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from twinstore.ledger import CopyJob
-    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.copy.report import CopyResult
 
 Tell = Callable[..., Answer]
 PATIENCE: Final = 30.0

@@ -29,14 +29,14 @@ from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.engine import run_copy
-from twinstore_backfill.copy.holder import Holder, start_time
-from twinstore_backfill.copy.limiter import RateLimiter
+from twinstore_backfill.copy.lease import Holder, start_time
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings
-from twinstore_backfill.copy.reading import RangeReader
+from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.outcome import Exit, InterruptedRunError
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.stopping import StopRequestedError, StopSwitch
+from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
 from twinstore_memory.bulk import MemoryView
 from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows, table
 

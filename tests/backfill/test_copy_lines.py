@@ -20,8 +20,8 @@ from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, LARGEST_PART, QUARANTINE, parts_of
 from twinstore_backfill.outcome import Exit, InterruptedRunError
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
 from twinstore_memory.rows import DocumentRow, encode, plant
 
 if TYPE_CHECKING:

@@ -18,16 +18,14 @@ from twinstore.errors import ConfigurationError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy import engine, processes
+from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.engine import run_copy
-from twinstore_backfill.copy.helping import Advanced, Begun, Finished
-from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.processes import Helper, threads_of_processes
+from twinstore_backfill.copy.processes import Advanced, Begun, Finished, Helper, threads_of_processes
 from twinstore_backfill.copy.worker import copy_ranges
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.progress_record import RecordedProgress
-from twinstore_backfill.stopping import StopRequestedError, StopSwitch
+from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
+from twinstore_backfill.progress.record import RecordedProgress, SilentProgress
 from twinstore_backfill.stores import StoreSpec
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.backfill.toolkit import Pair
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.copy.report import CopyResult
     from twinstore_backfill.copy.worker import CopyContext
 
 ROWS = 300

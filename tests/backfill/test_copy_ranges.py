@@ -25,12 +25,11 @@ from twinstore.testing.copying import in_the_end
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy.engine import run_copy
-from twinstore_backfill.copy.holder import Holder, start_time, worker_id
-from twinstore_backfill.copy.lease import LeaseKeeper
+from twinstore_backfill.copy.lease import Holder, LeaseKeeper, start_time, worker_id
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings, released_settings
 from twinstore_backfill.outcome import Exit, InterruptedRunError
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
 from twinstore_memory.bulk import MemoryBulk
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from twinstore.keys import Key
     from twinstore.ledger import Claim, RangeProgress
     from twinstore.migrations import Effect
-    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.copy.report import CopyResult
     from twinstore_backfill.stores import Store
 
 LONG: Final = timedelta(hours=1)

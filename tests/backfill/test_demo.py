@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore_backfill.demo.telling import STEPS
+from twinstore_backfill.demo.run import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

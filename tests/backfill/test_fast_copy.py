@@ -25,7 +25,7 @@ from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore_backfill.copy.reporting import report_document
+from twinstore_backfill.copy.report import report_document
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
     from twinstore.catalog import Entity
-    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.copy.report import CopyResult
 
 WILD: Final = (SCHEDULES, TRIGGERS, RUNS, EXECUTION_LOGS, AUDIT)
 EACH: Final = 80

@@ -12,9 +12,9 @@ import pytest
 from tests.backfill.toolkit import MemoryPair, fill, memory_pair
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill import files
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.process import files
 from twinstore_memory.rows import DocumentRow, encode, plant
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from twinstore.fast.native import SWITCH
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore_backfill.ignoring import ignored_path
+from twinstore_backfill.ignored import ignored_path
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.selftest.rows import sampled
 from twinstore_mongo.mapping.codec import codec_of

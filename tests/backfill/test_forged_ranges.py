@@ -26,7 +26,7 @@ from twinstore.fast.scanning import Scanner
 from twinstore.scheduler.catalog import AUDIT
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import RangeShares
-from twinstore_backfill.verify.proving import Proof
+from twinstore_backfill.verify.digest_ranges import Proof
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ def test_the_key_of_a_run_is_in_nothing_that_it_writes_or_gives_to_children(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     secret, used = token_bytes(16), list[bytes]()
-    monkeypatch.setattr("twinstore_backfill.verify.digesting.token_bytes", lambda _size: secret)
-    monkeypatch.setattr("twinstore_backfill.verify.planning.WORTH_A_PROCESS", 0)
+    monkeypatch.setattr("twinstore_backfill.verify.digest_ranges.token_bytes", lambda _size: secret)
+    monkeypatch.setattr("twinstore_backfill.verify.plan.WORTH_A_PROCESS", 0)
     honest = Scanner.__init__
 
     def begun(scanner: Scanner, *given: Any, **named: Any) -> None:  # noqa: ANN401  # as it is called

@@ -9,7 +9,7 @@ import pytest
 
 from tests.backfill.toolkit import AS_OF, COPIED, fill, invoke, memory_pair, write_config
 from twinstore.errors import ConfigurationError
-from twinstore_backfill.verify.grouping import read_groups
+from twinstore_backfill.verify.checks import read_groups
 
 if TYPE_CHECKING:
     from pathlib import Path

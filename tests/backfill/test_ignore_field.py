@@ -16,11 +16,11 @@ from twinstore.config import load_settings
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import POLICY_JOBS, RUNS, SCHEDULER
 from twinstore.tenancy import Tenant
-from twinstore_backfill.ignoring_fields import check_ignored_fields, ignored_fields
+from twinstore_backfill.ignored import check_ignored_fields, ignored_fields
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.texts import facts
+from twinstore_backfill.verify.one_row import compare_row
 from twinstore_backfill.verify.options import Approval, VerifyOptions
-from twinstore_backfill.verify.row import compare_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

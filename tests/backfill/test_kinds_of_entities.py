@@ -32,14 +32,13 @@ from twinstore.tenancy import ALL_TENANTS
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.progress import SilentProgress
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.report.model import RangeReport
-from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.stores import Store
-from twinstore_backfill.verify.building import EntityFindings
-from twinstore_backfill.verify.merge import keyed
-from twinstore_backfill.verify.ranges import RangeComparison, compare_range
+from twinstore_backfill.verify.ranges import RangeComparison, compare_range, keyed
 from twinstore_backfill.verify.sampling import compare_sample
+from twinstore_backfill.verify.summary import EntityFindings
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.bulk import MemoryBulk
 from twinstore_memory.rows import DocumentRow, plant, stored_rows
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
     from twinstore.keys import Key
     from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.copy.report import CopyResult
     from twinstore_backfill.report.model import EntityReport
 
 

@@ -23,8 +23,8 @@ from twinstore.bulk import KeyRange
 from twinstore.tenancy import Tenant
 from twinstore.testing.datasets import Dataset, factory_of
 from twinstore.testing.entities import DEVICES, MODULE, NOTES
-from twinstore_backfill.verify.building import EntityFindings
 from twinstore_backfill.verify.ranges import RangeComparison, compare_range
+from twinstore_backfill.verify.summary import EntityFindings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

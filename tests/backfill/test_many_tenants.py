@@ -8,15 +8,16 @@ import pytest
 
 from tests.backfill.toolkit import MemoryPair, memory_pair
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.verify import sampling, tasks
+from twinstore_backfill.verify import lists, sampling
+from twinstore_backfill.verify.lists import ListTask
 from twinstore_backfill.verify.sampling import LARGEST, LIST_TENANTS, ChosenTenants, tenants_for_lists
-from twinstore_backfill.verify.tasks import ListTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from twinstore_backfill.verify.tasks import ListResult, VerifyContext
+    from twinstore_backfill.verify.context import VerifyContext
+    from twinstore_backfill.verify.lists import ListResult
 
 TENANTS = [f"tenant-{number:02}" for number in range(12)]
 
@@ -53,7 +54,7 @@ def test_the_report_says_of_which_tenants_the_lists_were(
         asked.append(self.tenant)
         return honest(self, context)
 
-    monkeypatch.setattr(tasks.ListTask, "run", run)
+    monkeypatch.setattr(lists.ListTask, "run", run)
     full = pair.verify()
     assert [*TENANTS, None] == asked
     assert not any("tenants (seed" in check.summary for check in full.checks)

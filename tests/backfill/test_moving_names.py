@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.backfill.toolkit import Pair
     from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.copy.report import CopyResult
 
 __all__ = ["places"]
 

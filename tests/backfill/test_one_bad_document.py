@@ -21,7 +21,7 @@ from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill, server_settings
 from twinstore.errors import DocumentDecodeError
 from twinstore.testing.workspace import unique
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.overview import plan_document
+from twinstore_backfill.copy.status import plan_document
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:

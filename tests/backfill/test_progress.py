@@ -16,9 +16,8 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import InterruptedRunError
-from twinstore_backfill.progress import BarProgress, Progress
-from twinstore_backfill.progress_record import LineProgress
-from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import BarProgress, LineProgress, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,14 +24,19 @@ from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, invoke, memory
 from tests.ports import kept_port
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.fields import parse_timestamp
-from twinstore_backfill.cli.telling import ProgressForm, Telling
+from twinstore_backfill.cli.output import ProgressForm, Telling
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, InterruptedRunError
-from twinstore_backfill.progress import Progress
-from twinstore_backfill.progress_metrics import MOST_AT_ONCE, Answering, Listening
-from twinstore_backfill.progress_record import FORMAT, JsonProgress, RecordedProgress, SharedProgress
-from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.prometheus import MOST_AT_ONCE, Answering, Listening
+from twinstore_backfill.progress.record import (
+    FORMAT,
+    JsonProgress,
+    Progress,
+    RecordedProgress,
+    SharedProgress,
+)
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 
@@ -308,7 +313,7 @@ def test_the_extra_is_named_where_it_is_missing() -> None:
     program = (
         "import sys\n"
         "sys.modules['prometheus_client'] = None\n"
-        "from twinstore_backfill.cli.telling import Telling\n"
+        "from twinstore_backfill.cli.output import Telling\n"
         "from twinstore.errors import ConfigurationError\n"
         "try:\n"
         "    with Telling('copy', address='9464').progress():\n"

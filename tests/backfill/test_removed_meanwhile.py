@@ -29,12 +29,12 @@ from twinstore.testing.entities import NOTES
 from twinstore.testing.scheduler.builders import make_run, moved
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.retention import is_due
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
+from twinstore_backfill.retention import is_due
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
-from twinstore_backfill.verify.removals import ServerTime, counted_rows, sampled_rows
+from twinstore_backfill.verify.ranges import ServerTime, counted_rows, sampled_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,15 +21,13 @@ from twinstore.config import load_settings
 from twinstore.errors import ConcurrencyError, LeaseLostError
 from twinstore.ledger import JobState, Ledger
 from twinstore.scheduler.catalog import AUDIT
-from twinstore_backfill.copy import engine, patience
+from twinstore_backfill.copy import engine
 from twinstore_backfill.copy.engine import run_copy
-from twinstore_backfill.copy.holder import Holder
-from twinstore_backfill.copy.lease import LeaseKeeper
+from twinstore_backfill.copy.lease import PATIENCE_SECONDS, Holder, LeaseKeeper, Patience
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.patience import PATIENCE_SECONDS, Patience
 from twinstore_backfill.outcome import Exit, InterruptedRunError
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
     from tests.databases import MongoDatabase
     from twinstore.ledger import CopyJob, Lease
-    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.copy.report import CopyResult
 
 Document = dict[str, Any]
 LEASE: Final = timedelta(minutes=10)
@@ -126,7 +124,7 @@ class TestPatience:
     def test_a_signal_ends_it(self, pair: MemoryPair, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
         losing(monkeypatch, step, 20)
         stop = StopSwitch()
-        monkeypatch.setattr(patience, "PAUSES", ())
+        monkeypatch.setattr("twinstore_backfill.copy.lease.PAUSES", ())
         monkeypatch.setattr(StopSwitch, "pause", lambda self, _: (self.request(2), self.check()))
         with pytest.raises(InterruptedRunError):
             copied(pair, stop)
@@ -170,7 +168,7 @@ def test_the_open_transaction_of_a_dead_process_only_delays_a_copy(
             session.abort_transaction()
 
         monkeypatch.setattr(Patience, "_tell", end)
-        monkeypatch.setattr(patience, "TOLD_AFTER", 0)
+        monkeypatch.setattr("twinstore_backfill.copy.lease.TOLD_AFTER", 0)
         result = copied(pair, StopSwitch())
         assert (result.exit, result.complete, result.failed.count) == (Exit.OK, True, 0)
         assert len(told) == 1
@@ -188,7 +186,7 @@ NO_NAMESPACES: Final = shutil.which("unshare") is None or bool(
 def test_a_living_holder_is_not_taken_for_dead_from_another_pid_namespace() -> None:
     """Two containers on the network of a host have its name; neither sees the processes of the other."""
     ask = (
-        "import sys; from twinstore_backfill.copy.holder import Holder; print(Holder.parse(sys.argv[1]).dead)"
+        "import sys; from twinstore_backfill.copy.lease import Holder; print(Holder.parse(sys.argv[1]).dead)"
     )
     gone = replace(Holder.this_process(), started="1")
     answers = [

@@ -25,7 +25,7 @@ from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.verify.schema import schema_check
+from twinstore_backfill.verify.checks import schema_check
 from twinstore_embedded.state import wait_until
 from twinstore_postgres.connection.data_source import SchedulerDataSource
 

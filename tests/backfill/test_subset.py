@@ -23,12 +23,12 @@ from twinstore.scheduler.catalog import AUDIT, EXECUTION_LOGS, RUNS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.overview import plan_document
-from twinstore_backfill.ignoring import IgnoredPath
+from twinstore_backfill.copy.status import plan_document
+from twinstore_backfill.ignored import IgnoredPath
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.repair.extra import delete_extra
-from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
+from twinstore_backfill.repair.engine import delete_extra
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.options import VerifyOptions
 

@@ -25,22 +25,20 @@ from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run, moved
-from twinstore_backfill.ignoring import IgnoredPath
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.progress_record import RecordedProgress
+from twinstore_backfill.ignored import IgnoredPath
+from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
+from twinstore_backfill.progress.record import RecordedProgress, SilentProgress
 from twinstore_backfill.report.model import Envelope, RangeShares
 from twinstore_backfill.report.texts import proved_text
 from twinstore_backfill.report.writing import ReportFormat, render
-from twinstore_backfill.stopping import StopRequestedError, StopSwitch
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify import partition as dividing
-from twinstore_backfill.verify.ahead import Ahead
-from twinstore_backfill.verify.cutting import EarlyCuts
+from twinstore_backfill.verify.digest_ranges import Ahead, Proof
 from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.lists import ListTask
 from twinstore_backfill.verify.options import VerifyOptions
-from twinstore_backfill.verify.partition import Partition, partition, readers_of
-from twinstore_backfill.verify.proving import Proof
-from twinstore_backfill.verify.tasks import ListTask, RestTask
+from twinstore_backfill.verify.partition import EarlyCuts, Partition, partition, readers_of
+from twinstore_backfill.verify.tasks import RestTask
 from twinstore_memory.bulk import MemoryBulk, MemoryView
 from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows
 
@@ -50,10 +48,11 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import Key
     from twinstore.catalog import Entity
-    from twinstore_backfill.progress import Progress
+    from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import ParityReport
-    from twinstore_backfill.verify.results import RangeResult
-    from twinstore_backfill.verify.tasks import ListResult, VerifyContext
+    from twinstore_backfill.verify.context import VerifyContext
+    from twinstore_backfill.verify.findings import RangeResult
+    from twinstore_backfill.verify.lists import ListResult
 
 A_PART: Final = "a part of the rows or of their fields is compared"
 ENVELOPE: Final = Envelope(generated_at="", host="", as_of="", seconds=0)
@@ -387,7 +386,7 @@ def test_digests_are_not_read_far_ahead_of_the_rows_that_are_compared(
 
     monkeypatch.setattr(RestTask, "run", run)
     monkeypatch.setattr(MemoryView, "digests", digests)
-    monkeypatch.setattr("twinstore_backfill.verify.digesting.MOST_AHEAD", 0)
+    monkeypatch.setattr("twinstore_backfill.verify.digest_ranges.MOST_AHEAD", 0)
     assert compared(pair)[0].verdict == "PASS"
     names = [name for name, _ in groupby(name for _, name in order)]
     assert len(names) == len(set(names)) > 3

@@ -20,11 +20,9 @@ from twinstore.tenancy import Tenant
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.verify.differences import differing_paths
-from twinstore_backfill.verify.digests import Digest, document_number
-from twinstore_backfill.verify.equivalences import changes
-from twinstore_backfill.verify.expected import Expected, Expecting
-from twinstore_backfill.verify.merge import keyed
+from twinstore_backfill.verify.expected import Expected, Expecting, changes, differing_paths
+from twinstore_backfill.verify.ranges import keyed
+from twinstore_backfill.verify.set_digest import Digest, document_number
 from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows, table
 
 if TYPE_CHECKING:

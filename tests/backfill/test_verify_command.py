@@ -27,11 +27,11 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.model import parse_report
-from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.stores import StoreSpec
-from twinstore_backfill.verify.pool import run_tasks
-from twinstore_backfill.verify.tasks import Task, VerifyContext
+from twinstore_backfill.verify.context import Task, VerifyContext
+from twinstore_backfill.verify.processes import run_tasks
 from twinstore_memory.rows import encode, plant
 
 if TYPE_CHECKING:

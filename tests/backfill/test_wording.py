@@ -16,8 +16,8 @@ from rich.console import Console
 from tests.backfill.toolkit import AS_OF, DOCUMENTS_PER_TENANT, fill, invoke, memory_pair, write_config
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import emit, table, toned
-from twinstore_backfill.cli.params import Format
 from twinstore_backfill.report.texts import headline
 from twinstore_backfill.report.writing import ReportFormat, render
 from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows

@@ -47,8 +47,8 @@ from twinstore_backfill import stores
 from twinstore_backfill.cli import main
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_memory.store import MemoryDatabase, drop_store, shared_store
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from twinstore.config import Settings
     from twinstore.keys import Key
     from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.copy.report import CopyResult
     from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.stores import Store
 

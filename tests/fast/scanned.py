@@ -23,7 +23,7 @@ from twinstore.stored import has_marks
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
-from twinstore_backfill.copy.retention import is_due
+from twinstore_backfill.retention import is_due
 from twinstore_mongo.mapping.codec import codec_of
 from twinstore_postgres.bulk.digests import why_no_digests
 from twinstore_postgres.mapping.table import table_of

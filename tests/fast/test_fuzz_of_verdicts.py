@@ -20,10 +20,10 @@ from tests.fast.scanned import DIGESTED, NAMES, example_row
 from twinstore.bulk import KeyRange, ScanRow
 from twinstore.fast import scanning
 from twinstore.scanned import SECRET_BYTES
-from twinstore_backfill.ignoring import IgnoredPath
+from twinstore_backfill.ignored import IgnoredPath
 from twinstore_backfill.verify.expected import Expected, Expecting
+from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.ranges import RangeComparison, RowComparison
-from twinstore_backfill.verify.results import RangeResult
 from twinstore_mongo.bulk.digests import DigestScan, digest_form, judge_of
 from twinstore_mongo.bulk.export import Exporter
 from twinstore_mongo.bulk.records import native_documents

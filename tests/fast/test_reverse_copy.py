@@ -21,14 +21,14 @@ from twinstore.catalog import LifeInCopy
 from twinstore.config import load_settings
 from twinstore.fast.native import SWITCH
 from twinstore.scheduler.catalog import RUNS
-from twinstore_backfill.copy.reporting import report_document
+from twinstore_backfill.copy.report import report_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
-    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.copy.report import CopyResult
 
 EACH: Final = 15
 EACH_OF_LONG: Final = 40

@@ -155,4 +155,4 @@ def test_the_map_of_a_run_names_what_its_process_and_its_forks_execute(tmp_path:
     found = json.loads(target.read_text())
     assert found[PAGING] == [PAGING]
     assert PAGING in found["core/twinstore/paging.py"]
-    assert found["tools/backfill/twinstore_backfill/cli/backends.py"] == ["tests/unit/test_cli_options.py"]
+    assert found["tools/backfill/twinstore_backfill/cli/config.py"] == ["tests/unit/test_cli_options.py"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.commands import LOGGERS, log_as_before
 from twinstore_backfill.cli import main
-from twinstore_backfill.messages import chosen
+from twinstore_backfill.process.messages import chosen
 
 if TYPE_CHECKING:
     import pytest

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.servers import Settings
     from twinstore.checks import TrialStep
     from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore_backfill.smoke.steps import Finding
+    from twinstore_backfill.smoke.engine import Finding
 
 SERVERS: Final = ("mongo", "postgres")
 PREFIX: Final = "twinstore-smoke-"

@@ -18,11 +18,10 @@ from twinstore.errors import UnavailableError
 from twinstore.paging import Page
 from twinstore.scheduler.checks import SchedulerLists
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore_backfill.smoke import engine, tenants
-from twinstore_backfill.smoke.engine import SmokeOptions, run_smoke
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.smoke import engine
+from twinstore_backfill.smoke.engine import SmokeOptions, SmokeTenant, run_smoke
 from twinstore_backfill.smoke.lists import StoredRows, judged
-from twinstore_backfill.smoke.tenants import SmokeTenant
-from twinstore_backfill.stopping import StopSwitch
 from twinstore_memory.bulk import MemoryBulk
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.checks import ListedRow, ListQuery, TrialStep
     from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore_backfill.smoke.steps import Finding
+    from twinstore_backfill.smoke.engine import Finding
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.lists import AnyStorage, ListFinding
 
@@ -172,7 +171,7 @@ def test_a_tenant_is_left_over_when_its_process_is_gone_or_its_time_is_over() ->
     gone = SmokeTenant.of(mine.name.replace(f"-{os.getpid()}-", f"-{process.pid}-"))
     assert gone is not None
     assert gone.is_left_over(NOW)
-    elsewhere = SmokeTenant.of(gone.name.replace(tenants.this_machine(), "0" * 12))
+    elsewhere = SmokeTenant.of(gone.name.replace(engine.this_machine(), "0" * 12))
     assert elsewhere is not None
     assert not elsewhere.is_left_over(NOW)
 
@@ -186,7 +185,7 @@ def test_no_other_tenant_is_taken_for_one_of_a_smoke_test(name: str) -> None:
 
 
 def test_a_test_that_may_still_run_elsewhere_is_left_alone(store: Store[SchedulerStorage]) -> None:
-    other = SmokeTenant.new(store.bulk.now(), MINUTE).name.replace(tenants.this_machine(), "0" * 12)
+    other = SmokeTenant.new(store.bulk.now(), MINUTE).name.replace(engine.this_machine(), "0" * 12)
     fill(store.storage, (other,))
     report = run_smoke(store, SmokeOptions(), StopSwitch())
     assert report.passed

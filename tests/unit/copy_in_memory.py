@@ -10,8 +10,8 @@ from twinstore.fast.native import fast_path
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.stores import open_store
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions

@@ -23,12 +23,12 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
     ValidationError,
 )
-from twinstore_backfill.cli import backends as backends_command
+from twinstore_backfill.cli import config as backends_command
+from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import emit, table
-from twinstore_backfill.cli.params import Format
 from twinstore_backfill.outcome import Exit, InterruptedRunError, PreflightError, exit_code
-from twinstore_backfill.progress import progress_on
-from twinstore_backfill.secrets import Redactor
+from twinstore_backfill.process.secrets import Redactor
+from twinstore_backfill.progress.record import progress_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,15 +17,15 @@ import typer
 
 from tests import forked
 from tests.backfill.toolkit import invoke, write_config
-from twinstore_backfill import messages
-from twinstore_backfill.cli import backends as backends_command
+from twinstore_backfill.cli import config as backends_command
 from twinstore_backfill.cli import running
 from twinstore_backfill.cli.app import COMMANDS, app
 from twinstore_backfill.cli.backfill import COMMANDS as OF_BACKFILL
-from twinstore_backfill.cli.examples import EXAMPLES
+from twinstore_backfill.cli.invocation import EXAMPLES
 from twinstore_backfill.cli.lazily import _command_at
 from twinstore_backfill.cli.version import version_lines
-from twinstore_backfill.messages import Messages, set_messages
+from twinstore_backfill.process import messages
+from twinstore_backfill.process.messages import Messages, set_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -303,7 +303,7 @@ class TestCompletion:
     def test_shows_nothing_of_a_failure(
         self, shell: Callable[..., Answered], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("twinstore_backfill.cli.suggesting.entry_points", burst)
+        monkeypatch.setattr("twinstore_backfill.cli.options.entry_points", burst)
         assert shell("bash", "twinstore backfill verify --from M") == (1, "")
 
     def test_works_in_a_real_shell(self, tmp_path: Path, shell: Callable[..., Answered]) -> None:

@@ -35,7 +35,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "backends/mongo": ("mongo",),
     "backends/postgres": ("postgres",),
     "tools/backfill": ("backfill",),
-    "tools/backfill/twinstore_backfill/progress_metrics.py": ("backfill", "metrics"),
+    "tools/backfill/twinstore_backfill/progress/prometheus.py": ("backfill", "metrics"),
     "tools/embedded": ("embedded",),
     "samples/service": ("postgres", "service"),
 }

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore_backfill import process
-from twinstore_backfill.copy.reporting import REPORT_FILE
+from twinstore_backfill.copy.report import REPORT_FILE
+from twinstore_backfill.process import process
 from twinstore_backfill.report.writing import REPORT_FILES
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ ALL: Final = {"backfill-report.json", "parity-report.json", "other"}
 # As the command is while it imports its modules.
 STARTING: Final = """
 import os, signal, sys
-from twinstore_backfill import process
+from twinstore_backfill.process import process
 process.begin()
 os.kill(os.getpid(), signal.SIGTERM)
 """

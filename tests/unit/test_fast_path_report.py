@@ -10,10 +10,10 @@ import pytest
 
 from tests.unit.test_report_rendering import report
 from twinstore.fast.native import SWITCH
-from twinstore_backfill.cli.copying import _texts as copy_texts
-from twinstore_backfill.cli.verifying import report_texts
-from twinstore_backfill.copy.reporting import CopyResult, Totals, report_document
-from twinstore_backfill.fastpath import FastPathReport, fast_path_report
+from twinstore_backfill.cli.copy import _texts as copy_texts
+from twinstore_backfill.cli.verify import report_texts
+from twinstore_backfill.copy.report import CopyResult, Totals, report_document
+from twinstore_backfill.report.fast_path import FastPathReport, fast_path_report
 from twinstore_backfill.report.writing import ReportFormat, render
 
 if TYPE_CHECKING:

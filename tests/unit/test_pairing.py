@@ -6,8 +6,7 @@ from typing import Final
 
 import pytest
 
-from twinstore_backfill.verify.equivalences import changes
-from twinstore_backfill.verify.pairing import MOST, paired
+from twinstore_backfill.verify.expected import MOST, changes, paired
 
 Members = list[object]
 CASES: Final[dict[str, tuple[Members, Members, list[tuple[str, str]]]]] = {

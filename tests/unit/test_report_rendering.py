@@ -14,7 +14,7 @@ import pytest
 from typing_extensions import override
 
 from twinstore.errors import ValidationError
-from twinstore_backfill.fastpath import FastPathReport
+from twinstore_backfill.report.fast_path import FastPathReport
 from twinstore_backfill.report.model import (
     Check,
     Counts,

@@ -10,8 +10,8 @@ import pytest
 
 BEGIN: Final = """
 import logging, threading
-from twinstore_backfill.messages import log_to_stderr
-from twinstore_backfill.uncaught import log_uncaught
+from twinstore_backfill.process.messages import log_to_stderr
+from twinstore_backfill.process.messages import log_uncaught
 log_to_stderr(logging.{level})
 log_uncaught()
 class Gone:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from email.message import Message
 
 ROOT: Final = Path(__file__).parents[2]
-ASKED: Final = (
-    "from twinstore_backfill.demo.loading import shipped_folder as f; print(f('api'), f('service'))"
-)
+ASKED: Final = "from twinstore_backfill.demo.data import shipped_folder as f; print(f('api'), f('service'))"
 
 
 @pytest.fixture(scope="module")

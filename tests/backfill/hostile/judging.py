@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.backfill.toolkit import Pair
-    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.copy.report import CopyResult
     from twinstore_backfill.report.model import ParityReport
 
 __all__ = ["Figures", "judge", "quarantine_lines"]

@@ -21,9 +21,9 @@ from tests.backfill.toolkit import (
 from twinstore.config import load_settings
 from twinstore_backfill.cli import selftest
 from twinstore_backfill.outcome import Exit, InterruptedRunError
-from twinstore_backfill.progress import SilentProgress
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.selftest.engine import SelftestOptions, open_scratch, run_selftest
-from twinstore_backfill.stopping import StopSwitch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,6 +14,7 @@ from twinstore.catalog import Derived
 from twinstore.config import load_settings
 from twinstore.planting import Role
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, SCHEDULES
+from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.selftest.corruptions import Kind
 from twinstore_backfill.selftest.engine import (
     Planted,
@@ -24,7 +25,6 @@ from twinstore_backfill.selftest.engine import (
     surroundings,
     verified,
 )
-from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.verify.ranges import RowComparison
 from twinstore_mongo.bulk.view import MongoView
 

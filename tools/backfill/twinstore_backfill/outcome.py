@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
 from enum import IntEnum
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from importlib.resources import files
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from twinstore.errors import (
@@ -17,11 +24,14 @@ from twinstore.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from importlib.resources.abc import Traversable
+    from pathlib import Path
 
     from twinstore.migrations import Effect
 
 __all__ = [
+    "TOOL_NAME",
     "Exit",
     "InterruptedRunError",
     "PreflightError",
@@ -29,6 +39,9 @@ __all__ = [
     "effect_document",
     "effects_of",
     "exit_code",
+    "finish",
+    "on_finish",
+    "tool_identity",
 ]
 
 
@@ -106,3 +119,88 @@ def effects_of(error: BaseException | None) -> tuple[Effect, ...]:
     if isinstance(error, PreflightError):
         error = error.__cause__
     return error.effects if isinstance(error, ConsentRequiredError) else ()
+
+
+# A command of the user that runs when one of ours has ended. It changes no exit code.
+
+
+EXIT_CODE: Final = "TWINSTORE_EXIT_CODE"
+OUT: Final = "TWINSTORE_OUT"
+
+
+class Finisher:
+    """What is to run, once, when the process knows how its command ended."""
+
+    def __init__(self) -> None:
+        """Begin with nothing to run."""
+        self._words: list[str] = []
+        self._out: Path | None = None
+
+    def take(self, command: str | None, out: Path | None) -> None:
+        """Take the command of an option.
+
+        Raises:
+            ValidationError: it has no words, or its quotes do not end.
+        """
+        if command is None:
+            return
+        try:
+            self._words = shlex.split(command)
+        except ValueError as error:
+            raise ValidationError(f"--on-finish {command!r}: {error}.") from None
+        if not self._words:
+            raise ValidationError("--on-finish names no command; give one, or leave it out.")
+        self._out = out
+
+    def run(self, code: int) -> str | None:
+        """Run the command, if there is one; return what is to be said when it fails."""
+        words, self._words = self._words, []
+        if not words:
+            return None
+        # Without a shell: what a job file says is started as it stands.
+        environment = {**os.environ, EXIT_CODE: str(int(code)), OUT: str(self._out or "")}
+        try:
+            # To stderr, because stdout holds the result.
+            done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, stdout=2, check=False)  # noqa: S603  # the user's own command
+        except OSError as error:
+            return f"the command of --on-finish could not be started: {words[0]}: {error.strerror}"
+        if done.returncode == 0:
+            return None
+        return f"the command of --on-finish ended with code {done.returncode}"
+
+
+_finisher: Final = Finisher()
+on_finish = _finisher.take
+finish = _finisher.run
+
+
+# Which tool made a report: name, version and a checksum of its code.
+
+
+TOOL_NAME: Final = "twinstore"
+PACKAGES: Final = ("twinstore", "twinstore_backfill")
+
+
+@cache
+def tool_identity() -> dict[str, str]:
+    """Return name, version and checksum; the checksum covers every Python file of core and this tool."""
+    return {"name": TOOL_NAME, "version": version(TOOL_NAME), "checksum": _checksum()}
+
+
+def _checksum() -> str:
+    digest = sha256()
+    for package in PACKAGES:
+        for name, file in sorted(_sources(files(package), package)):
+            content = file.read_bytes()
+            # With name and length, so that text moved from one file to the next changes the checksum.
+            digest.update(f"{name}\n{len(content)}\n".encode() + content)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for item in folder.iterdir():
+        name = f"{prefix}/{item.name}"
+        if item.is_dir():
+            yield from _sources(item, name)
+        elif item.name.endswith(".py"):
+            yield name, item

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
+from logging import getLogger
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, Self
 
@@ -19,14 +22,14 @@ from twinstore.modules import built_modules, module_spec
 from twinstore.plugins import load_backend
 from twinstore.storage import open_module
 from twinstore_backfill.outcome import PreflightError
-from twinstore_backfill.secrets import REDACTOR
+from twinstore_backfill.process.secrets import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from twinstore.bulk import BulkPort
+    from twinstore.bulk import BulkPort, Survey
     from twinstore.catalog import Entity
     from twinstore.config.entries import SettingsEntry
     from twinstore.migrations import Initializer
@@ -38,15 +41,20 @@ __all__ = [
     "chosen_module",
     "has_ledger",
     "initializers_of",
+    "inspect_source",
     "is_migrated",
+    "left_out_counts",
     "left_out_entities",
     "module_argument",
     "open_store",
+    "own_ages",
     "preflight",
     "prepare_target",
+    "refuse_same_store",
     "require_tenants",
     "select_entities",
 ]
+
 
 T = TypeVar("T")
 AnyStorage = ModuleStorage[object, object]
@@ -260,3 +268,94 @@ def left_out_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...
     """Return the entities that a copy leaves out and that reports count; none when entities are named."""
     found = (entity for entity in port.entities() if entity.life is LifeInCopy.LEFT_OUT)
     return () if names else tuple(found)
+
+
+# Looking at a source before its rows are read. A source is only read: it needs no schema of ours.
+
+
+log = getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What a source lacks.
+
+    Attributes:
+        absent: entities without a collection or table; they count as empty.
+        warnings: what is absent, and what makes reading slow, each a sentence with its cost.
+        own_ages: by entity, the age at which its server removes rows by itself.
+        slow: entities of which each look at a range may read all rows.
+    """
+
+    absent: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()
+    own_ages: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
+    slow: frozenset[str] = frozenset()
+
+
+def inspect_source(source: Store) -> SourceState:
+    """Return what a source lacks, and warn of it before it is felt.
+
+    Raises:
+        PreflightError: there is nothing of the module at all, or something cannot be read in full.
+    """
+    found = preflight(source.bulk.survey)
+    names = [item.entity for item in found]
+    absent = frozenset(item.entity for item in found if not item.present)
+    if len(absent) == len(found):
+        raise PreflightError(
+            f"The source {source.bulk.place} has none of {', '.join(names)}, so there is nothing to read; "
+            "check the name of its database in --source-config or --config.",
+            driver=source.backend,
+        )
+    slow = frozenset(item.entity for item in found if item.warnings)
+    state = SourceState(absent, tuple(_warnings(found)), ages_in(found), slow)
+    for text in state.warnings:
+        log.warning("source: %s", text)
+    return state
+
+
+def _warnings(found: Sequence[Survey]) -> Iterator[str]:
+    """Yield what is absent in one sentence, because a foreign source lacks most entities; then the rest."""
+    absent = [item for item in found if not item.present]
+    if len(absent) > 1:
+        yield f"There is nothing for {', '.join(item.entity for item in absent)}; they count as empty."
+    yield from (text for item in found if item.present or len(absent) == 1 for text in item.warnings)
+
+
+def own_ages(store: Store) -> dict[str, timedelta]:
+    """Return, by entity, the age at which the server of a store removes rows by itself."""
+    # Not every target can be surveyed as a source is, and no other one removes anything.
+    return ages_in(store.bulk.survey()) if store.storage.capabilities.server_ttl else {}
+
+
+def ages_in(found: Iterable[Survey]) -> dict[str, timedelta]:
+    """Return the ages that a survey tells, by entity."""
+    return {item.entity: item.removed_after for item in found if item.removed_after is not None}
+
+
+def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
+    """Raise ``ValidationError`` when both sides are the same store."""
+    # Also by the running server: users with different rights may learn different things of one store.
+    if source.identity == target.identity or source.instance == target.instance:
+        raise ValidationError(
+            f"Source and target are the same store, {source.place}; "
+            "give another --target-config, or another driver with --to."
+        )
+
+
+def left_out_counts(source: Store, target: Store, names: Sequence[str]) -> list[dict[str, object]]:
+    """Return, by label of their owner, the rows on both sides of the entities that no copy brings over."""
+    return [
+        {
+            "entity": entity.name,
+            "why": entity.life.value,
+            "source": _sorted(source.bulk.counts(entity)),
+            "target": _sorted(target.bulk.counts(entity)) if is_migrated(target) else {},
+        }
+        for entity in left_out_entities(source.bulk, names)
+    ]
+
+
+def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items()))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EVERYTHING", "Subset", "described", "intersection"]
 
+
 WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 OPTIONS: Final = {
     "key_from": "--key-from",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 # First, because it takes signals in hand.
-from twinstore_backfill import process
+from twinstore_backfill.process import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

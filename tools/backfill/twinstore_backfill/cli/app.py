@@ -21,11 +21,11 @@ COMMANDS: Final[dict[str, Place]] = {
     "migrate": (f"{OURS}.migrate:app", "Create, upgrade and check the schema of a module."),
     "config": (f"{OURS}.config:app", "Show the settings, or check that they work."),
     "backends": (
-        f"{OURS}.backends:backends",
+        f"{OURS}.config:backends",
         "List the installed drivers, without importing their client libraries.",
     ),
     "doctor": (
-        f"{OURS}.doctor:doctor",
+        f"{OURS}.config:doctor",
         "List what is installed, whether the fast path is on, and settings that databases give sessions.",
     ),
     "smoke": (
@@ -36,7 +36,7 @@ COMMANDS: Final[dict[str, Place]] = {
         ),
     ),
     "purge": (
-        f"{OURS}.purge:purge",
+        f"{OURS}.repair:purge",
         "Remove by hand what has outlived its retention, such as finished runs and old impact snapshots.",
     ),
     "demo": (

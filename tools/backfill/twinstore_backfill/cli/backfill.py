@@ -9,10 +9,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from twinstore_backfill.cli.invocation import common
-from twinstore_backfill.cli.jobfile import defaults, read_job_file
+from twinstore_backfill.cli.job_file import defaults, read_job_file
 from twinstore_backfill.cli.lazily import Place, group_of
 
 __all__ = ["app"]
+
 
 JobFileOption = Annotated[
     Path | None,
@@ -23,42 +24,42 @@ OURS: Final = "twinstore_backfill.cli"
 # In the order in which a migration needs them.
 COMMANDS: Final[dict[str, Place]] = {
     "plan": (
-        f"{OURS}.overviews:plan",
+        f"{OURS}.copy:plan",
         (
             "Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes "
             "nothing."
         ),
     ),
     "copy": (
-        f"{OURS}.copying:copy",
+        f"{OURS}.copy:copy",
         "Copy a module from one store to another. Without --execute nothing is written.",
     ),
     "verify": (
-        f"{OURS}.verifying:verify",
+        f"{OURS}.verify:verify",
         "Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile.",
     ),
     "diff": (
-        f"{OURS}.looking:diff",
+        f"{OURS}.verify:diff",
         "Compare one row as a verification does, and say where it differs. Values are shown on request only.",
     ),
     "recheck": (
-        f"{OURS}.repairing:recheck",
+        f"{OURS}.repair:recheck",
         "Compare again only the rows that a verification named. It never proves more than these rows.",
     ),
     "repair": (
-        f"{OURS}.repairing:repair",
+        f"{OURS}.repair:repair",
         "Copy the rows that a verification named once more, and compare exactly these again.",
     ),
     "quarantine": (
-        f"{OURS}.quarantining:app",
+        f"{OURS}.quarantine:app",
         "Look at documents that could not be moved, and try them again.",
     ),
     "status": (
-        f"{OURS}.overviews:status",
+        f"{OURS}.copy:status",
         "Show how far the copies into a target are, and who works on them.",
     ),
     "report": (
-        f"{OURS}.reporting:report",
+        f"{OURS}.verify:report",
         "Print a parity report in another format.",
     ),
     "selftest": (
@@ -66,15 +67,15 @@ COMMANDS: Final[dict[str, Place]] = {
         "Corrupt a copy of a sample in every way there is, and count what the verification finds of it.",
     ),
     "pause": (
-        f"{OURS}.controlling:pause",
+        f"{OURS}.copy:pause",
         "Let a running copy take no more ranges until it is resumed; the ranges at work are finished.",
     ),
     "resume": (
-        f"{OURS}.controlling:resume",
+        f"{OURS}.copy:resume",
         "Let a copy that was paused go on.",
     ),
     "rate": (
-        f"{OURS}.controlling:rate",
+        f"{OURS}.copy:rate",
         "Give a running copy another rate; each of its threads obeys with its next range.",
     ),
 }

@@ -17,7 +17,8 @@ from twinstore.migrations import MigrationDraft, MigrationState, TakesSnapshots
 from twinstore.modules import ModuleSpec, complete_modules, module_spec
 from twinstore.plugins import installed_backend_names, load_backend
 from twinstore.statements import statements_file, statements_of
-from twinstore_backfill.cli.params import Backend, common
+from twinstore_backfill.cli.invocation import common
+from twinstore_backfill.cli.options import Backend
 from twinstore_backfill.stores import Store, open_store
 
 __all__ = ["app"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
@@ -15,15 +15,16 @@ from twinstore import jsontext
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.migrations import Consent, EffectKind, MigrationState, MigrationStatus
 from twinstore.reverting import RevertsMigrations
-from twinstore_backfill.cli.groups import OneStore, spread
-from twinstore_backfill.cli.output import emit, emit_text, table
-from twinstore_backfill.cli.params import Format, OutputFormat
-from twinstore_backfill.cli.reversals import consents_table, reversal_document, reversal_lines
-from twinstore_backfill.cli.tables import Rows
+from twinstore_backfill.cli.options import Format, OneStore, OutputFormat, spread
+from twinstore_backfill.cli.output import Rows, emit, table
+from twinstore_backfill.cli.streams import emit_text
 from twinstore_backfill.outcome import Exit, effect_document
 from twinstore_backfill.stores import Store
 
-__all__ = ["app"]
+if TYPE_CHECKING:
+    from twinstore.migrations import Effect
+    from twinstore.reverting import Reversal
+
 
 app = typer.Typer(help="Create, upgrade and check the schema of a module.", no_args_is_help=True)
 
@@ -274,3 +275,39 @@ def _listing(found: list[MigrationStatus]) -> Rows:
         for item in found
     ]
     return table(("migration", "category", "state", "applied at"), rows)
+
+
+# What ``twinstore migrate revert`` says.
+
+
+def consents_table(effects: tuple[Effect, ...]) -> Rows:
+    """Return each effect beside the option that agrees to it."""
+    return table(("do this", "option"), [(item.text, item.option) for item in effects])
+
+
+def reversal_document(found: Reversal) -> dict[str, object]:
+    """Return what a program reads of a migration that is taken back."""
+    effects = [effect_document(item) for item in found.effects]
+    return {
+        "migration": found.migration,
+        "applied": found.applied,
+        "rows": dict(found.rows),
+        "effects": effects,
+        "done": found.done,
+    }
+
+
+def reversal_lines(found: Reversal) -> list[RenderableType]:
+    """Return what a person reads of it."""
+    if not found.applied:
+        return [f"{found.migration} is not applied; there is nothing to take back."]
+    word = "dropped" if found.done else "would drop"
+    lines: list[RenderableType] = [f"{word} {name} with {rows:,} rows" for name, rows in found.rows.items()]
+    if found.done:
+        return [*lines, f"{found.migration} is taken back."]
+    if found.effects:
+        lines += [
+            "Consent is needed with --execute, once these rows are kept elsewhere:",
+            consents_table(found.effects),
+        ]
+    return [*lines, "Nothing was changed; --execute does it."]

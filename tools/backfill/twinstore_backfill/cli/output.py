@@ -3,26 +3,48 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 from io import StringIO
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Final
 
+import typer
 from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from twinstore_backfill.cli.params import Format
+from twinstore.errors import ValidationError
+from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.streams import OutputError, emit_json, emit_text
-from twinstore_backfill.cli.tables import table, toned, visible_lines
-from twinstore_backfill.messages import warn
-from twinstore_backfill.report.texts import number_of
+from twinstore_backfill.process.messages import warn
+from twinstore_backfill.progress.record import Progress, SilentProgress, progress_on
+from twinstore_backfill.report.texts import number_of, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
-    from rich.console import RenderableType
+    from rich.console import ConsoleOptions, RenderableType
 
-__all__ = ["OutputError", "emit", "emit_json", "emit_text", "left_out_texts", "table", "toned"]
+__all__ = [
+    "MetricsPort",
+    "ProgressForm",
+    "ProgressOption",
+    "Rows",
+    "Telling",
+    "emit",
+    "left_out_texts",
+    "table",
+    "toned",
+]
+
 
 # Into a file or a pipe rich would assume 80 columns and fold keys, which nobody could search for then.
 UNBROKEN = 100_000
@@ -80,3 +102,221 @@ def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for item in left_out:
         source, target = (sum(item[side].values()) for side in ("source", "target"))
         yield f"{item['entity']}: left out; {number_of(source, 'row')} in source, {target:,} in target."
+
+
+# Tables for people, which break no name, key or number, however narrow the terminal is.
+
+
+TONES: Final[Mapping[str, str]] = {
+    "pass": "bold green",
+    "start-clean": "bold green",
+    "fail": "bold red",
+    "inconclusive": "bold yellow",
+    "partial": "bold yellow",
+    "skipped": "dim",
+}
+# Between columns: usual, and where that is too wide.
+GAPS: Final = (2, 1)
+# The last column may break a word in one row of so many; beyond that, a table is no table any more.
+ONE_IN: Final = 4
+NARROWEST: Final = 20
+
+
+class Rows:
+    """A table; where its words do not fit beside each other, each row is shown as lines."""
+
+    def __init__(self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
+        """Take the names of the columns and the rows, the first of which says what a row is about."""
+        self.columns = list(columns)
+        self.rows = [list(row) for row in rows]
+        self._title = title
+        self._cells = [list(map(_shown, row)) for row in self.rows]
+        self._numeric = [
+            bool(self.rows) and all(_is_number(row[at]) for row in self.rows) for at in range(len(columns))
+        ]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the table as rich draws it."""
+        for gap in GAPS:
+            room = options.max_width - gap * (len(self.columns) - 1)
+            widths = fitting([self.columns, *self._cells], room)
+            if widths is not None:
+                yield self._table(widths, gap)
+                return
+        if self._title:
+            yield Text(self._title, style="italic")
+        yield from self._lines()
+
+    def _table(self, widths: Sequence[int], gap: int) -> Table:
+        made = Table(
+            title=self._title or None, title_justify="left", box=None, pad_edge=False, padding=(0, gap, 0, 0)
+        )
+        for column, width, numeric in zip(self.columns, widths, self._numeric, strict=True):
+            made.add_column(column, justify="right" if numeric else "left", overflow="fold", width=width)
+        for row in self._cells:
+            made.add_row(*map(_cell, self.columns, row))
+        return made
+
+    def _lines(self) -> Iterator[RenderableType]:
+        """Yield each row on its own: what it is about, and below it the rest."""
+        for row, texts in zip(self.rows, self._cells, strict=True):
+            yield Text(texts[0], style="bold", overflow="fold")
+            rest = list(zip(self.columns, row, texts, strict=True))[1:]
+            for numeric, parts in groupby(rest, lambda part: _is_number(part[1])):
+                if numeric:
+                    yield _indented(Text(", ".join(f"{column} {text}" for column, _, text in parts)))
+                    continue
+                for column, _, text in parts:
+                    yield _indented(Text.assemble(f"{column}: ", _cell(column, text), overflow="fold"))
+
+
+def fitting(cells: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Return the widths of columns whose words stay whole, or nothing where too many would break."""
+    natural = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    least = [max(map(_longest_word, column)) for column in zip(*cells, strict=True)]
+    least[0] = natural[0]
+    if sum(least) > room:
+        least[-1] = room - sum(least[:-1])
+        broken = sum(_longest_word(row[-1]) > least[-1] for row in cells)
+        if least[-1] < NARROWEST or broken * ONE_IN > len(cells):
+            return None
+    widths = natural
+    while sum(widths) > room:
+        # The widest gives way first, as far as its words allow.
+        at = max(range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index]))
+        widths[at] -= 1
+    return widths
+
+
+def _indented(text: Text) -> Padding:
+    return Padding(text, (0, 0, 0, 2))
+
+
+def _longest_word(text: str) -> int:
+    return max(map(_width, text.split()), default=0)
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return Text(text).cell_len
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else visible(str(value))
+
+
+def _cell(column: str, text: str) -> str | Text:
+    return toned(text, text) if column == "result" else text
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Rows:
+    """Return a table; numbers are right-aligned and grouped by thousands."""
+    return Rows(columns, rows, title)
+
+
+def toned(text: str, result: str) -> Text:
+    """Return text in the colour of a result or verdict; where there are no colours it is plain."""
+    return Text(visible_lines(text), style=TONES.get(result.casefold().split(" ")[0], ""))
+
+
+def visible_lines(text: str) -> str:
+    """Return text whose keys and names cannot steer the terminal; its own line ends stay."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+# How a running command tells how far it is: ``--progress`` and ``--metrics-port``.
+
+
+ADDRESS: Final = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):)?(?P<port>[0-9]{1,5})")
+HIGHEST_PORT: Final = 65_535
+
+
+class ProgressForm(StrEnum):
+    """In which form progress is shown on stderr."""
+
+    BAR = "bar"
+    JSON = "json"
+    NONE = "none"
+
+
+ProgressOption = Annotated[
+    ProgressForm,
+    typer.Option(
+        "--progress",
+        help="Progress on stderr: a bar (plain lines where stderr is no terminal), lines of JSON, or none.",
+    ),
+]
+MetricsPort = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="[HOST:]PORT",
+        help="While the command runs, answer GET /metrics with its progress for Prometheus. Host: 127.0.0.1.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What is told by whom: the command by its name, in a form, and to whoever asks at an address."""
+
+    command: str
+    form: ProgressForm = ProgressForm.BAR
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an address that is none, before any store is opened."""
+        if self.address is not None:
+            _host_and_port(self.address)
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """Yield what is told of the progress.
+
+        Raises:
+            ConfigurationError: nobody can listen at the address, or the library for it is missing.
+        """
+        # Most commands need neither; imported, they would cost each of them time.
+        from twinstore_backfill.progress.record import (  # noqa: PLC0415
+            JsonProgress,
+            RecordedProgress,
+            SharedProgress,
+        )
+
+        with ExitStack() as stack:
+            shown: Progress = SilentProgress()
+            if self.form is ProgressForm.JSON:
+                shown = JsonProgress(sys.stderr, self.command)
+            if self.address is not None:
+                from twinstore_backfill.progress.prometheus import ProgressCollector, metrics_served  # noqa: PLC0415
+
+                recorded = shown if isinstance(shown, RecordedProgress) else RecordedProgress()
+                collector = ProgressCollector(self.command, recorded)
+                stack.enter_context(metrics_served(*_host_and_port(self.address), collector))
+                shown = recorded
+            if self.form is ProgressForm.BAR:
+                bar = stack.enter_context(progress_on())
+                shown = bar if isinstance(shown, SilentProgress) else SharedProgress(bar, shown)
+            yield shown
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """Return where to listen.
+
+    Raises:
+        ValidationError: it is no address.
+    """
+    found = ADDRESS.fullmatch(address)
+    port = int(found["port"]) if found else 0
+    if found is None or not 1 <= port <= HIGHEST_PORT:
+        raise ValidationError(
+            f"--metrics-port {address!r} should be a port from 1 to {HIGHEST_PORT}, or host and port such as "
+            "0.0.0.0:9464."
+        )
+    return (found["host"] or "127.0.0.1").strip("[]"), port

@@ -14,21 +14,29 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from twinstore.errors import TwinstoreError
-from twinstore_backfill import process, stopping
-from twinstore_backfill.allocating import give_memory_back
 from twinstore_backfill.cli.app import app
 from twinstore_backfill.cli.invocation import CommonOptions
 from twinstore_backfill.cli.streams import OutputError, discard, emit_json, nobody_reads, unwritten
-from twinstore_backfill.finishing import finish
-from twinstore_backfill.messages import LogFormat, Messages, chosen, json_line, say, set_messages, warn
-from twinstore_backfill.outcome import Exit, effect_document, effects_of, exit_code
-from twinstore_backfill.secrets import REDACTOR
-from twinstore_backfill.uncaught import log_uncaught
+from twinstore_backfill.outcome import Exit, effect_document, effects_of, exit_code, finish
+from twinstore_backfill.process import process, stopping
+from twinstore_backfill.process.memory import give_memory_back
+from twinstore_backfill.process.messages import (
+    LogFormat,
+    Messages,
+    chosen,
+    json_line,
+    log_uncaught,
+    say,
+    set_messages,
+    warn,
+)
+from twinstore_backfill.process.secrets import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["main", "own_process"]
+
 
 PROGRAM: Final = "twinstore"
 # A shell sets it to ask what may stand at the cursor.

@@ -13,19 +13,20 @@ from rich.console import RenderableType
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ValidationError
 from twinstore.plugins import load_backend
-from twinstore_backfill.cli.groups import Sides, spread
-from twinstore_backfill.cli.output import emit, table
-from twinstore_backfill.cli.params import (
+from twinstore_backfill.cli.invocation import remembered
+from twinstore_backfill.cli.options import (
     Format,
     IgnoreUnknown,
     OnlyEntities,
     OutputFormat,
+    Sides,
     ignored_option,
-    remembered,
     side_settings,
+    spread,
 )
-from twinstore_backfill.cli.telling import MetricsPort, ProgressForm, ProgressOption, Telling
-from twinstore_backfill.files import json_text, naming, write_whole
+from twinstore_backfill.cli.output import MetricsPort, ProgressForm, ProgressOption, Telling, emit, table
+from twinstore_backfill.process.files import json_text, naming, write_whole
+from twinstore_backfill.process.stopping import stop_on_signals
 from twinstore_backfill.report.failing import Failure, failures_reported
 from twinstore_backfill.selftest.engine import (
     SelftestOptions,
@@ -35,7 +36,6 @@ from twinstore_backfill.selftest.engine import (
     run_selftest,
 )
 from twinstore_backfill.selftest.report import FORMAT, document_of, headline, markdown
-from twinstore_backfill.stopping import stop_on_signals
 from twinstore_backfill.stores import Store, open_store
 
 __all__ = ["selftest"]

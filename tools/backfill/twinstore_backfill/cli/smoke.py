@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from twinstore.scope import tenant_argument
+from twinstore_backfill.cli.invocation import common
+from twinstore_backfill.cli.options import Backend, Format, ModuleName, OutputFormat
 from twinstore_backfill.cli.output import emit, table, toned
-from twinstore_backfill.cli.params import Backend, Format, ModuleName, OutputFormat, common
 from twinstore_backfill.outcome import Exit, PreflightError
-from twinstore_backfill.smoke.engine import SmokeOptions, refused, run_smoke
-from twinstore_backfill.smoke.steps import SHOWN
-from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.process.stopping import stop_on_signals
+from twinstore_backfill.smoke.engine import SHOWN, SmokeOptions, refused, run_smoke
 from twinstore_backfill.stores import chosen_module, open_store
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from twinstore_backfill.smoke.steps import SmokeReport
+    from twinstore_backfill.smoke.engine import SmokeReport
 
 __all__ = ["smoke"]
 

@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, ClassVar
 
 from twinstore.errors import TwinstoreError
-from twinstore_backfill.files import json_text
+from twinstore_backfill.process.files import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,44 +21,40 @@ from typing import TYPE_CHECKING, Final
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import TwinstoreError
 from twinstore.ledger import JobState, RangeState
-from twinstore_backfill.connections import copy_needs, telling_needs
-from twinstore_backfill.copy.control import HIGHEST_RATE, Control
-from twinstore_backfill.copy.dry import DryRun
-from twinstore_backfill.copy.holder import worker_id
-from twinstore_backfill.copy.lease import LeaseKeeper, acquire, dismiss_dead_workers
-from twinstore_backfill.copy.limiter import RateLimiter
-from twinstore_backfill.copy.limits import Limits
-from twinstore_backfill.copy.moving import settle_moves
-from twinstore_backfill.copy.options import (
-    job_id,
-    job_settings,
-    refuse_same_store,
-    released_settings,
-    with_places,
-)
-from twinstore_backfill.copy.patience import Patience
+from twinstore_backfill.connection_budget import copy_needs, telling_needs
+from twinstore_backfill.copy.control import HIGHEST_RATE, Control, Limits, RateLimiter
+from twinstore_backfill.copy.dry_run import DryRun
+from twinstore_backfill.copy.lease import LeaseKeeper, Patience, acquire, dismiss_dead_workers, worker_id
+from twinstore_backfill.copy.options import job_id, job_settings, released_settings, with_places
 from twinstore_backfill.copy.processes import Team, threads_of_processes
 from twinstore_backfill.copy.quarantine import ExportedLines, export_lines
-from twinstore_backfill.copy.queue import RangeQueue
-from twinstore_backfill.copy.reading import SourceRows
-from twinstore_backfill.copy.reporting import (
+from twinstore_backfill.copy.ranges import RangeQueue, settle_moves
+from twinstore_backfill.copy.reader import SourceRows
+from twinstore_backfill.copy.report import (
     REPORT_FILE,
     CopyResult,
     FailedRanges,
     Totals,
-    left_out_counts,
     outcomes_of,
     report_document,
 )
-from twinstore_backfill.copy.retention import expiry_test, instant_of_judgement
-from twinstore_backfill.copy.worker import CopyContext, copy_ranges, tuned_collector
-from twinstore_backfill.fastpath import fast_path_report
-from twinstore_backfill.files import json_text, require_writable, write_whole
-from twinstore_backfill.ignoring import check_ignored
+from twinstore_backfill.copy.worker import CopyContext, copy_ranges
+from twinstore_backfill.ignored import check_ignored
 from twinstore_backfill.outcome import UnknownJobError
-from twinstore_backfill.source import inspect_source
-from twinstore_backfill.stopping import StopRequestedError
-from twinstore_backfill.stores import is_migrated, prepare_target, require_tenants, select_entities
+from twinstore_backfill.process.files import json_text, require_writable, write_whole
+from twinstore_backfill.process.memory import tuned_collector
+from twinstore_backfill.process.stopping import StopRequestedError
+from twinstore_backfill.report.fast_path import fast_path_report
+from twinstore_backfill.retention import expiry_test, instant_of_judgement
+from twinstore_backfill.stores import (
+    inspect_source,
+    is_migrated,
+    left_out_counts,
+    prepare_target,
+    refuse_same_store,
+    require_tenants,
+    select_entities,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,11 +63,12 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.ledger import CopyJob, Lease
     from twinstore_backfill.copy.options import CopyOptions
-    from twinstore_backfill.progress import Progress
-    from twinstore_backfill.stopping import StopSwitch
+    from twinstore_backfill.process.stopping import StopSwitch
+    from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.stores import Store
 
 __all__ = ["DEFAULT_OUT", "known_job", "present_job_id", "run_copy"]
+
 
 log = getLogger(__name__)
 

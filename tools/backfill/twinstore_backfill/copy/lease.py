@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain, count, repeat
 from logging import getLogger
+from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from twinstore.errors import LeaseLostError, TwinstoreError
+from typing_extensions import override
+
+from twinstore.errors import ConcurrencyError, LeaseLostError, TwinstoreError
 from twinstore.ledger import RangeState
-from twinstore_backfill.copy.holder import Holder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import timedelta
     from types import TracebackType
 
     from twinstore.ledger import Lease, Ledger
-    from twinstore_backfill.stopping import StopSwitch
+    from twinstore_backfill.process.stopping import StopSwitch
 
-__all__ = ["LeaseKeeper", "acquire", "dismiss_dead_workers"]
+__all__ = [
+    "PATIENCE_SECONDS",
+    "Holder",
+    "LeaseKeeper",
+    "Patience",
+    "acquire",
+    "dismiss_dead_workers",
+    "start_time",
+    "worker_id",
+]
+
 
 log = getLogger(__name__)
 
@@ -122,3 +139,176 @@ def _try(what: str, action: Callable[[], None]) -> None:
         action()
     except TwinstoreError as problem:
         log.warning("the job could not be %s; its lease expires by itself: %s", what, problem)
+
+
+# Who holds a lease or a range: one process, told from every other that ever had its number.
+
+
+BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+NAMESPACE: Final = Path("/proc/self/ns/pid")
+
+_runs = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process: pids are reused within a boot, and two containers may share a host name but no pids.
+
+    Attributes:
+        host: name of the host.
+        pid: number of the process in its namespace.
+        started: when it started, in a form that only serves to compare.
+        boot: id of the boot of the host, empty where the system does not tell.
+        namespace: inode of the pid namespace, empty where the system does not tell.
+    """
+
+    host: str
+    pid: int
+    started: str
+    boot: str = ""
+    namespace: str = ""
+
+    @classmethod
+    def this_process(cls) -> Self:
+        """Return the holder that is this process."""
+        pid = os.getpid()
+        return cls(socket.gethostname(), pid, start_time(pid) or "0", _boot(), _namespace())
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the holder that a lease or a range names, ``None`` when it has another form.
+
+        0.1.0 wrote neither boot nor namespace, so what it names is never known to be gone.
+        """
+        host, pid, started, boot, namespace = (*text.split("/"), *([""] * 4))[:5]
+        return cls(host, int(pid), started, boot, namespace) if pid.isdecimal() and started else None
+
+    @override
+    def __str__(self) -> str:
+        return "/".join((self.host, str(self.pid), self.started, self.boot, self.namespace))
+
+    @property
+    def dead(self) -> bool:
+        """Whether the process ran where this one runs and is certainly gone."""
+        # All three: a container may have the host name of another one, and after a boot pids begin again.
+        here = (socket.gethostname(), _boot(), _namespace())
+        if not all(here) or (self.host, self.boot, self.namespace) != here:
+            return False
+        found = start_time(self.pid)
+        return found != self.started if found is not None else not _exists(self.pid)
+
+
+def worker_id() -> str:
+    """Return the id of a new worker of this process: one run has one, however many threads it uses.
+
+    A later run of the same process is another worker, so that it is free to take what this one left behind.
+    """
+    return f"{Holder.this_process()}/{next(_runs)}"
+
+
+def start_time(pid: int) -> str | None:
+    """Return when a process started, in clock ticks since the boot; empty for one that has ended.
+
+    ``None`` when nothing can be seen of it.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name of the program, in parentheses, may contain blanks and parentheses itself.
+    fields = stat.rpartition(")")[2].split()
+    # A zombie keeps its pid until it is reaped, but it commits nothing any more. The start is field 22 of the
+    # file, of which pid and name are cut off here.
+    return "" if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _exists(pid: int) -> bool:
+    """Whether a process has that number; one of another user may be hidden from ``/proc``."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _boot() -> str:
+    try:
+        return BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        # As on macOS; then no process is ever known to be gone, and its lease has to expire.
+        return ""
+
+
+def _namespace() -> str:
+    try:
+        return str(NAMESPACE.stat().st_ino)
+    except OSError:
+        # The same.
+        return ""
+
+
+# Wait, within a bound, for rows that another transaction holds.
+#
+# A process that was killed may leave its transaction open, with every document that it wrote. A server ends
+# such a one after its own limit, as a rule 60 s, and looks for them only every half of that. Until then all
+# others lose against it.
+
+
+T = TypeVar("T")
+
+# Twice what the server needs as a rule. Somebody who writes for longer is alive, and the copy should end.
+PATIENCE_SECONDS: Final = 180.0
+# What lost against a living writer gets through soon; at once it would meet the same rival again.
+PAUSES: Final = (0.1, 0.5)
+LONGEST_PAUSE: Final = 2.0
+# The driver has tried for 10 s by then, so this is no ordinary race.
+TOLD_AFTER: Final = len(PAUSES)
+
+
+class Patience:
+    """Repeats what lost against another writer until it gets through."""
+
+    def __init__(self, stop: StopSwitch, ticks: Callable[[], float] = time.monotonic) -> None:
+        """Take the switch that ends a wait early, and the seconds."""
+        self._stop = stop
+        self._ticks = ticks
+
+    def outlast(self, what: str, action: Callable[[], T]) -> T:
+        """Return the result of an action, repeated after a ``ConcurrencyError``.
+
+        Args:
+            what: names it in the log.
+            action: fails without a trace; another transaction may hold what it writes.
+
+        Raises:
+            ConcurrencyError: it still loses after :data:`PATIENCE_SECONDS`.
+            StopRequestedError: a stop was requested while waiting.
+        """
+        for number, pause in self._pauses():
+            try:
+                return action()
+            except ConcurrencyError as error:
+                log.info("%s is repeated: %s", what, error)
+                if number == TOLD_AFTER:
+                    self._tell(what)
+                self._stop.pause(pause)
+        return action()
+
+    def _pauses(self) -> Iterator[tuple[int, float]]:
+        end = self._ticks() + PATIENCE_SECONDS
+        for number, pause in enumerate(chain(PAUSES, repeat(LONGEST_PAUSE))):
+            if self._ticks() >= end:
+                return
+            yield number, pause
+
+    def _tell(self, what: str) -> None:
+        # A warning, because a copy that stands still for a minute looks like one that hangs.
+        log.warning(
+            "%s has to wait: another transaction holds what it writes, such as one that a killed copy left "
+            "open and that its server ends, as a rule after 60 to 90 s. Trying again for up to %.0f s; "
+            "nothing is lost.",
+            what,
+            PATIENCE_SECONDS,
+        )

@@ -20,17 +20,11 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort
     from twinstore.catalog import Entity
-    from twinstore_backfill.ignoring import IgnoredPath
+    from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.stores import Store
 
-__all__ = [
-    "CopyOptions",
-    "job_id",
-    "job_settings",
-    "refuse_same_store",
-    "released_settings",
-    "with_places",
-]
+__all__ = ["CopyOptions", "job_id", "job_settings", "released_settings", "with_places"]
+
 
 # A range is one transaction on PostgreSQL, and what an interruption throws away.
 LARGEST_RANGE: Final = 1_000_000
@@ -107,16 +101,6 @@ class CopyOptions:
     def rows_per_packed_batch(self) -> int:
         """The same of packed rows, which take little memory and are written by thousands."""
         return PACKED_ROWS if self.max_rate is None else self.rows_per_batch
-
-
-def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
-    """Raise ``ValidationError`` when both sides are the same store."""
-    # Also by the running server: users with different rights may learn different things of one store.
-    if source.identity == target.identity or source.instance == target.instance:
-        raise ValidationError(
-            f"Source and target are the same store, {source.place}; "
-            "give another --target-config, or another driver with --to."
-        )
 
 
 def job_settings(

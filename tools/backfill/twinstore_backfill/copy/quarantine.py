@@ -21,7 +21,7 @@ from twinstore import jsontext
 from twinstore.ledger import ConflictLine, QuarantineLine
 from twinstore.ledger.records import key_json, key_of_json
 from twinstore.originals import Original
-from twinstore_backfill.files import write_lines
+from twinstore_backfill.process.files import write_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -45,6 +45,7 @@ __all__ = [
     "quarantine_entry",
     "quarantine_lines",
 ]
+
 
 log = getLogger(__name__)
 

@@ -7,7 +7,6 @@ job continues with the other ranges.
 
 from __future__ import annotations
 
-import gc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,9 +26,9 @@ from twinstore.errors import (
 from twinstore.fast.packed import TakesPacked
 from twinstore.releasing import copy_writer
 from twinstore_backfill.copy.quarantine import RangeLines
-from twinstore_backfill.copy.reading import RangeReader
-from twinstore_backfill.copy.reporting import outcomes_of
-from twinstore_backfill.stopping import StopRequestedError
+from twinstore_backfill.copy.reader import RangeReader
+from twinstore_backfill.copy.report import outcomes_of
+from twinstore_backfill.process.stopping import StopRequestedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,21 +36,18 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort, OnConflict
     from twinstore.catalog import Entity
     from twinstore.ledger import Claim, Ledger, RangeTally
-    from twinstore_backfill.copy.limiter import RateLimiter
-    from twinstore_backfill.copy.limits import Limits
-    from twinstore_backfill.copy.patience import Patience
-    from twinstore_backfill.copy.queue import RangeQueue
-    from twinstore_backfill.copy.reading import SourceRows
-    from twinstore_backfill.copy.retention import ExpiryTest
-    from twinstore_backfill.progress import Progress
-    from twinstore_backfill.stopping import StopSwitch
+    from twinstore_backfill.copy.control import Limits, RateLimiter
+    from twinstore_backfill.copy.lease import Patience
+    from twinstore_backfill.copy.ranges import RangeQueue
+    from twinstore_backfill.copy.reader import SourceRows
+    from twinstore_backfill.process.stopping import StopSwitch
+    from twinstore_backfill.progress.record import Progress
+    from twinstore_backfill.retention import ExpiryTest
 
-__all__ = ["CopyContext", "copy_ranges", "tuned_collector"]
+__all__ = ["CopyContext", "copy_ranges"]
+
 
 log = getLogger(__name__)
-
-# Instead of a few hundred: each collection looks at all young objects, and most live as long as their batch.
-YOUNG_OBJECTS: Final = 50_000
 # These say nothing about a range: a store is away or not fit, and every other range would fail as well.
 ENDS_THE_RUN: Final = (
     ConfigurationError,
@@ -143,21 +139,6 @@ class CopyContext:
         """
         self.stop.check()
         self.limiter.take(count)
-
-
-@contextmanager
-def tuned_collector() -> Iterator[None]:
-    """Collect garbage rarely: a copy makes many short-lived objects and hardly a cycle."""
-    before = gc.get_threshold()
-    # What exists now stays to the end; collections need not look at it again. Garbage among it waits too:
-    # looking for it costs more than it takes.
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def copy_ranges(context: CopyContext, jobs: int) -> None:

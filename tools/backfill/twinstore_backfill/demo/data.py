@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
+from itertools import islice
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from twinstore.canonical import CanonicalJsonSerializer
+from twinstore.errors import ConfigurationError
 from twinstore.scheduler import (
+    AuditActor,
+    AuditEvent,
+    AuditRecord,
     DeltaSummary,
     ExecutionLogEntry,
     GraphBuildJob,
     GraphBuildTrigger,
+    GraphJobStatus,
     GraphOverlayJob,
     GraphOverlayKind,
     GraphOverlayTrigger,
@@ -36,22 +48,29 @@ from twinstore.scheduler import (
     SeverityRank,
     TopFinding,
 )
+from twinstore.scheduler.run_summaries import WINDOW
+from twinstore.tracking import TrackingMachine, TrackingSession, TrackingTask
+from twinstore_backfill.demo.packs import read_packs, write_packs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pydantic import JsonValue
 
+    from twinstore.canonical import CanonicalModel
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
+    from twinstore.tracking.storage import TrackingStorage
+
 __all__ = [
+    "OTHERS",
     "TENANTS",
-    "RunHistory",
-    "graph_jobs_of",
-    "log_of",
-    "request_of",
-    "runs_of",
-    "schedules_of",
-    "snapshot_of",
+    "OtherModule",
+    "load_everything",
+    "load_samples",
+    "shipped_folder",
+    "with_files_below",
 ]
+
 
 TENANTS: Final = ("aurora-labs", "borealis", "Çelik-Werke", "delta.zürich")
 EPOCH: Final = datetime(2025, 9, 1, tzinfo=UTC)
@@ -241,4 +260,269 @@ def request_of(run: Run) -> PolicyRunRequest:
         priority=list(PolicyRunPriority)[number // 20 % 3],
         run_id=f"policy:{run.id}",
         inputs=PolicyRunInputs(sbom_set=(f"sbom:{run.id}",), environment=environment),
+    )
+
+
+# Sessions, tasks and machines of the demo, written through the repositories of tracking.
+
+
+MACHINES: Final = 5
+SESSIONS: Final = 100
+SLOTS: Final = 4
+# So recent that nothing is due for removal while it is copied.
+STARTED_AGO: Final = timedelta(days=3)
+
+
+def write_work(storage: TrackingStorage) -> None:
+    """Let sessions work on tasks, on machines with slots."""
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - STARTED_AGO
+    for number in range(MACHINES):
+        storage.machines.create(
+            TrackingMachine.new(
+                machine_id=f"machine-{number}", hostname=f"host-{number}", docker_slots=range(SLOTS), now=now
+            )
+        )
+    for number in range(SESSIONS):
+        _work(storage, number, now + timedelta(minutes=number))
+
+
+def read_work(storage: TrackingStorage) -> tuple[object, ...]:
+    """Return what the service shows of it: the latest sessions, the tasks, the free slots."""
+    return (storage.tracking_sessions.list(), storage.tasks.list(), storage.machines.list_available())
+
+
+def _work(storage: TrackingStorage, number: int, now: datetime) -> None:
+    machine = f"machine-{number % MACHINES}"
+    session = TrackingSession.new(
+        session_id=f"session-{number:04}",
+        project_id=f"project-{number % 7}",
+        machine_id=machine,
+        metadata={"branch": f"topic/{number}", "agent": {"name": "größer"}},
+        now=now,
+    )
+    task = TrackingTask.new(
+        task_id=f"task-{number:04}",
+        session_id=session.session_id,
+        project_id=session.project_id,
+        task_name=f"Investigate finding {number}",
+        now=now,
+    )
+    storage.tracking_sessions.create(session)
+    storage.tasks.create(task)
+    storage.machines.assign_session(machine, session.session_id, docker_slot=number // MACHINES % SLOTS)
+    storage.tasks.start(task.task_id, now)
+    if number < SESSIONS - MACHINES:
+        storage.tasks.complete(task.task_id, now + timedelta(minutes=3))
+        storage.tracking_sessions.complete(session.session_id, now + timedelta(minutes=3))
+
+
+# The modules beside the scheduler: what the demo writes into each, and from where to where it moves.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherModule:
+    """A module that the demo moves.
+
+    Attributes:
+        name: its name in commands.
+        section: its name in the settings.
+        source, target: the values of its switch before and after.
+        wrote: what the demo says that it writes.
+        write: writes through the repositories of a storage.
+        read: returns what a host would show, which must be the same after the switch.
+    """
+
+    name: str
+    section: str
+    source: str
+    target: str
+    wrote: str
+    write: Callable[[Any], None]
+    read: Callable[[Any], object]
+
+
+OTHERS: Final = (
+    OtherModule(
+        name="tracking",
+        section="Tracking",
+        source="Mongo",
+        target="Postgres",
+        wrote="sessions, tasks and machines",
+        write=write_work,
+        read=read_work,
+    ),
+    OtherModule(
+        name="taskrunner",
+        section="TaskRunner",
+        source="Filesystem",
+        target="Postgres",
+        wrote="pack runs with logs, artifacts and approvals as files",
+        write=write_packs,
+        read=read_packs,
+    ),
+)
+
+
+def with_files_below(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return settings in which the task runner keeps its files below a folder."""
+    return {**settings, "TaskRunner": {"Storage": {"Filesystem": {"Root": str(folder / "task-runner")}}}}
+
+
+# Loads the samples and the generated data through the repositories and services, as a host would.
+
+
+M = TypeVar("M", bound="CanonicalModel")
+T = TypeVar("T")
+
+ACTOR: Final = AuditActor(actor_id="demo", display_name="Demo service", kind="service")
+UNIT_SIZE: Final = 25
+SNAPSHOT_EVERY: Final = 20
+
+
+def shipped_folder(name: str) -> Path:
+    """Return a folder of samples: beside this module in a wheel, at the top of a checkout.
+
+    Raises:
+        ConfigurationError: it is in neither place.
+    """
+    for folder in (Path(__file__).parent / "samples", Path(__file__).parents[4] / "samples"):
+        if (folder / name).is_dir():
+            return folder / name
+    raise ConfigurationError(
+        "The samples are missing; install twinstore again or run the demo in a checkout."
+    )
+
+
+def load_samples(scheduler: SchedulerStorage) -> int:
+    """Store the samples; return how many there are."""
+    schedule, minimal = (_sample(f"schedule{suffix}.json", Schedule) for suffix in ("", "-minimal"))
+    scheduler.schedules.upsert(schedule)
+    scheduler.schedules.upsert(minimal)
+    scheduler.audit.append(_sample("audit.json", AuditRecord))
+    scheduler.impact_snapshots.upsert(schedule.tenant_id, _sample("impact-set.json", ImpactSet))
+    _store_run(scheduler, _sample("run-no-deltas.json", Run))
+    _live_through(scheduler, _sample("run.json", Run))
+    scheduler.execution_logs.append([_sample("execution-log.json", ExecutionLogEntry)])
+    return 7
+
+
+def _sample(name: str, model: type[M]) -> M:
+    return CanonicalJsonSerializer.deserialize(
+        model, (shipped_folder("api") / "scheduler" / name).read_bytes()
+    )
+
+
+def _store_run(scheduler: SchedulerStorage, run: Run) -> None:
+    scheduler.runs.create(run)
+    scheduler.run_summary_service.project(run, now=run.created_at)
+
+
+def _live_through(scheduler: SchedulerStorage, finished: Run) -> None:
+    """Take the finished sample run through its states, because a new run cannot start finished."""
+    queued = finished.evolve(state=RunState.QUEUED, started_at=None, finished_at=None, deltas=())
+    _store_run(scheduler, queued)
+    scheduler.runs.update(queued.evolve(state=RunState.RUNNING, started_at=finished.started_at))
+    scheduler.runs.update(finished)
+    scheduler.run_summary_service.project(finished, now=finished.finished_at)
+
+
+def load_everything(scheduler: SchedulerStorage, runs: int, schedules_per_tenant: int) -> None:
+    """Store the generated data of all tenants, two tenants at a time."""
+    per_schedule = -(-runs // (len(TENANTS) * schedules_per_tenant))
+
+    stopped = Event()
+
+    def load(tenant: str) -> None:
+        for schedule in schedules_of(tenant, schedules_per_tenant):
+            if stopped.is_set():
+                return
+            _load_schedule(scheduler, schedule)
+            histories = list(runs_of(schedule, per_schedule))
+            for unit in chunks(histories, UNIT_SIZE):
+                scheduler.transact(partial(_load_runs, unit), tenant_id=tenant)
+            _summarise(scheduler, histories[-WINDOW:])
+            # As a planner does that is alone for each schedule; its fence goes along with a copy.
+            with scheduler.locks.acquire(f"plan:{schedule.id}", timedelta(seconds=10), tenant_id=tenant):
+                pass
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        try:
+            list(pool.map(load, TENANTS))
+        except BaseException:
+            # Whoever presses Ctrl-C does not wait for the rest.
+            stopped.set()
+            raise
+
+
+def _summarise(scheduler: SchedulerStorage, histories: list[RunHistory]) -> None:
+    """Project the latest runs of a schedule; older ones would leave the window again."""
+    for history in histories:
+        scheduler.run_summary_service.project(history.last, now=history.instant)
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """Return the items in tuples of at most ``size``."""
+    iterator = iter(items)
+    while chunk := tuple(islice(iterator, size)):
+        yield chunk
+
+
+def _load_schedule(scheduler: SchedulerStorage, schedule: Schedule) -> None:
+    with scheduler.transaction(schedule.tenant_id) as unit:
+        unit.schedules.upsert(schedule)
+        unit.audit_service.write(
+            AuditEvent(
+                id=f"audit:{schedule.id}:created",
+                tenant_id=schedule.tenant_id,
+                category="schedule",
+                action="schedule.created",
+                occurred_at=schedule.created_at,
+                actor=ACTOR,
+                schedule_id=schedule.id,
+            )
+        )
+
+
+def _load_runs(histories: tuple[RunHistory, ...], unit: SchedulerSession) -> None:
+    for history in histories:
+        created, *later = history.steps
+        unit.runs.create(created)
+        for step in later:
+            unit.runs.update(step)
+        if later:
+            unit.audit_service.write(_audit_of(history))
+        if int(created.id[-5:]) % SNAPSHOT_EVERY == 0:
+            unit.impact_snapshots.upsert(created.tenant_id, snapshot_of(created), run_id=created.id)
+            unit.execution_logs.append(log_of(history))
+            unit.policy_run_service.enqueue(request_of(created), now=created.created_at)
+            _load_graph_jobs(created, unit)
+
+
+def _load_graph_jobs(run: Run, unit: SchedulerSession) -> None:
+    """Build the graph of a run, and queue the job that lays a policy over it; each step leaves an event."""
+    build, overlay = graph_jobs_of(run)
+    queued = unit.graph_job_store.add(build)
+    started = queued.evolve(status=GraphJobStatus.RUNNING, attempts=1, started_at=run.created_at)
+    ended = started.evolve(
+        status=GraphJobStatus.COMPLETED,
+        graph_snapshot_id=overlay.graph_snapshot_id,
+        completed_at=run.created_at + timedelta(seconds=40),
+    )
+    unit.graph_job_store.update(started, GraphJobStatus.QUEUED)
+    unit.graph_job_store.update(ended, GraphJobStatus.RUNNING)
+    unit.graph_job_store.add(overlay)
+
+
+def _audit_of(history: RunHistory) -> AuditEvent:
+    run = history.last
+    return AuditEvent(
+        id=f"audit:{run.id}",
+        tenant_id=run.tenant_id,
+        category="run",
+        action=f"run.{run.state}",
+        occurred_at=history.instant,
+        actor=ACTOR,
+        schedule_id=run.schedule_id,
+        run_id=run.id,
+        metadata={"Steps": str(len(history.steps))},
     )

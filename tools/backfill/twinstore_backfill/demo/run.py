@@ -8,31 +8,43 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, Self
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn
 
 from twinstore.config import load_settings
+from twinstore.errors import TwinstoreError
 from twinstore.scheduler import RunQueryOptions
 from twinstore.storage import open_storage
-from twinstore_backfill.demo.data import TENANTS
-from twinstore_backfill.demo.environment import without_settings
-from twinstore_backfill.demo.failure import DemoFailedError
-from twinstore_backfill.demo.loading import load_everything, load_samples
-from twinstore_backfill.demo.modules import OTHERS, with_files_below
-from twinstore_backfill.demo.service import missing_libraries, read_over_http, serving, work_over_http
-from twinstore_backfill.demo.telling import Story
+from twinstore_backfill.demo.data import (
+    OTHERS,
+    TENANTS,
+    load_everything,
+    load_samples,
+    shipped_folder,
+    with_files_below,
+)
+from twinstore_backfill.process.messages import chosen
 from twinstore_backfill.selftest.report import headline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Generator, Mapping, Sequence
+    from types import TracebackType
 
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.storage import Storage
-    from twinstore_backfill.demo.modules import OtherModule
+    from twinstore_backfill.demo.data import OtherModule
 
-__all__ = ["RUNS", "DemoFailedError", "run_demo"]
+__all__ = ["STEPS", "run_demo"]
+
 
 RUNS: Final = 1_000
 SCHEDULES_PER_TENANT: Final = 10
@@ -288,3 +300,175 @@ def check_same_pages(
             raise DemoFailedError(f"The first page of {tenant} differs.")
         if read_page(scheduler, tenant, first[1]) != seconds[tenant]:
             raise DemoFailedError(f"The page of {tenant} behind MongoDB's token differs.")
+
+
+# How the demo talks: what comes next, a bar of the steps that are done, and what each step took.
+
+
+# Each is shown as done where it ends.
+STEPS: Final = 17
+ROOM_FOR_A_BAR: Final = 60
+
+
+class Story:
+    """Tells on stdout what happens; where that is a terminal, below it moves a bar."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self.console = Console(highlight=False, markup=False, emoji=False)
+        self._bar: Progress | None = None
+        self._shown = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        lively = sys.stdout.isatty() and not self.console.is_dumb_terminal and not chosen().quiet
+        if lively:
+            columns: list[ProgressColumn] = [SpinnerColumn(), MofNCompleteColumn()]
+            if self.console.width >= ROOM_FOR_A_BAR:
+                columns.insert(1, BarColumn(40))
+            self._bar = self._shown.enter_context(Progress(*columns, console=self.console, transient=True))
+            self._bar.add_task("", total=STEPS)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the bar away."""
+        self._shown.close()
+
+    def say(self, text: str, style: str = "", *, whole: bool = False) -> None:
+        """Print a line, unless only the result is wanted; one to be copied is not broken by us."""
+        if not chosen().quiet:
+            self.console.print(text, style=style, soft_wrap=whole or not self.console.is_terminal)
+
+    @contextmanager
+    def step(self, title: str) -> Generator[None]:
+        """Say what begins, so that nobody takes a long step for a silent one, and then how long it took."""
+        self.say(f".. {title}", "dim")
+        started = time.monotonic()
+        yield
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0])
+        self.say(f"-- {title} ({time.monotonic() - started:.1f} s)")
+
+
+# What the programs of the demo get of the environment.
+
+
+SEPARATOR: Final = "__"
+FILE: Final = "TWINSTORE_CONFIG"
+
+
+def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without settings of twinstore.
+
+    They win over the file of the demo: ``Scheduler__Storage__Postgres__ConnectionString`` would send its copy
+    to a server of the user.
+    """
+    return {key: value for key, value in environ.items() if SEPARATOR not in key and key.upper() != FILE}
+
+
+# How the demo fails.
+
+
+class DemoFailedError(TwinstoreError):
+    """The demo did not reach its proof."""
+
+    code = "demo_failed"
+
+
+# The sample service over HTTP, before and after the switch: the same program, the same data.
+
+
+LIBRARIES: Final = ("fastapi", "httpx", "prometheus_client", "uvicorn")
+TENANT: Final = "over-http"
+# What is compared before and after the switch.
+LISTS: Final = ("schedules", "triggers", "runs", "run-summaries", "policy-runs", "audit")
+PATIENCE: Final = 60.0  # seconds for a worker to execute a job
+
+
+def missing_libraries() -> list[str]:
+    """Return what the service needs and is not installed."""
+    return [name for name in LIBRARIES if find_spec(name) is None]
+
+
+@contextmanager
+def serving(settings: Path, backend: str) -> Generator[str]:
+    """Run the service and a worker on a store that one variable chooses; give the address.
+
+    Raises:
+        DemoFailedError: it does not start; what it said stands in ``service.log`` beside the settings.
+    """
+    log = settings.parent / "service.log"
+    with log.open("ab") as said:
+        service = _started(backend, said, "scheduler_service", "--port", "0", "--config", str(settings))
+        worker: subprocess.Popen[bytes] | None = None
+        try:
+            url = b"" if service.stdout is None else service.stdout.readline().strip()
+            if not url:
+                raise DemoFailedError(f"The sample service did not start; {log} says why.")
+            options = ("--url", url.decode(), "--tenant", TENANT, "--pause", "0.1")
+            worker = _started(backend, said, "scheduler_service.worker", *options)
+            yield url.decode()
+        finally:
+            for process in filter(None, (worker, service)):
+                process.terminate()
+                process.communicate(timeout=PATIENCE)
+
+
+def _started(backend: str, said: BinaryIO, module: str, *options: str) -> subprocess.Popen[bytes]:
+    folder = str(shipped_folder("service"))
+    return subprocess.Popen(  # noqa: S603  # our own program
+        [sys.executable, "-m", module, *options],
+        env={**without_settings(os.environ), "PYTHONPATH": folder, "Persistence__Scheduler": backend},
+        stdout=subprocess.PIPE,
+        stderr=said,
+    )
+
+
+def work_over_http(url: str, name: str) -> None:
+    """Store a schedule that is due, fire it, and wait until the worker has executed its job.
+
+    Raises:
+        DemoFailedError: the job was not executed in time, or a call was refused.
+    """
+    before = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=2)
+    schedule = {
+        "id": f"{TENANT}-{name}",
+        "tenantId": TENANT,
+        "name": name,
+        "whenCron": "0 * * * *",
+        "selection": {"scope": "all-images"},
+        "createdAt": before.isoformat(),
+        "createdBy": "demo",
+    }
+    path = f"schedules/{TENANT}-{name}"
+    _call(url, path, "PUT", schedule)
+    run = json.loads(_call(url, f"{path}/trigger/fire", "POST"))
+    end = time.monotonic() + PATIENCE
+    # A worker ends the run first and then its job; what is read in between would change afterwards.
+    job = f"policy-runs/{quote(run['id'], safe='')}"
+    while json.loads(_call(url, job))["status"] != "succeeded":
+        if time.monotonic() > end:
+            raise DemoFailedError(f"No worker has executed {run['id']} within {PATIENCE:.0f} s.")
+        time.sleep(0.05)
+
+
+def read_over_http(url: str) -> dict[str, bytes]:
+    """Return what the service answers for each list."""
+    return {name: _call(url, name) for name in LISTS}
+
+
+def _call(url: str, path: str, method: str = "GET", body: object = None) -> bytes:
+    content = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = Request(f"{url}/tenants/{TENANT}/{path}", content, headers, method=method)  # noqa: S310  # our own
+    try:
+        with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310  # our own
+            found: bytes = answer.read()
+    except OSError as error:
+        raise DemoFailedError(f"{method} {path} of the sample service ended with {error}.") from error
+    return found

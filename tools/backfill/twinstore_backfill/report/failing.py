@@ -12,10 +12,10 @@ from xml.etree import ElementTree as ET
 
 from twinstore import jsontext
 from twinstore.errors import TwinstoreError
-from twinstore_backfill.files import require_writable, write_whole
 from twinstore_backfill.outcome import Exit, exit_code
+from twinstore_backfill.process.files import require_writable, write_whole
+from twinstore_backfill.process.secrets import REDACTOR
 from twinstore_backfill.report.texts import xml_text
-from twinstore_backfill.secrets import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from twinstore_backfill.report.listing import KINDS, lists_of, more_rows, named_counts, summary_rows
 from twinstore_backfill.report.texts import (
+    KINDS,
     LONGEST_SENTENCE,
     NOT_COMPARED,
     NOT_COMPARED_NOTE,
@@ -26,10 +26,14 @@ from twinstore_backfill.report.texts import (
     group_rows,
     headline,
     key_text,
+    lists_of,
     made_text,
+    more_rows,
+    named_counts,
     number_of,
     short,
     speed_rows,
+    summary_rows,
     tenant_text,
     visible,
 )
@@ -37,8 +41,8 @@ from twinstore_backfill.report.texts import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from twinstore_backfill.report.listing import KindList
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
+    from twinstore_backfill.report.texts import KindList
 
 __all__ = ["html"]
 

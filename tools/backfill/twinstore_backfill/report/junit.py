@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from twinstore_backfill.report.listing import ALL_ROWS, lists_of, named_counts, summary_rows
-from twinstore_backfill.report.texts import facts, headline, proved_text, tenant_result, tenant_text, xml_text
+from twinstore_backfill.report.texts import (
+    ALL_ROWS,
+    facts,
+    headline,
+    lists_of,
+    named_counts,
+    proved_text,
+    summary_rows,
+    tenant_result,
+    tenant_text,
+    xml_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.report.listing import lists_of, more_rows, named_counts, summary_rows
 from twinstore_backfill.report.texts import (
     LONGEST_SENTENCE,
     NOT_COMPARED,
@@ -16,9 +15,13 @@ from twinstore_backfill.report.texts import (
     facts,
     group_rows,
     headline,
+    lists_of,
     made_text,
+    more_rows,
+    named_counts,
     short,
     speed_rows,
+    summary_rows,
     tenant_text,
     visible,
 )

@@ -8,8 +8,8 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
 from twinstore.errors import ValidationError
-from twinstore_backfill.fastpath import FastPathReport
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.report.fast_path import FastPathReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
 from twinstore.errors import TwinstoreError
-from twinstore_backfill.files import json_text, line_writer, write_whole
+from twinstore_backfill.process.files import json_text, line_writer, write_whole
 from twinstore_backfill.report.failing import Failure, failures_reported, junit_failure
 from twinstore_backfill.report.html import html
 from twinstore_backfill.report.junit import junit

@@ -22,7 +22,7 @@ from twinstore.planting import STORED_NULL, Role, StoredPlace, Twice
 from twinstore.shapes import Kind as Shape
 from twinstore.shapes import ValueShape, shapes_of
 from twinstore_backfill.selftest.rows import own_values
-from twinstore_backfill.verify.differences import member
+from twinstore_backfill.verify.expected import member
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

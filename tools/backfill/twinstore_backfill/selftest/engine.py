@@ -32,18 +32,18 @@ from twinstore.stored import MARK
 from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.ignoring import check_ignored
+from twinstore_backfill.ignored import check_ignored
 from twinstore_backfill.outcome import InterruptedRunError, PreflightError
-from twinstore_backfill.progress import SilentProgress
+from twinstore_backfill.process.stopping import StopRequestedError
+from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.report.writing import DIFFERENCES, reports_in
 from twinstore_backfill.selftest.corruptions import ADDING, Corruption, Kind, Surroundings
 from twinstore_backfill.selftest.rows import made_rows, sampled
-from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import open_store, preflight, prepare_target, select_entities
-from twinstore_backfill.verify.differences import member
+from twinstore_backfill.verify.checks import SCHEMA
 from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.expected import member
 from twinstore_backfill.verify.options import VerifyOptions
-from twinstore_backfill.verify.schema import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.keys import Key
     from twinstore.planting import Planter, RawRow, SchemaPart, StoredPlace
-    from twinstore_backfill.ignoring import IgnoredPath
-    from twinstore_backfill.progress import Progress
+    from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.process.stopping import StopSwitch
+    from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.selftest.rows import Sample
-    from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
 
 __all__ = [

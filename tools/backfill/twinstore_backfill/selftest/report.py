@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from twinstore import jsontext
-from twinstore_backfill.outcome import Exit
-from twinstore_backfill.provenance import tool_identity
+from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.report.markdown import escaped, table
 from twinstore_backfill.selftest.corruptions import Kind
 

@@ -27,7 +27,7 @@ from twinstore.jsondates import DATE
 from twinstore.releasing import copied, copy_counts
 from twinstore.shapes import Kind, ValueShape, shapes_of
 from twinstore.tenancy import TenancyKind, names_tenant
-from twinstore_backfill.copy.forgiving import Forgiving
+from twinstore_backfill.copy.reader import Forgiving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity, KeyPart
     from twinstore.keys import Key
-    from twinstore_backfill.ignoring import IgnoredPath
+    from twinstore_backfill.ignored import IgnoredPath
 
 __all__ = ["Sample", "key_of_parent", "made_rows", "own_values", "sampled", "variants"]
 

@@ -5,41 +5,151 @@ ready -> schema -> rests of earlier tests -> lists against rows (C4, C5) -> lock
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from secrets import randbelow
-from time import monotonic
-from typing import TYPE_CHECKING, Final, cast
+from hashlib import sha256
+from secrets import randbelow, token_hex
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Final, Self, cast
 
+from typing_extensions import override
+
+from twinstore.checks import TrialStep, expect, never_committed
 from twinstore.errors import ConfigurationError, TwinstoreError, UnavailableError
 from twinstore.modules import module_spec
+from twinstore.query import Query, key_order, query_of_key
 from twinstore.scope import SYSTEM_TENANT
-from twinstore.tenancy import UNKNOWN_LABEL, names_tenant
+from twinstore.tenancy import ALL_TENANTS, UNKNOWN_LABEL, Tenant, names_tenant
+from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.texts import number_of
 from twinstore_backfill.smoke.lists import StoredRows, judged
-from twinstore_backfill.smoke.rows import round_trips
-from twinstore_backfill.smoke.steps import Finding, SmokeReport, Step, StepSkippedError, timed
-from twinstore_backfill.smoke.tenants import SmokeTenant, emptied, is_smoke_tenant
-from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight
-from twinstore_backfill.verify.beside import LARGEST_PAGE
 from twinstore_backfill.verify.checks import NO_LOCKS, SMOKE, ListJudgement, list_checks, list_titles
-from twinstore_backfill.verify.lists import ListFinding
+from twinstore_backfill.verify.lists import LARGEST_PAGE, ListFinding, ListResult
 from twinstore_backfill.verify.sampling import tenants_for_lists
-from twinstore_backfill.verify.tasks import ListResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from twinstore.checks import ListQuery, ModuleChecks, SmokeTest, Trial, TrialStep
-    from twinstore_backfill.stopping import StopSwitch
+    from twinstore.access import Access, Row
+    from twinstore.catalog import Entity
+    from twinstore.checks import ListQuery, ModuleChecks, SmokeTest, Trial
+    from twinstore.tenancy import Tenants
+    from twinstore_backfill.process.stopping import StopSwitch
+    from twinstore_backfill.report.model import Check, Result
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.lists import AnyStorage
 
-__all__ = ["COUNTS", "READY", "REMOVED", "SCHEMA", "SmokeOptions", "refused", "run_smoke"]
+__all__ = ["COUNTS", "Finding", "SmokeOptions", "SmokeReport", "SmokeTenant", "refused", "run_smoke"]
+
+
+# The steps of a smoke test: what each is called, what became of it, and how long it took.
+
+
+SHOWN: Final = 20
+
+
+class StepSkippedError(Exception):
+    """A step cannot be taken, and why; nothing is known to be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a step found: its result in one line, and each problem as a sentence."""
+
+    summary: str
+    problems: tuple[str, ...] = ()
+    result: Result | None = None
+
+    @classmethod
+    def of(cls, check: Check) -> Finding:
+        """Return what a check of a verification found."""
+        return cls(check.summary, tuple(check.findings), check.result)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step.
+
+    Attributes:
+        name: what was looked at or tried.
+        result: what it amounts to; an inconclusive or skipped one is told and fails nothing.
+        milliseconds: how long it took.
+        summary: the result in one line.
+        problems: what is wrong, each with what to do about it.
+        unreachable: the store did not answer.
+    """
+
+    name: str
+    result: Result
+    milliseconds: int
+    summary: str
+    problems: tuple[str, ...] = ()
+    unreachable: bool = False
+
+    def document(self) -> dict[str, object]:
+        """Return what a program reads."""
+        return {
+            "step": self.name,
+            "result": self.result,
+            "milliseconds": self.milliseconds,
+            "summary": self.summary,
+            "findings": list(self.problems[:SHOWN]),
+            "count": len(self.problems),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeReport:
+    """What a smoke test found: its steps in order, and of which store."""
+
+    module: str
+    store: dict[str, str]
+    tenant: str
+    steps: tuple[Step, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return all(step.result != "fail" for step in self.steps)
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether the store did not answer at some step."""
+        return any(step.unreachable for step in self.steps)
+
+    def document(self) -> dict[str, object]:
+        """Return what a program reads."""
+        return {
+            "verdict": "OK" if self.passed else "FAILED",
+            "module": self.module,
+            **self.store,
+            "tenant": self.tenant,
+            "steps": [step.document() for step in self.steps],
+        }
+
+
+def timed(name: str, look: Callable[[], Finding]) -> Step:
+    """Take a step and say what became of it; an error of the library is what it found."""
+    began = perf_counter()
+    unreachable = False
+    try:
+        found = look()
+    except StepSkippedError as skipped:
+        found = Finding(str(skipped), result="skipped")
+    except TwinstoreError as error:
+        unreachable = isinstance(error, UnavailableError)
+        found = Finding("ended with an error", (error.message,))
+    result = found.result or ("fail" if found.problems else "pass")
+    spent = round(1000 * (perf_counter() - began))
+    return Step(name, result, spent, found.summary, found.problems, unreachable)
+
 
 READY: Final = "server, roles, row-level security"
 SCHEMA: Final = "schema"
@@ -322,3 +432,163 @@ def tried(step: TrialStep) -> Finding:
 def is_listed(name: str) -> bool:
     """Whether a label is that of a tenant whose lists are asked for."""
     return names_tenant(name) and name != SYSTEM_TENANT and not is_smoke_tenant(name)
+
+
+# The tenants that smoke tests make up: their names, which are left over, and how they are emptied.
+
+
+PREFIX: Final = "twinstore-smoke-"
+INSTANT: Final = "%Y%m%dT%H%M%SZ"
+FORM: Final = re.compile(rf"{PREFIX}(\d{{8}}T\d{{6}}Z)-([0-9a-f]{{12}})-(\d+)-[0-9a-f]{{8}}")
+# A call that was begun in time may end later: a server ends a statement after 30 s unless told otherwise.
+GRACE: Final = timedelta(seconds=60)
+BATCH: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeTenant:
+    """A tenant that one smoke test made up.
+
+    Attributes:
+        name: the id of the tenant, which tells the rest.
+        until: when that test has ended in any case, by the clock of the store.
+        machine: which processes the number can be looked up among.
+        process: the number of the process.
+    """
+
+    name: str
+    until: datetime
+    machine: str
+    process: int
+
+    @classmethod
+    def new(cls, now: datetime, timeout: timedelta) -> Self:
+        """Make up a tenant for a test that begins now, by the clock of the store."""
+        until = (now + timeout + GRACE).replace(microsecond=0)
+        machine, process = this_machine(), os.getpid()
+        name = f"{PREFIX}{until.strftime(INSTANT)}-{machine}-{process}-{token_hex(4)}"
+        return cls(name, until, machine, process)
+
+    @classmethod
+    def of(cls, name: str) -> Self | None:
+        """Return what a name tells, ``None`` for that of any other tenant."""
+        found = FORM.fullmatch(name)
+        if found is None:
+            return None
+        instant, machine, process = found.groups()
+        try:
+            until = datetime.strptime(instant, INSTANT).replace(tzinfo=UTC)
+        except ValueError:
+            return None
+        return cls(name, until, machine, int(process))
+
+    def is_left_over(self, now: datetime) -> bool:
+        """Whether the test that made it up is certainly over: its process is gone, or its time is."""
+        gone = self.machine == this_machine() and not is_running(self.process)
+        return gone or now > self.until
+
+    @override
+    def __str__(self) -> str:
+        """Return the id of the tenant."""
+        return self.name
+
+
+def is_smoke_tenant(name: str) -> bool:
+    """Whether a smoke test made up a tenant."""
+    return SmokeTenant.of(name) is not None
+
+
+def this_machine() -> str:
+    """Return a text that is the same for processes which see each other's numbers."""
+    try:
+        # Containers may share a host name; each has numbers of its own.
+        numbers = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # it names no file
+    except OSError:
+        numbers = ""
+    return sha256(f"{socket.gethostname()}\n{numbers}".encode()).hexdigest()[:12]
+
+
+def is_running(process: int) -> bool:
+    """Whether there is a process of that number; true where nobody can tell."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def emptied(store: Store, tenant: str) -> tuple[int, tuple[str, ...]]:
+    """Remove every row of a tenant, children first; return how many, and what kept others from going."""
+    removed, problems = 0, list[str]()
+    for entity in owned(reversed(store.bulk.entities())):
+        try:
+            removed += _emptied(store, entity, tenant)
+        except TwinstoreError as error:
+            problems.append(f"rows of {entity.name} of tenant {tenant} are left: {error.message}")
+    return removed, tuple(problems)
+
+
+def owned(entities: Iterable[Entity]) -> Iterator[Entity]:
+    """Yield the entities whose rows name their tenant."""
+    return (entity for entity in entities if entity.tenant_field is not None)
+
+
+def _emptied(store: Store, entity: Entity, tenant: str) -> int:
+    # Counted first: nobody needs the right to remove what is not there.
+    wanted = sum(store.bulk.counts(entity, tenant_id=tenant).values())
+    query = Query(entity=entity.name, scope=Tenant(tenant), where=(), order=key_order(entity), limit=BATCH)
+    removed = 0
+    while removed < wanted and (batch := store.bulk.access().remove(entity, query)):
+        removed += batch
+    return removed
+
+
+# A round trip of one row of any entity: inserted, found, listed and removed again.
+
+
+def round_trips(store: Store, rows: Iterable[tuple[Entity, Row]], tenant: str) -> Iterator[TrialStep]:
+    """Yield a step for each row.
+
+    What could not be found by its tenant afterwards, or not be removed, is never committed; it is left out
+    where the store has no transactions.
+    """
+    for entity, row in rows:
+        if entity.tenant_field is not None and not entity.append_only:
+            yield TrialStep(f"row of {entity.name}", partial(committed, store, entity, Tenant(tenant), row))
+        elif store.storage.capabilities.transactions:
+            scope: Tenants = ALL_TENANTS if entity.tenant_field is None else Tenant(tenant)
+            yield TrialStep(
+                f"row of {entity.name}, rolled back", partial(rolled_back, store, entity, scope, row)
+            )
+
+
+def committed(store: Store, entity: Entity, scope: Tenants, row: Row) -> Iterator[str]:
+    """Insert a row, find it, and remove it again."""
+    access = store.bulk.access()
+    yield from there(access, entity, scope, row)
+    key = entity.key_of(row.model, row.storage)
+    removed = access.remove(entity, query_of_key(entity, scope, key))
+    yield from expect(f"the number of removed rows of {entity.name}", found=removed, wanted=1)
+    (gone,) = access.find(entity, scope, [key])
+    yield from expect(f"the removed {entity.singular}", found=gone, wanted=None)
+
+
+def rolled_back(store: Store, entity: Entity, scope: Tenants, row: Row) -> Iterable[str]:
+    """Insert a row and find it, in a unit that is not committed."""
+    access = store.bulk.access()
+    with never_committed(access.unit(scope)) as unit:
+        found = [*there(unit, entity, scope, row)]
+    (left,) = access.find(entity, scope, [entity.key_of(row.model, row.storage)])
+    return [*found, *expect(f"the {entity.singular} after rolling back", found=left, wanted=None)]
+
+
+def there(access: Access, entity: Entity, scope: Tenants, row: Row) -> Iterator[str]:
+    """Insert a row; it is found by its key and in a list of it, with the same content."""
+    access.insert(entity, scope, row)
+    key = entity.key_of(row.model, row.storage)
+    (stored,) = access.find(entity, scope, [key])
+    yield from expect(f"the stored {entity.singular}", found=stored, wanted=row)
+    listed = access.page(entity, query_of_key(entity, scope, key)).items
+    yield from expect(f"the list of {entity.name} with this key", found=listed, wanted=(row,))

@@ -15,8 +15,7 @@ from twinstore.bulk import KeyRange
 from twinstore.checks import ListedRow
 from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.tenancy import ALL_TENANTS, TenancyKind, Tenant, shown
-from twinstore_backfill.verify.beside import LARGEST_PAGE
-from twinstore_backfill.verify.lists import PAGES, ListFinding
+from twinstore_backfill.verify.lists import LARGEST_PAGE, PAGES, ListFinding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

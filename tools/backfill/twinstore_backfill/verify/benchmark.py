@@ -16,17 +16,17 @@ from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore_backfill.report.model import QueryTimes
 from twinstore_backfill.report.texts import SPEED_CHECK, number_of
 from twinstore_backfill.verify.checks import listed_check
-from twinstore_backfill.verify.tasks import list_queries
+from twinstore_backfill.verify.lists import list_queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.checks import ListQuery
-    from twinstore_backfill.progress import Progress
+    from twinstore_backfill.process.stopping import StopSwitch
+    from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import Check
-    from twinstore_backfill.stopping import StopSwitch
+    from twinstore_backfill.verify.context import VerifyContext
     from twinstore_backfill.verify.lists import AnyStorage
-    from twinstore_backfill.verify.tasks import VerifyContext
 
 __all__ = ["largest_tenants", "measured", "speed_check"]
 

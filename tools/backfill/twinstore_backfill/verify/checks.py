@@ -5,41 +5,67 @@ from __future__ import annotations
 import json
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
+from twinstore.catalog import LifeInCopy
+from twinstore.config.files import read_file
+from twinstore.config.keys import module_keys
+from twinstore.entrypoints import did_you_mean
+from twinstore.errors import ConfigurationError
 from twinstore.modules import module_spec
 from twinstore.tenancy import shown
-from twinstore_backfill.report.model import Check
-from twinstore_backfill.report.texts import NO_ROW, number_of
+from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, SubsetReport
+from twinstore_backfill.report.texts import NO_ROW, is_only_slow, number_of
 from twinstore_backfill.verify.findings import UNREADABLE_TARGET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from twinstore.catalog import Entity
     from twinstore.checks import SmokeTest
-    from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport
+    from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.progress.record import Progress
+    from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport, Verdict
     from twinstore_backfill.stores import Store
-    from twinstore_backfill.verify.lists import AnyStorage, ListFinding
-    from twinstore_backfill.verify.tasks import ListResult
+    from twinstore_backfill.verify.context import VerifyContext
+    from twinstore_backfill.verify.lists import AnyStorage, ListFinding, ListResult
+    from twinstore_backfill.verify.options import VerifyOptions
 
 __all__ = [
+    "A_PART",
     "NO_LOCKS",
     "ONLY_ROWS",
+    "SCHEMA",
     "SMOKE",
     "ListJudgement",
+    "already_switched",
+    "approval",
+    "asked_of_target",
     "content_check",
     "count_check",
     "decode_check",
-    "list_check",
+    "direction_warnings",
+    "grouped",
+    "ignored_reports",
     "list_checks",
     "list_titles",
     "listed_check",
+    "lists_skipped",
+    "mode",
     "mode_check",
+    "next_step",
+    "read_groups",
+    "reasons",
     "recheck_mode",
+    "schema_check",
     "skipped",
     "smoke_check",
+    "subset_report",
+    "verdict_of",
     "worst",
 ]
+
 
 SHOWN: Final = 100
 NOTHING: Final = (
@@ -301,3 +327,252 @@ def listed_check(identifier: str, title: str, result: Result, summary: str, find
         count=len(findings),
         findings=tuple(findings[:SHOWN]),
     )
+
+
+# What to do after a verification, and what is to be said of its direction.
+
+
+SLOW: Final = (
+    "Look at the slow lists: is an index missing on the target, or are its statistics old? Then verify again."
+)
+
+
+def already_switched(options: VerifyOptions, context: VerifyContext) -> bool:
+    """Whether the settings name the target, so that the service writes there and not to the source."""
+    return options.switch == context.target.backend != context.source.backend
+
+
+def direction_warnings(options: VerifyOptions, context: VerifyContext) -> tuple[str, ...]:
+    """Say where a proof goes the wrong way."""
+    if options.approval or not already_switched(options, context):
+        return ()
+    key, target = ":".join(module_keys(context.target.module).switch), context.target.backend
+    source = context.source.backend
+    back = (
+        f"the way back is proved with --from {target} --to {source}"
+        if context.source.storage.capabilities.bulk_target
+        else f"nothing is copied back into {source}"
+    )
+    text = (
+        f"{key} names {target} already, so the service writes to the target and the source stands still; "
+        f"{back}."
+    )
+    return (text,)
+
+
+def next_step(
+    verdict: Verdict, options: VerifyOptions, context: VerifyContext, checks: Sequence[Check]
+) -> str:
+    """Say what to do now."""
+    match verdict:
+        case "FAIL":
+            return _after_failure(options, checks)
+        case "INCONCLUSIVE":
+            return "Resolve what the reasons list, then verify again in full."
+        case "PARTIAL" if options.only is not None:
+            asked = options.entities or options.only.counts
+            if not any(options.only.counts.get(name) for name in asked):
+                return "This proves nothing, because no row was compared; verify again in full."
+            return "This is proved for the rows that differed before; verify again in full."
+        case "PARTIAL":
+            return f"This is proved for what was asked only; verify without {', '.join(options.narrowing)}."
+        case _:
+            return _after_proof(options, context)
+
+
+def _after_failure(options: VerifyOptions, checks: Sequence[Check]) -> str:
+    if is_only_slow(checks):
+        return SLOW
+    if options.approval:
+        return "Empty the target, or verify without --start-clean."
+    return (
+        "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson names "
+        "and, with `--delete-extra`, removes those that the source does not have. Then verify again in full."
+    )
+
+
+def _after_proof(options: VerifyOptions, context: VerifyContext) -> str:
+    key, target = ":".join(module_keys(context.target.module).switch), context.target.backend
+    if options.switch == target:
+        return f"{key} already names {target}; there is nothing left to do."
+    return f"Keep the writers stopped, set {key} to {target}, and start the service."
+
+
+# What a report says of the question: the mode, what was left out of it on purpose, and by whose decision.
+
+
+A_PART: Final = "only a part of the rows was compared"
+CHECKS: Final = "checks"
+
+
+def grouped(report: EntityReport, groups: Mapping[str, str]) -> EntityReport:
+    """Return the report of an entity with the group that the user names."""
+    group = groups.get(report.entity)
+    return report if group is None else report.model_copy(update={"group": group})
+
+
+def mode(options: VerifyOptions) -> Literal["full", "sample", "recheck", "start-clean"]:
+    """Return how much was asked to be compared."""
+    if options.approval:
+        return "start-clean"
+    return "recheck" if options.only is not None else options.mode
+
+
+def approval(options: VerifyOptions) -> ApprovalReport | None:
+    """Return the decision to begin without old data."""
+    given = options.approval
+    return ApprovalReport(reason=given.reason, approved_by=given.approved_by) if given else None
+
+
+def ignored_reports(options: VerifyOptions) -> tuple[IgnoredReport, ...]:
+    """Return the properties that were dropped and the fields that were not compared, with the reasons."""
+    kinds: tuple[tuple[Literal["unknown", "field"], Sequence[IgnoredPath]], ...] = (
+        ("unknown", options.ignored),
+        ("field", options.ignored_fields),
+    )
+    return tuple(
+        IgnoredReport(entity=item.entity, path=".".join(item.path), reason=item.reason, kind=kind)
+        for kind, ignored in kinds
+        for item in ignored
+    )
+
+
+def subset_report(options: VerifyOptions, entities: Sequence[Entity]) -> SubsetReport | None:
+    """Return which rows were meant, ``None`` where all of them were."""
+    if not options.subset:
+        return None
+    return SubsetReport.model_validate(options.subset.document(entities))
+
+
+def reasons(checks: Sequence[Check]) -> tuple[str, ...]:
+    """Return why a verdict is not better, a sentence for each check."""
+    return tuple(
+        f"{check.id} {check.title}: {check.findings[0] if check.findings else check.summary}"
+        f"{f' (and {check.count - 1} more)' if check.count > 1 else ''}"
+        for check in checks
+        if check.result in {"fail", "inconclusive"}
+    )
+
+
+def asked_of_target(target: Store, progress: Progress) -> tuple[Check, Check]:
+    """Make the checks that ask the target alone, C6 and C8, which may take seconds."""
+    progress.start(CHECKS, 2)
+    smoke = smoke_check(target)
+    progress.advance(CHECKS, 1)
+    schema = schema_check(target)
+    progress.advance(CHECKS, 1)
+    progress.finish(CHECKS)
+    return smoke, schema
+
+
+def verdict_of(checks: Sequence[Check], options: VerifyOptions) -> Verdict:
+    """Return what the checks amount to."""
+    result = worst(check.result for check in checks)
+    if result == "fail":
+        return "FAIL"
+    if result == "inconclusive":
+        return "INCONCLUSIVE"
+    if options.approval:
+        return "START-CLEAN (approved)"
+    return "PARTIAL" if options.narrowed else "PASS"
+
+
+def lists_skipped(module: str, why: str = A_PART) -> tuple[Check, ...]:
+    """Return C4 and C5 of a comparison that sees no list whole."""
+    return tuple(skipped(name, title, why) for name, title in list_titles(module))
+
+
+# C8: whether the target would go on as the migrations made it: tables, keys, indexes, policies, settings.
+
+
+SCHEMA: Final = "target schema"
+
+
+def schema_check(target: Store) -> Check:
+    """Compare the schema of the target with the wanted one.
+
+    Equal rows behind a missing key or policy are equal today only: the next write, or the next tenant, is
+    judged by another schema, or by an unsafe setting of the database. So a difference leaves the proof open;
+    what merely is there in addition, such as an index for speed, does not.
+    """
+    found = target.storage.initializer.verify(additions=False)
+    return listed_check(
+        "C8",
+        SCHEMA,
+        "inconclusive" if found else "pass",
+        "tables, keys, indexes and policies compared with the migrations",
+        found,
+    )
+
+
+# The mapping file of logical groups: logical name -> collection -> table.
+
+
+def read_groups(path: Path, module: str) -> dict[str, str]:
+    """Return the group of each entity, as a file of JSON, YAML or TOML names them.
+
+    Args:
+        path: the file: an object per group, from name of collection to name of table.
+        module: the module; a table may be written with its schema, ``library.books``.
+
+    Raises:
+        ConfigurationError: the file cannot be read; a group is none; a table is unknown, named twice or
+            beside another collection than its own; an entity that is compared has no group.
+    """
+    entities = module_spec(module).catalog.entities
+    places = {entity.name: entity for entity in entities}
+    places |= {f"{module}.{entity.name}": entity for entity in entities}
+    found: dict[str, str] = {}
+    for group, collection, table in _lines(path):
+        entity = places.get(table)
+        if entity is None:
+            near = did_you_mean(table.removeprefix(f"{module}."), [item.name for item in entities])
+            raise _error(path, f"group {group!r} names the unknown table {table!r}.{near}")
+        _check_collection(path, group, collection, entity)
+        if entity.name in found:
+            raise _error(
+                path,
+                f"table {table!r} stands in the groups {found[entity.name]!r} and {group!r}; keep it in one.",
+            )
+        found[entity.name] = group
+    _check_complete(path, entities, found)
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield group, collection and table of each line."""
+    for group, tables in read_file(path, "--groups").items():
+        if not group.strip() or not isinstance(tables, dict) or not tables:
+            raise _error(path, _example(group))
+        for collection, table in tables.items():
+            if not isinstance(collection, str) or not isinstance(table, str):
+                raise _error(path, _example(group))
+            yield group.strip(), collection, table
+
+
+def _example(group: str) -> str:
+    return f"group {group!r} should map collections to tables, such as books to library.books."
+
+
+def _check_collection(path: Path, group: str, collection: str, entity: Entity) -> None:
+    # Where a setting may rename the collection, its name is that of the installation.
+    if collection != entity.collection and entity.collection_setting is None:
+        raise _error(
+            path,
+            f"group {group!r} names the collection {collection!r} for the table {entity.name!r}, whose "
+            f"collection is {entity.collection!r}.",
+        )
+
+
+def _check_complete(path: Path, entities: Sequence[Entity], found: Mapping[str, str]) -> None:
+    missing = [
+        entity.name
+        for entity in entities
+        if entity.life is not LifeInCopy.LEFT_OUT and entity.name not in found
+    ]
+    if missing:
+        raise _error(path, f"no group names {', '.join(missing)}; every table that is compared needs one.")
+
+
+def _error(path: Path, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"The mapping file {path} of --groups: {problem}")

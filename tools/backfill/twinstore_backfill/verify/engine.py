@@ -3,7 +3,7 @@
     count both sides -> cut the source into ranges -> compare each range (in several processes)
     -> ask both sides for their lists -> checks C1 to C7 -> verdict, the weightiest of them -> report
 
-A fresh start has no source to compare with; see :mod:`twinstore_backfill.verify.fresh`.
+A fresh start has no source to compare with; see :mod:`twinstore_backfill.verify.engine`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from twinstore import jsontext
-from twinstore_backfill.connections import telling_needs, verify_needs
-from twinstore_backfill.copy.options import refuse_same_store
-from twinstore_backfill.copy.reporting import left_out_counts
-from twinstore_backfill.copy.retention import instant_of_judgement
-from twinstore_backfill.copy.worker import tuned_collector
-from twinstore_backfill.fastpath import fast_path_report
-from twinstore_backfill.ignoring import EVERY, check_ignored
-from twinstore_backfill.ignoring_fields import check_ignored_fields
-from twinstore_backfill.outcome import Exit
-from twinstore_backfill.provenance import tool_identity
+from twinstore.catalog import LifeInCopy
+from twinstore.releasing import copy_counts
+from twinstore_backfill.connection_budget import telling_needs, verify_needs
+from twinstore_backfill.ignored import EVERY, check_ignored, check_ignored_fields
+from twinstore_backfill.outcome import Exit, tool_identity
+from twinstore_backfill.process.memory import tuned_collector
+from twinstore_backfill.process.stopping import StopRequestedError
+from twinstore_backfill.progress.record import SilentProgress
+from twinstore_backfill.report.fast_path import fast_path_report
 from twinstore_backfill.report.model import (
     EXITS,
     Check,
@@ -36,63 +37,78 @@ from twinstore_backfill.report.model import (
     SideReport,
     Tool,
 )
-from twinstore_backfill.source import inspect_source, own_ages
-from twinstore_backfill.stopping import StopRequestedError
-from twinstore_backfill.stores import preflight, require_tenants, select_entities
-from twinstore_backfill.verify.advice import already_switched, direction_warnings, next_step
-from twinstore_backfill.verify.asked import (
-    A_PART,
-    approval,
-    asked_of_target,
-    grouped,
-    ignored_reports,
-    lists_skipped,
-    mode,
-    reasons,
-    subset_report,
-    verdict_of,
+from twinstore_backfill.retention import instant_of_judgement
+from twinstore_backfill.stores import (
+    inspect_source,
+    left_out_counts,
+    left_out_entities,
+    own_ages,
+    preflight,
+    refuse_same_store,
+    require_tenants,
+    select_entities,
 )
 from twinstore_backfill.verify.benchmark import largest_tenants, measured, speed_check
-from twinstore_backfill.verify.beside import LISTS, ListsBeside, page_of, quick_turns
-from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
+    A_PART,
     ONLY_ROWS,
+    SCHEMA,
     SMOKE,
     ListJudgement,
+    already_switched,
+    approval,
+    asked_of_target,
     content_check,
     count_check,
     decode_check,
+    direction_warnings,
+    grouped,
+    ignored_reports,
     list_checks,
+    lists_skipped,
+    mode,
     mode_check,
+    next_step,
+    reasons,
     recheck_mode,
+    schema_check,
     skipped,
+    smoke_check,
+    subset_report,
+    verdict_of,
 )
-from twinstore_backfill.verify.planning import RangePlan, counted_sides
-from twinstore_backfill.verify.pool import run_tasks
-from twinstore_backfill.verify.removals import OwnAges
-from twinstore_backfill.verify.results import RangeResult, Shares
-from twinstore_backfill.verify.sampling import rows_of_tenants, tenants_for_lists
-from twinstore_backfill.verify.schema import SCHEMA
-from twinstore_backfill.verify.tasks import (
+from twinstore_backfill.verify.context import Task, VerifyContext
+from twinstore_backfill.verify.findings import RangeResult, Shares
+from twinstore_backfill.verify.lists import (
+    LARGEST_PAGE,
+    LISTS,
     ListResult,
-    Task,
-    VerifyContext,
-    key_tasks,
+    ListsBeside,
+    ListTask,
     list_tasks,
+    page_of,
+    quick_turns,
 )
+from twinstore_backfill.verify.plan import RangePlan, counted_sides
+from twinstore_backfill.verify.processes import run_tasks
+from twinstore_backfill.verify.ranges import OwnAges
+from twinstore_backfill.verify.sampling import rows_of_tenants, tenants_for_lists
+from twinstore_backfill.verify.summary import EntityFindings, equivalences, groups
+from twinstore_backfill.verify.tasks import key_tasks
 from twinstore_backfill.verify.turns import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from twinstore.catalog import Entity
-    from twinstore_backfill.progress import Progress
+    from twinstore_backfill.process.stopping import StopSwitch
+    from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import EntityReport, QueryTimes
-    from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import RowChoice, VerifyOptions
 
-__all__ = ["Verification", "run_verify"]
+__all__ = ["run_start_clean", "run_verify"]
+
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
@@ -390,3 +406,103 @@ class Verification:
         source, target = self._context.source, self._context.target
         counted = left_out_counts(source, target, self._options.entities)
         return tuple(LeftOut.model_validate(item) for item in counted)
+
+
+# A fresh start: somebody decided to begin without the old data. The source is neither opened nor needed.
+#
+# count the target -> ask it for its lists -> checks -> verdict -> report
+
+
+# The lists of one tenant must work too, and an empty store has none; nobody has this one.
+NOBODY: Final = "twinstore-smoke"
+# There is nothing to compare.
+WHY: Final = "approved fresh start"
+SKIPPED: Final = (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
+
+
+def run_start_clean(source: str, target: Store, options: VerifyOptions, stop: StopSwitch) -> ParityReport:
+    """Check that a store is empty and answers its lists, and return the report.
+
+    Args:
+        source: the driver of the source, for the report; ``none`` where there is none.
+        target: the store to begin with.
+        options: what was asked; ``approval`` is set.
+        stop: who may ask for a stop.
+
+    Raises:
+        PreflightError: the target is not migrated or not safe to read.
+        InterruptedRunError: a signal asked for the stop.
+    """
+    started = monotonic()
+    as_of = instant_of_judgement(target.bulk, options.as_of)
+    preflight(target.storage.check_ready)
+    # Both sides of the context are the target, which is asked for each list twice.
+    run = FreshStart(source, VerifyContext(target, target, as_of, options.batch_size), options, stop)
+    run.look()
+    stop.raise_if_interrupted("Nothing was written; run the same command again.")
+    return run.report((), as_of, monotonic() - started)
+
+
+class FreshStart(Verification):
+    """Looks at a target that nothing is compared with."""
+
+    def __init__(
+        self,
+        source: str,
+        context: VerifyContext,
+        options: VerifyOptions,
+        stop: StopSwitch,
+    ) -> None:
+        """Take the driver of the source, the target as both sides, and the options."""
+        super().__init__(context, options, SilentProgress(), stop)
+        self._source = source
+        self._target = context.target
+
+    def look(self) -> None:
+        """Make the checks."""
+        lists = ListResult([])
+        for tenant in (None, NOBODY):
+            lists.add(ListTask(tenant, LARGEST_PAGE, target_only=True).run(self._context))
+        self.checks = [
+            self._empty_check(),
+            *(skipped(name, title, WHY) for name, title in SKIPPED),
+            *list_checks(lists, self._target.module),
+            smoke_check(self._target),
+            skipped("C7", "undecodable", WHY),
+            schema_check(self._target),
+        ]
+
+    def _empty_check(self) -> Check:
+        """C0: nothing is there but what processes register when they start."""
+        port = self._target.bulk
+        entities = [entity for entity in port.entities() if entity.life is not LifeInCopy.LEFT_OUT]
+        found = [
+            f"{entity.name}: {count:,} {'row' if count == 1 else 'rows'} in target"
+            for entity in entities
+            if (count := sum(copy_counts(port, entity).values()))
+        ]
+        return Check(
+            id="C0",
+            title="empty target",
+            result="fail" if found else "pass",
+            summary="a fresh start needs an empty target",
+            count=len(found),
+            findings=tuple(found),
+        )
+
+    @override
+    def _source_side(self) -> SideReport:
+        return SideReport(backend=self._source, identity="", server_version="")
+
+    @override
+    def _left_out(self) -> tuple[LeftOut, ...]:
+        port = self._target.bulk
+        return tuple(
+            LeftOut(
+                entity=entity.name,
+                why=entity.life.value,
+                source={},
+                target=dict(sorted(port.counts(entity).items())),
+            )
+            for entity in left_out_entities(port, ())
+        )

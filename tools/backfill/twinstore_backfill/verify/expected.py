@@ -7,33 +7,261 @@ rules of the copy, which are those of the models; each place where that changed 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 import pydantic
+import pydantic_core
 
 from twinstore import jsontext
 from twinstore.bulk import NOTHING_BESIDE, Record
 from twinstore.canonical import CanonicalModel, describe_failure, schema_validator
 from twinstore.fields import parse_timestamp
-from twinstore.jsontext import LARGE_TEXT
+from twinstore.jsontext import LARGE_TEXT, format_timestamp
 from twinstore.mapnames import lossy_map
 from twinstore.normalform import marker_not_normal
 from twinstore.releasing import fence_in, released
 from twinstore.shapes import Kind, left_out_values
 from twinstore.stored import MARK, NUMBERS, has_marks, unmarked
 from twinstore.tenancy import Tenant
-from twinstore_backfill.ignoring import without
-from twinstore_backfill.verify.equivalences import BESIDE, IGNORED, Change, changes
+from twinstore_backfill.ignored import without
 
 if TYPE_CHECKING:
     from twinstore.bulk import ScanRow
     from twinstore.catalog import Entity, Marker
-    from twinstore_backfill.ignoring import IgnoredPath
+    from twinstore.jsontext import JsonValue
+    from twinstore_backfill.ignored import IgnoredPath
 
-__all__ = ["Expected", "Expecting", "Refused", "misplaced", "stands_beside"]
+__all__ = [
+    "IGNORED",
+    "MISSING",
+    "Change",
+    "Expected",
+    "Expecting",
+    "Refused",
+    "changes",
+    "differences",
+    "differing_paths",
+    "is_harmless",
+    "looked_for",
+    "member",
+    "misplaced",
+    "paired",
+    "stands_beside",
+]
+
+
+# How a source row differs from what a copy of it stores: where, and by which rule of normalising.
+#
+# An equivalence is harmless where nobody looks for the value. Inside a key, a tenant, a unique value, a
+# filter, an order or a retention, the two stores answer the same list differently, so there it leaves the
+# proof open.
+
+
+MISSING: Final = object()
+# A text that a store keeps with more digits than milliseconds have.
+LONGEST_INSTANT: Final = len("2025-10-26T14:05:00.123+00:00")
+OTHER: Final = "normalised"
+DEFAULT: Final = "default_for_absent"
+# What the source repeats or derives beside the content of a row contradicts it. A copy goes by the content;
+# the lists of the source go by what contradicts it.
+BESIDE: Final = "beside"
+# An unknown property that was dropped on request.
+IGNORED: Final = "ignored"
+# A rule of the model without a name here, names that fell together, and what was ignored without a reason:
+# nobody can tell that nothing is lost. A default is what the service reads in the source too, but no list of
+# the source finds it.
+UNNAMED: Final = frozenset({OTHER, DEFAULT, BESIDE, "case", IGNORED, "key_collision"})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One place where normalising changed something.
+
+    Attributes:
+        kind: the rule, such as ``whitespace``.
+        path: the place, as reports show it.
+        field: the field of the row that holds it.
+        approved: somebody gave a reason why it may be lost.
+    """
+
+    kind: str
+    path: str
+    field: str
+    approved: bool = False
+
+
+def looked_for(entity: Entity) -> frozenset[str]:
+    """Return the fields of an entity by which rows are found, ordered or removed."""
+    fields = {*entity.key, *(name for index in entity.indexes for name in index.names)}
+    fields |= {condition.field for index in entity.indexes for condition in index.where}
+    if entity.tenant_field is not None:
+        fields.add(entity.tenant_field)
+    if entity.retention is not None:
+        fields |= {entity.retention.field, *(item.field for item in entity.retention.where)}
+    if entity.parent is not None:
+        fields.add(entity.parent.field)
+    return frozenset(fields)
+
+
+def is_harmless(change: Change, fields: frozenset[str]) -> bool:
+    """Whether both stores still answer alike; ``fields`` are those of :func:`looked_for`."""
+    return change.approved or (change.kind not in UNNAMED and change.field not in fields)
+
+
+def changes(given: Mapping[str, object], stored: Mapping[str, object]) -> Iterator[Change]:
+    """Yield where a scanned row differs from what a copy of it stores, in order of the paths."""
+    for part in ("doc", "storage"):
+        yield from _changes(part, "", given.get(part), stored.get(part))
+
+
+def _changes(path: str, field: str, given: object, stored: object, *, again: bool = True) -> Iterator[Change]:
+    """Yield the changes of one value; ``again`` allows to look at a list in another order, too."""
+    if given == stored and type(given) is type(stored):
+        return
+    if isinstance(given, dict) and (mark := unmarked(given)) is not None:
+        yield Change(_kind_of_mark(mark[0], mark[1], stored), path, field)
+    elif isinstance(given, dict) and isinstance(stored, dict):
+        yield from _changes_of_objects(path, field, given, stored, again=again)
+    elif isinstance(given, list) and isinstance(stored, list) and len(given) == len(stored):
+        yield from _changes_of_lists(path, field, given, stored, again=again)
+    else:
+        yield Change(_kind(given, stored), path, field)
+
+
+def _changes_of_lists(
+    path: str, field: str, given: Sequence[object], stored: Sequence[object], *, again: bool
+) -> Iterator[Change]:
+    """Yield the changes of a list whose members a copy may have brought in order."""
+    if _is_reordered(given, stored):
+        yield Change("set_order", path, field)
+        return
+    found = _changes_of_members(path, field, given, stored, range(len(given)), again=again)
+    unnamed = _unnamed(found) if again else 0
+    places = paired(given, stored) if unnamed else None
+    if places is not None:
+        # Once only: each list inside it in two orders would be looked at twice as often for each depth.
+        moved = _changes_of_members(path, field, given, stored, places, again=False)
+        if _unnamed(moved) < unnamed:
+            yield Change("set_order", path, field)
+            found = moved
+    yield from found
+
+
+def _unnamed(found: Sequence[Change]) -> int:
+    """Return how many changes no rule explains."""
+    return sum(change.kind == OTHER for change in found)
+
+
+def _changes_of_members(
+    path: str,
+    field: str,
+    given: Sequence[object],
+    stored: Sequence[object],
+    places: Sequence[int],
+    *,
+    again: bool,
+) -> list[Change]:
+    return [
+        change
+        for number, (one, place) in enumerate(zip(given, places, strict=True))
+        for change in _changes(f"{path}[{number}]", field, one, stored[place], again=again)
+    ]
+
+
+def _changes_of_objects(
+    path: str, field: str, given: Mapping[str, object], stored: Mapping[str, object], *, again: bool
+) -> Iterator[Change]:
+    # Sets and counts, because a free map may have many thousands of names.
+    folded = {folded_name(name) for name in stored}
+    alike = Counter(map(folded_name, given))
+    lost = {folded_name(name) for name in given if name not in stored}
+    for name in sorted(given.keys() | stored.keys()):
+        place = (member(path, name), field or name)
+        if name in given and name in stored:
+            yield from _changes(*place, given[name], stored[name], again=again)
+        elif name in given:
+            kind = _kind_of_lost(name, given[name], folded)
+            collides = bool(field) and alike[folded_name(name)] > 1
+            yield Change("key_collision" if collides else kind, *place)
+        elif name not in lost:
+            yield Change(_kind(MISSING, stored[name]), *place)
+
+
+def folded_name(name: str) -> str:
+    """Return what names of a free map have in common that a copy takes for one."""
+    return name.strip().casefold()
+
+
+def _kind_of_lost(name: str, value: object, folded: AbstractSet[str]) -> str:
+    """Return why a name of the source is not in what a copy stores."""
+    if folded_name(name) in folded:
+        return "key_case"
+    mark = unmarked(value) if isinstance(value, dict) else None
+    absent = value is None or (mark is not None and mark[1] is None)
+    return "null_for_absent" if absent else _kind_of_absent(value)
+
+
+def _kind_of_mark(form: str, value: object, stored: object) -> str:
+    if form == "text" and isinstance(stored, str):
+        return "text_timestamp"
+    if form in NUMBERS and isinstance(stored, int | float):
+        return "number_type"
+    if form == "bounds":
+        return "list_bounds"
+    if form == "object" and value == stored:
+        return "date_object"
+    return "null_for_absent" if value is None and stored is MISSING else OTHER
+
+
+def _kind(given: object, stored: object) -> str:
+    """Return the rule that turned a value into another one."""
+    if isinstance(given, str) and isinstance(stored, str):
+        return _kind_of_texts(given, stored)
+    if isinstance(given, list) and isinstance(stored, list):
+        return "set_order" if _same_members(given, stored) else OTHER
+    if stored is MISSING:
+        return _kind_of_absent(given)
+    # Nothing is stored where a copy writes the default of the field, or a key that stands elsewhere.
+    return DEFAULT if given is None or given is MISSING or given == "" else OTHER
+
+
+def _kind_of_texts(given: str, stored: str) -> str:
+    if not given.strip():
+        return DEFAULT
+    if given.strip() == stored:
+        return "whitespace"
+    if len(given) > LONGEST_INSTANT > len(stored) - 1 and given[:19] == stored[:19]:
+        return "sub_millisecond"
+    if is_instant(given) and is_instant(stored) and parse_timestamp(given) == parse_timestamp(stored):
+        return "text_timestamp"
+    return "case" if given.strip().casefold() == stored.casefold() else OTHER
+
+
+def _kind_of_absent(given: object) -> str:
+    """Return the rule by which a copy leaves out a value."""
+    if isinstance(given, str) and given and not given.strip():
+        return "whitespace"
+    return "null_for_absent" if given in (None, "", [], {}) else OTHER
+
+
+def _is_reordered(given: Sequence[object], stored: Sequence[object]) -> bool:
+    """Whether two lists of one length have the same members in another order, texts but for outer blanks."""
+    if sorted(map(orjson.dumps, given)) == sorted(map(orjson.dumps, stored)):
+        return True
+    texts = [item.strip() for item in given if isinstance(item, str)]
+    return len(texts) == len(given) and texts != stored and sorted(texts) == sorted(map(str, stored))
+
+
+def _same_members(given: Sequence[object], stored: Sequence[object]) -> bool:
+    """Whether two lists have the same members but for order, repetition, blanks and what is empty."""
+    members = {item.strip() if isinstance(item, str) else str(item) for item in given} - {""}
+    return members == {item if isinstance(item, str) else str(item) for item in stored}
+
 
 DOC: Final = b'{"doc":'
 NO_STORAGE: Final = b',"storage":{}}'
@@ -379,3 +607,139 @@ def misplaced(expected: Expected, target: ScanRow) -> list[str]:
         for name, value in stored.items()
         if value != expected.beside.get(name) or type(value) is not type(expected.beside.get(name))
     )
+
+
+# Where two documents differ: the paths, never the values.
+
+
+PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+def differing_paths(source: JsonValue, target: JsonValue) -> list[str]:
+    """Return one text per place at which two JSON values differ, in order of the keys.
+
+    A text is a path and, where one side has nothing there or another type, what that is.
+    """
+    return [_described(item) for item in differences(source, target)]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One place at which two JSON values differ, with what each side has there."""
+
+    path: str
+    source: object
+    target: object
+
+
+def differences(source: JsonValue, target: JsonValue) -> Iterator[Difference]:
+    """Yield the places at which two JSON values differ, in order of the keys."""
+    yield from _differences("", source, target)
+
+
+def _described(item: Difference) -> str:
+    if item.source is MISSING:
+        return f"{item.path} (only in target)"
+    if item.target is MISSING:
+        return f"{item.path} (only in source)"
+    if kind(item.source) != kind(item.target):
+        return f"{item.path} ({kind(item.source)} in source, {kind(item.target)} in target)"
+    return item.path
+
+
+def _differences(path: str, source: object, target: object) -> Iterator[Difference]:
+    if isinstance(source, dict) and isinstance(target, dict) and not (unmarked(source) or unmarked(target)):
+        for name in sorted(source.keys() | target.keys()):
+            yield from _differences(member(path, name), source.get(name, MISSING), target.get(name, MISSING))
+    elif isinstance(source, list) and isinstance(target, list):
+        for index in range(max(len(source), len(target))):
+            yield from _differences(f"{path}[{index}]", _item(source, index), _item(target, index))
+    elif kind(source) != kind(target) or source != target:  # what stands under a mark is one value
+        yield Difference(path, source, target)
+
+
+def member(path: str, name: str) -> str:
+    """Return the path of a member of an object."""
+    if PLAIN_NAME.fullmatch(name):
+        return f"{path}.{name}" if path else name
+    # Keys of free maps are chosen by users, and may look like a path of their own.
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{path}["{quoted}"]'
+
+
+def _item(values: list[object], index: int) -> object:
+    return values[index] if index < len(values) else MISSING
+
+
+def kind(value: object) -> str:
+    """Return the JSON type of a value."""
+    if value is MISSING:
+        return "nothing"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "text"
+    return "object" if isinstance(value, dict) else "array"
+
+
+# Which member of a list became which one of another, where a copy brought them in order.
+
+
+# Each member is compared with each other one.
+MOST: Final = 200
+
+
+def paired(given: Sequence[object], stored: Sequence[object]) -> list[int] | None:
+    """Return for each member of a list the place of the one that it became, by what they have in common.
+
+    Args:
+        given: the members of the source.
+        stored: as many members, in another order and perhaps in another spelling.
+
+    Returns:
+        the places; ``None`` where each stands where it stood, or where there are too many to tell.
+    """
+    if len(given) > MOST:
+        return None
+    left = {place: set(_leaves("", member)) for place, member in enumerate(stored)}
+    places: list[int] = []
+    for number, member in enumerate(given):
+        wanted = set(_leaves("", member))
+        # Of equally good ones that which stands at its place, then the first.
+        best = max(left, key=lambda place: (len(wanted & left[place]), place == number, -place))
+        places.append(best)
+        del left[best]
+    return None if places == list(range(len(given))) else places
+
+
+def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield the plain values of a member with their places; texts without case and outer blanks."""
+    if isinstance(value, dict):
+        mark = unmarked(value)
+        if mark is not None:
+            yield from _leaves(path, mark[1])
+            return
+        for name, item in value.items():
+            yield from _leaves(f"{path}.{name.strip().casefold()}", item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _leaves(f"{path}[]", item)
+    elif isinstance(value, str) and is_instant(value):
+        yield path, format_timestamp(parse_timestamp(value))
+    else:
+        yield path, str(value).strip().casefold()
+
+
+def is_instant(text: str) -> bool:
+    """Whether a text is an instant in any spelling that the models read."""
+    if not text[:4].isdigit():
+        return False
+    try:
+        parse_timestamp(text)
+    except pydantic_core.PydanticCustomError:
+        return False
+    return True

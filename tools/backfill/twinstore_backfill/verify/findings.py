@@ -9,29 +9,41 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.verify.digests import document_digest
+from twinstore.errors import ConfigurationError, MigrationError
+from twinstore_backfill.stores import has_ledger
+from twinstore_backfill.verify.set_digest import Digest, document_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
-    from twinstore.bulk import ScanRow
+    from twinstore.bulk import KeyRange, ScanRow
+    from twinstore.catalog import Entity
     from twinstore.keys import Key
+    from twinstore_backfill.stores import Store
 
 __all__ = [
-    "FINDING_KINDS",
     "UNREADABLE_TARGET",
     "FindingKind",
     "Findings",
+    "KeptBack",
+    "RangeResult",
     "RowFinding",
+    "Shares",
+    "TenantResult",
     "compared",
     "field_of",
+    "nothing_kept",
     "shown_paths",
 ]
+
 
 # Enough to see the pattern; the lines hold every row.
 LISTED: Final = 100
@@ -166,3 +178,124 @@ def compared(  # noqa: PLR0917  # both sides, and what was found of them
         target_digest=document_digest(target.content),
         reason=reason,
     )
+
+
+# What comparing ranges of rows amounts to.
+
+
+@dataclass(slots=True)
+class TenantResult:
+    """What a range, or an entity, amounts to for one tenant."""
+
+    source: Digest = field(default_factory=Digest)
+    target: Digest = field(default_factory=Digest)
+    counts: Counter[str] = field(default_factory=Counter[str])
+    equivalences: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        """How many rows were read on each side."""
+        counts = self.counts
+        source = self.source.count + counts["expired_source"] + counts["quarantined"]
+        return source, self.target.count + counts["expired_target"]
+
+    def merge(self, other: TenantResult) -> None:
+        """Add another part."""
+        self.source.merge(other.source)
+        self.target.merge(other.target)
+        self.counts.update(other.counts)
+        self.equivalences.update(other.equivalences)
+
+
+@dataclass(slots=True)
+class Shares:
+    """How much was proved by digests, and how much row by row.
+
+    Attributes:
+        proved: ranges that digests proved.
+        compared: ranges that were compared row by row.
+        rows: rows of the source in the former.
+        expired: those beside them that retention removes.
+    """
+
+    proved: int = 0
+    compared: int = 0
+    rows: int = 0
+    expired: int = 0
+
+    def merge(self, other: Shares) -> None:
+        """Add another part."""
+        self.proved += other.proved
+        self.compared += other.compared
+        self.rows += other.rows
+        self.expired += other.expired
+
+
+@dataclass(slots=True)
+class RangeResult:
+    """What comparing one range found; ``largest`` is the size of its largest document in bytes."""
+
+    entity: str
+    tenant: str | None
+    within: KeyRange
+    tenants: defaultdict[str, TenantResult] = field(default_factory=lambda: defaultdict(TenantResult))
+    findings: Findings = field(default_factory=Findings)
+    largest: int = 0
+    shares: Shares = field(default_factory=Shares)
+
+    def outcomes(self) -> Counter[str]:
+        """Return what became of its rows, for whoever hears of the progress."""
+        return sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+
+    def merge(self, other: RangeResult) -> None:
+        """Add the range that follows."""
+        for tenant, result in other.tenants.items():
+            self.tenants[tenant].merge(result)
+        self.findings.merge(other.findings)
+        self.largest = max(self.largest, other.largest)
+        self.shares.merge(other.shares)
+
+
+# Which rows the copies into a target have in quarantine, so that their absence there is known and no loss.
+#
+# Most such rows can be told from the source alone: no copy takes them. Others only the target refused,
+# because a unique value was taken or their parent was not there, and of those the ledger of the copy alone
+# knows.
+
+
+log = getLogger(__name__)
+
+
+class KeptBack:
+    """Asks the ledger of the target; it is looked at when the first row is missing there."""
+
+    def __init__(self, source: Store, target: Store) -> None:
+        """Take both sides."""
+        self._source, self._target = source, target
+
+    def __call__(self, entity: Entity, keys: Sequence[Key]) -> AbstractSet[Key]:
+        """Return those of some keys of the source whose rows a copy has in quarantine."""
+        found: set[Key] = set()
+        for job in self._jobs:
+            found |= self._target.ledger.kept_back(job, entity.name, keys)
+        return found
+
+    @cached_property
+    def _jobs(self) -> tuple[str, ...]:
+        """The copies of this source into this target; none where the ledger cannot be read."""
+        try:
+            if not has_ledger(self._target):
+                return ()
+        # A role that may read the rows need not have rights on the ledger; then the rows count as missing.
+        except (ConfigurationError, MigrationError) as error:
+            log.warning("the ledger of copies in the target cannot be read: %s", error)
+            return ()
+        # 0.1.0 told stores by their place.
+        names = {self._source.bulk.identity, self._source.bulk.place}
+        return tuple(job.id for job in self._target.ledger.jobs() if job.settings.get("source") in names)
+
+
+def nothing_kept(entity: Entity, keys: Sequence[Key]) -> AbstractSet[Key]:
+    """Return nothing, for a comparison of which no copy is known."""
+    del entity, keys
+    return frozenset()

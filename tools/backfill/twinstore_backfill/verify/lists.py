@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from logging import getLogger
-from typing import TYPE_CHECKING, Literal
+from threading import Event
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from typing_extensions import override
 
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.module_storage import ModuleStorage
+from twinstore.modules import module_spec
+from twinstore_backfill.connection_budget import readers_at_once
 from twinstore_backfill.report.texts import clipped
+from twinstore_backfill.verify.context import Task, VerifyContext
+from twinstore_backfill.verify.turns import LARGE_BYTES
 
 if TYPE_CHECKING:
-    from twinstore.checks import ListedRow, ListQuery
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
-__all__ = ["AnyStorage", "ListFinding", "compare_list"]
+    from twinstore.checks import ListedRow, ListQuery, ModuleChecks
+    from twinstore_backfill.process.stopping import StopSwitch
+    from twinstore_backfill.progress.record import Progress
+    from twinstore_backfill.verify.digest_ranges import LargestRow
+
+__all__ = [
+    "LARGEST_PAGE",
+    "LISTS",
+    "AnyStorage",
+    "ListFinding",
+    "ListResult",
+    "ListTask",
+    "ListsBeside",
+    "compare_list",
+    "list_queries",
+    "list_tasks",
+    "page_of",
+    "quick_turns",
+]
+
 
 log = getLogger(__name__)
 
@@ -133,3 +162,187 @@ def _unequal(
 
 def _shown(row: ListedRow) -> str:
     return clipped("/".join(row))
+
+
+# Comparing lists while the ranges are compared, in threads of their own.
+#
+# How many rows a page may have follows from the largest row. That of the source is known as soon as its
+# digests are, and where all rows are small already from their count. Where a row turns out to be larger in
+# the end, they are asked for once more.
+
+
+# What progress calls them.
+LISTS: Final = "lists"
+
+# The default limit of most lists, and so what a service reads.
+LARGEST_PAGE: Final = 50
+# Both sides hold a page at the same time; this bounds it also where documents are near their largest size.
+PAGE_BYTES: Final = 500_000
+# Lists are Python for the most part: more threads would only wait for each other.
+MOST_THREADS: Final = 2
+TURN_SECONDS: Final = 0.0005
+# What a row takes as text, of what it takes as it is stored, hardly ever more.
+SPREAD: Final = 2
+# Connections of a side for whatever compares rows meanwhile, and whatever cuts ranges.
+BESIDES: Final = 2
+
+
+def page_of(largest: int) -> int:
+    """Return the rows per page: fewer where documents are large, so that memory stays bounded."""
+    return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(largest, 1)))
+
+
+@contextmanager
+def quick_turns() -> Generator[None]:
+    """Let threads take turns more often, while some read digests and others lists.
+
+    What reads digests needs the interpreter for moments, but would wait at each of them as long as a thread
+    that decodes lists may keep it.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, TURN_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+class ListsBeside(AbstractContextManager["ListsBeside"]):
+    """The lists of one verification, as soon as anybody knows how many rows a page may have."""
+
+    def __init__(self, context: VerifyContext, jobs: int, progress: Progress, stop: StopSwitch) -> None:
+        """Take both sides, how much may go on at the same time, and who is told."""
+        self._context, self._progress, self._stop = context, progress, stop
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="lists")
+        self._jobs, self._threads = jobs, min(jobs, MOST_THREADS)
+        self._ended = Event()
+        self._found: Future[tuple[int, ListResult] | None] | None = None
+
+    def begin(
+        self,
+        largest: LargestRow,
+        counted: int | None,
+        tenants: Sequence[str | None],
+        entities: tuple[str, ...],
+    ) -> None:
+        """Begin when the largest row is known, or at once where the count says that all rows are small.
+
+        Args:
+            largest: learns how large it is.
+            counted: the bytes of the largest row as it is stored, ``None`` where no count tells them.
+            tenants: whose lists are asked for, ``None`` for those over all tenants.
+            entities: those that were asked for.
+        """
+        early = counted is not None and self._has_room() and page_of(SPREAD * counted) == LARGEST_PAGE
+        known = (lambda: counted) if early else largest.wait
+        self._found = self._pool.submit(self._compare, known, tenants, entities)
+
+    def _has_room(self) -> bool:
+        """Whether lists, digests, and what compares rows or cuts ranges have a connection each."""
+        needed = self._threads + readers_at_once(self._jobs) + BESIDES
+        return all(
+            side.storage.concurrency >= needed for side in (self._context.source, self._context.target)
+        )
+
+    def ask(self, page: int, tenants: Sequence[str | None], entities: tuple[str, ...]) -> ListResult:
+        """Compare the lists now, by pages of that size."""
+        whole = ListResult([])
+        self._progress.start(LISTS, len(tenants))
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="list") as pool:
+            tasks = [ListTask(tenant, page, entities=entities) for tenant in tenants]
+            for result in pool.map(self._run, tasks):
+                whole.add(result)
+                self._progress.advance(LISTS, 1)
+        return whole
+
+    def take(self, page: int) -> ListResult | None:
+        """Wait for the lists; return them, ``None`` where they were not asked for by pages of that size."""
+        found = None if self._found is None else self._found.result()
+        return None if found is None or found[0] != page else found[1]
+
+    def _compare(
+        self, wait: Callable[[], int | None], tenants: Sequence[str | None], entities: tuple[str, ...]
+    ) -> tuple[int, ListResult] | None:
+        known = wait()
+        # Lists of such rows are asked for one by one, when nothing else takes memory.
+        if known is None or known >= LARGE_BYTES or self._unwanted():
+            return None
+        page = page_of(known)
+        whole = self.ask(page, tenants, entities)
+        return None if self._unwanted() else (page, whole)
+
+    def _run(self, task: ListTask) -> ListResult:
+        # Nothing is raised: after a stop or a failure nobody asks for the lists.
+        return ListResult([]) if self._unwanted() else task.run(self._context)
+
+    def _unwanted(self) -> bool:
+        return self._ended.is_set() or self._stop.requested
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        """Begin with no other list, and wait for those that are asked for."""
+        self._ended.set()
+        self._pool.shutdown()
+
+
+@dataclass(frozen=True, slots=True)
+class ListTask(Task["ListResult"]):
+    """Ask for the lists of one tenant, or with ``None`` those over all tenants.
+
+    With ``target_only`` the target is asked twice: then the lists only have to work. With ``entities`` only
+    the lists that are made of at least one of them: others would compare rows that nobody asked about.
+    """
+
+    tenant: str | None
+    page: int
+    target_only: bool = False
+    entities: tuple[str, ...] = ()
+
+    @override
+    def run(self, context: VerifyContext) -> ListResult:
+        """Compare."""
+        source = context.target if self.target_only else context.source
+        absent = frozenset[str]() if self.target_only else context.absent
+        result = ListResult([])
+        for query in list_queries(context, self.tenant, self.page, source.storage):
+            if self.entities and set(self.entities).isdisjoint(query.reads):
+                continue
+            found = compare_list(query, source.storage, context.target.storage, absent)
+            (result.due if query.due else result.lists).append(found)
+        return result
+
+
+def list_queries(
+    context: VerifyContext, tenant: str | None, page: int, source: AnyStorage
+) -> Iterable[ListQuery[AnyStorage]]:
+    """Return the lists of a tenant, or with ``None`` those over all tenants; none where a module has none."""
+    make = module_spec(context.target.module).checks
+    if make is None:
+        return ()
+    cutoffs = {entity.name: context.list_cutoff(entity) for entity in context.target.bulk.entities()}
+    # The description of a module names its checks and its storage together.
+    checks = cast("ModuleChecks[AnyStorage]", make(cutoffs, page))
+    return checks.over_all() if tenant is None else checks.of_tenant(tenant, source)
+
+
+def list_tasks(
+    tenants: Iterable[str | None], page: int, entities: tuple[str, ...], *, alone: bool
+) -> Iterator[ListTask | None]:
+    """Return the tasks that compare lists, one after the other where a page takes much memory."""
+    for tenant in tenants:
+        yield ListTask(tenant, page, entities=entities)
+        if alone:
+            yield None
+
+
+@dataclass(slots=True)
+class ListResult:
+    """What the lists showed."""
+
+    lists: list[ListFinding]
+    due: list[ListFinding] = field(default_factory=list[ListFinding])
+
+    def add(self, other: ListResult) -> None:
+        """Add the lists of another tenant."""
+        self.lists += other.lists
+        self.due += other.due

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.keys import Key
-    from twinstore_backfill.ignoring import IgnoredPath
+    from twinstore_backfill.ignored import IgnoredPath
 
 __all__ = ["Approval", "RowChoice", "VerifyOptions"]
 

@@ -2,49 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from twinstore import jsontext
 from twinstore.bulk import NOTHING_BESIDE, KeyRange
+from twinstore.errors import TwinstoreError
 from twinstore.keys import Key
 from twinstore.releasing import copied
 from twinstore.scanned import content_without
 from twinstore.stored import has_marks
-from twinstore_backfill.copy.reading import REPEATED, no_key
-from twinstore_backfill.copy.retention import is_due
-from twinstore_backfill.ignoring import top_names
+from twinstore_backfill.ignored import content_without_fields, top_names
+from twinstore_backfill.report.texts import IGNORED_FIELD
+from twinstore_backfill.retention import REPEATED, instant_in, is_due, is_meant, no_key
 from twinstore_backfill.subset import EVERYTHING, Subset
-from twinstore_backfill.verify.apart import ApartFrom
-from twinstore_backfill.verify.chosen import Chosen
-from twinstore_backfill.verify.differences import differing_paths
-from twinstore_backfill.verify.digests import document_digest, document_number
-from twinstore_backfill.verify.equivalences import IGNORED, is_harmless, looked_for
-from twinstore_backfill.verify.expected import Expected, Expecting, Refused, misplaced, stands_beside
+from twinstore_backfill.verify.expected import (
+    IGNORED,
+    Change,
+    Expected,
+    Expecting,
+    Refused,
+    differing_paths,
+    is_harmless,
+    looked_for,
+    misplaced,
+    stands_beside,
+)
 from twinstore_backfill.verify.findings import (
     UNREADABLE_TARGET,
     FindingKind,
+    RangeResult,
     RowFinding,
     compared,
+    nothing_kept,
     shown_paths,
 )
-from twinstore_backfill.verify.kept import nothing_kept
-from twinstore_backfill.verify.merge import keyed, merge
-from twinstore_backfill.verify.results import RangeResult
+from twinstore_backfill.verify.set_digest import document_digest, document_number
 from twinstore_backfill.verify.turns import one_large
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
-    from datetime import datetime
 
     from twinstore.bulk import BulkPort, BulkView, ScanRow
     from twinstore.catalog import Entity
-    from twinstore_backfill.ignoring import IgnoredPath
-    from twinstore_backfill.verify.removals import Removals, Side
+    from twinstore_backfill.ignored import IgnoredPath
 
-__all__ = ["RangeComparison", "RowComparison", "compare_keys", "compare_parts", "compare_range"]
+__all__ = [
+    "ApartFrom",
+    "OwnAges",
+    "RangeComparison",
+    "Removals",
+    "RowComparison",
+    "RowCounts",
+    "ServerTime",
+    "compare_keys",
+    "compare_parts",
+    "compare_range",
+    "counted_rows",
+    "keyed",
+    "sampled_rows",
+]
+
 
 # Rows that are not in the target, of one question to the ledger.
 ASKED: Final = 500
@@ -369,3 +392,337 @@ class RowComparison:
     def _name(self, finding: RowFinding) -> None:
         self.result.tenants[finding.tenant].counts[finding.kind.value] += 1
         self.result.findings.add(self._work.entity.name, finding)
+
+
+# Walking two sorted scans side by side.
+
+
+Pair = tuple["ScanRow | None", "ScanRow | None"]
+
+
+def keyed(
+    batches: Iterator[list[ScanRow]],
+    entity: Entity,
+    within: KeyRange,
+    side: str,
+    without_key: Callable[[ScanRow], None],
+    *,
+    repeated: Callable[[ScanRow], None] | None = None,
+) -> Iterator[ScanRow]:
+    """Yield the rows of a scan that have a key; hand the others over.
+
+    Args:
+        batches: the scan.
+        entity: what is scanned.
+        within: its range.
+        side: source or target, for messages.
+        without_key: takes a row without a key.
+        repeated: takes a row whose key another row has had; ``None`` where a unique index makes that a fault.
+
+    Raises:
+        TwinstoreError: keys out of order or outside the range: what the scan left out cannot be told.
+    """
+    last: Key | None = None
+    # Texts are compared by code point and numbers as numbers, so a part of another type has no place.
+    types = tuple(int if part.type.is_number else str for part in entity.key_parts)
+    for batch in batches:
+        # Each row leaves the batch, and is forgotten before the next is read: it may be as large as any.
+        batch.reverse()
+        while batch:
+            row = batch.pop()
+            key = row.key
+            if key is None:
+                without_key(row)
+                continue
+            if tuple(map(type, key)) != types:
+                raise _disorder(side, key, "of another type than its entity declares")
+            if repeated is not None and key == last:
+                repeated(row)
+                continue
+            if last is not None and key <= last:
+                raise _disorder(side, key, "after a later or equal key")
+            # Only the first can lie before the range, since the keys rise from there; the same for the last.
+            if last is None and within.lower is not None and key < within.lower:
+                raise _disorder(side, key, "before its range")
+            last = key
+            yield row
+            del row
+    if last is not None and within.upper is not None and last >= within.upper:
+        raise _disorder(side, last, "beyond its range")
+
+
+def _disorder(side: str, key: Key, where: str) -> TwinstoreError:
+    return TwinstoreError(
+        f"The scan of the {side} returned key {'/'.join(map(str, key))!r} {where}, so it cannot be trusted. "
+        "This is a bug in the driver."
+    )
+
+
+def merge(source: Iterator[ScanRow], target: Iterator[ScanRow]) -> Iterator[Pair]:
+    """Yield each key once: with both rows, or with the row of the side that has it."""
+    left, right = next(source, None), next(target, None)
+    while left is not None and right is not None:
+        if left.key == right.key:
+            yield left, right
+            # Forgotten first, or two pairs would be in memory.
+            left = right = None
+            left, right = next(source, None), next(target, None)
+        elif left.key is not None and right.key is not None and left.key < right.key:
+            yield left, None
+            left = None
+            left = next(source, None)
+        else:
+            yield None, right
+            right = None
+            right = next(target, None)
+    while left is not None:
+        yield left, None
+        left = None
+        left = next(source, None)
+    while right is not None:
+        yield None, right
+        right = None
+        right = next(target, None)
+
+
+# Rows that retention removes while both sides are compared.
+#
+# A TTL monitor or a purge does not stop for a verification. A row that only one side has, and that was due by
+# the moment at which it was looked for, has expired; it is neither missing nor extra.
+
+
+# Whoever removes rows goes by a clock of its own: another member of a set, or the host of a purge.
+MARGIN: Final = timedelta(minutes=1)
+# The lists of one tenant take seconds, those over all tenants may take minutes.
+LISTS_AHEAD: Final = timedelta(minutes=15)
+# The monitor of MongoDB comes every minute, and after a busy time much later; rows that were due longer ago
+# than this were gone before a verification began.
+DELAY: Final = timedelta(minutes=10)
+# Thousands of rows may be due; the servers need not be asked for each.
+KEPT_SECONDS: Final = 1.0
+
+# Of source and target.
+RowCounts: TypeAlias = tuple[int, int]
+Side: TypeAlias = Literal["source", "target"]
+
+
+class ServerTime:
+    """The time of the server that is ahead, asked for at most once a second."""
+
+    def __init__(
+        self, clocks: Sequence[Callable[[], datetime]], ticks: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Take how each server is asked."""
+        self._clocks = clocks
+        self._ticks = ticks
+        self._asked = 0.0
+        self._known: datetime | None = None
+
+    def now(self, *, at_least: datetime | None = None) -> datetime:
+        """Return the time; it may be a second old, unless that is too early for ``at_least``."""
+        known = self._known
+        early = known is None or (at_least is not None and known < at_least)
+        if known is None or (early and self._ticks() - self._asked >= KEPT_SECONDS):
+            # Before the answer, so that the time it takes makes what is kept older, never younger.
+            self._asked = self._ticks()
+            known = self._known = max(clock() for clock in self._clocks)
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAges:
+    """By entity, the age at which the servers remove rows by themselves, without being asked."""
+
+    source: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
+    target: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
+
+    def of(self, entity: str) -> dict[Side, timedelta]:
+        """Return the ages of one entity by side; a side that removes nothing is left out."""
+        sides: tuple[tuple[Side, Mapping[str, timedelta]], ...] = (
+            ("source", self.source),
+            ("target", self.target),
+        )
+        return {side: ages[entity] for side, ages in sides if entity in ages}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removals:
+    """Which rows of one entity may have been removed by now.
+
+    Attributes:
+        time: the time of the servers.
+        as_of: the instant by which expired rows are left out.
+        since: when the verification began.
+        age: the age at which rows expire by the settings of the target, ``None``: never.
+        own: the age at which the server of a side removes rows by itself.
+    """
+
+    entity: Entity
+    time: ServerTime
+    as_of: datetime
+    since: datetime
+    age: timedelta | None
+    own: Mapping[Side, timedelta] = field(default_factory=dict[Side, timedelta])
+
+    @property
+    def possible(self) -> bool:
+        """Whether any row can be removed."""
+        return self.age is not None or bool(self.own)
+
+    def may_have_taken(self, row: ScanRow, lacking: Side) -> bool:
+        """Tell whether a row may have been removed for its age on the side that lacks it."""
+        expires = row.expires
+        if expires is None:
+            return False
+        return any(
+            (earliest is None or expires > earliest) and is_due(self.entity, row, self._limit(age, expires))
+            for age, earliest in self._ages(lacking)
+        )
+
+    def ahead(self) -> datetime | None:
+        """Return the instant up to which rows may be gone on one side before a list is read to its end."""
+        ages = list(self.own.values())
+        # By settings rows go while somebody purges; who judges by an instant long ago means all rows since.
+        if self.age is not None and self.as_of >= self.since - DELAY:
+            ages.append(self.age)
+        return self.time.now() + LISTS_AHEAD - min(ages) if ages else None
+
+    def _ages(self, lacking: Side) -> Iterator[tuple[timedelta, datetime | None]]:
+        """Yield each age with the instant from which on rows count by it."""
+        if self.age is not None:
+            yield self.age, self.since - DELAY - self.age
+        own = self.own.get(lacking)
+        if own is not None:
+            # With the age of the settings the server only does what is settled. With another one, what it
+            # removed before the verification is no part of that side any more.
+            yield own, None if own == self.age else self.since - DELAY - own
+
+    def _limit(self, age: timedelta, expires: datetime) -> datetime:
+        return self.time.now(at_least=expires + age - MARGIN) + MARGIN - age
+
+
+def counted_rows(before: RowCounts, after: RowCounts, read: RowCounts) -> RowCounts:
+    """Return how many rows source and target had when they were read.
+
+    Args:
+        before: the rows that each side counted before it was read.
+        after: the same, counted afterwards.
+        read: the rows that were read.
+    """
+    # Only where the count has fallen that far: rows that a scan left out are still counted afterwards.
+    source, target = (
+        seen if end <= seen < start else start for start, end, seen in zip(before, after, read, strict=True)
+    )
+    return source, target
+
+
+def sampled_rows(before: RowCounts, after: RowCounts, apart: int) -> RowCounts:
+    """Return how many rows each side may have had at the same time, where a sample has not read them all.
+
+    Args:
+        before: the rows that source and target counted at the beginning.
+        after: the same, counted at the end.
+        apart: how many more rows the source must have than the target.
+    """
+    # The latest moment at which both numbers fit together, if there is one.
+    source = min(before[0], before[1] + apart)
+    target = source - apart
+    return (source, target) if source >= after[0] and target >= after[1] else before
+
+
+# Rows that differ in nothing but fields that somebody ignores.
+
+
+class ApartFrom:
+    """Compares rows of one entity apart from its ignored fields."""
+
+    def __init__(self, entity: Entity, ignored: tuple[IgnoredPath, ...], expecting: Expecting) -> None:
+        """Take the entity, the fields, and what reads rows as the service does."""
+        self._markers, self._ignored, self._expecting = entity.markers, ignored, expecting
+
+    def equal(self, expected: Expected, target: ScanRow) -> Expected | None:
+        """Return what both sides agree in, with a change for each ignored field in which they do not.
+
+        ``None`` where they differ in anything else, where no service can read the row of the target, or where
+        what it holds beside its content does not follow from that.
+        """
+        if not self._ignored or not self.alike(expected.content, target.content):
+            return None
+        own = self._expecting.of(target)
+        if not isinstance(own, Expected) or not stands_beside(own, target):
+            return None
+        found = [
+            Change(IGNORED_FIELD, self._place(item), item.path[0])
+            for item in self._ignored
+            if not self.alike(expected.content, target.content, but=item)
+        ]
+        # What follows from an ignored field is looked for under a name of its own.
+        tops = {item.path[0] for item in self._ignored}
+        names = (expected.beside.keys() | own.beside.keys()) - tops
+        found += [
+            Change(IGNORED_FIELD, f"beside.{name}", name)
+            for name in sorted(names)
+            if expected.beside.get(name) != own.beside.get(name)
+        ]
+        content = content_without_fields(expected.content, self._ignored)
+        return replace(expected, content=content, changes=(*expected.changes, *found))
+
+    def _place(self, item: IgnoredPath) -> str:
+        # A marker hides a field of its name.
+        return ".".join(("storage" if item.path[0] in self._markers else "doc", *item.path))
+
+    def alike(self, wanted: bytes, stored: bytes, *, but: IgnoredPath | None = None) -> bool:
+        """Whether two contents agree in all fields that are not ignored; ``but`` one is not ignored."""
+        left = [item for item in self._ignored if item is not but]
+        return content_without_fields(wanted, left) == content_without_fields(stored, left)
+
+    def compared(self, content: bytes) -> bytes:
+        """Return the part of a content that is compared."""
+        return content_without_fields(content, self._ignored) if self._ignored else content
+
+
+# Which pairs of rows a comparison is about, where only a part of the rows is meant.
+
+
+class Chosen:
+    """Tells rows that are meant by their date; keys are chosen by the ranges that are read."""
+
+    def __init__(self, entity: Entity, subset: Subset, expecting: Expecting) -> None:
+        """Take the entity, the part that is meant, and what reads its rows as a copy does."""
+        self._entity, self._subset, self._expecting = entity, subset, expecting
+        self._name = entity.dated if subset.by_time else None
+
+    def __call__(self, source: ScanRow | None, target: ScanRow | None = None) -> bool:
+        """Whether a pair is meant: one of its rows is. A row whose date cannot be told always is.
+
+        So is one of the source that a copy cannot take, whatever its date, because a copy of any period keeps
+        it back; what only the target has is not removed for that.
+        """
+        name = self._name
+        if name is None:
+            return True
+        return (source is not None and self._is_meant(source, name, judged=True)) or (
+            target is not None and self._is_meant(target, name, judged=False)
+        )
+
+    def _is_meant(self, row: ScanRow, name: str, *, judged: bool) -> bool:
+        instant = _instant_of(row, name)
+        if instant is not None and (self._subset.admits(instant) or not judged):
+            return self._subset.admits(instant)
+        # In another form than a copy writes, or absent with a default: as a copy would read it.
+        record = self._expecting.record(row)
+        return record is None or is_meant(self._entity, self._subset, record)
+
+
+def _instant_of(row: ScanRow, name: str) -> datetime | None:
+    """Return the instant as it is stored, ``None`` where it is not stored in the form of a copy."""
+    content = jsontext.loads(row.content)
+    if not isinstance(content, dict):
+        return None
+    # A marker hides a field of its name.
+    for part in ("storage", "doc"):
+        values = content.get(part)
+        instant = instant_in(values.get(name)) if isinstance(values, dict) else None
+        if instant is not None:
+            return instant
+    return None

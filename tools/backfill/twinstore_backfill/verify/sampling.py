@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.scope import SYSTEM_TENANT
 from twinstore.tenancy import names_tenant
+from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.ranges import RowComparison
-from twinstore_backfill.verify.results import RangeResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

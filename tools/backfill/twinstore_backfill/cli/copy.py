@@ -1,0 +1,448 @@
+"""``twinstore backfill copy``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import RenderableType
+
+from twinstore.errors import ValidationError
+from twinstore.ledger import CopyJob, Ledger
+from twinstore_backfill.cli.options import (
+    AsOf,
+    Format,
+    IgnoreUnknown,
+    OnFinish,
+    OutputFormat,
+    RowOptions,
+    Sides,
+    TargetSide,
+    ignored_option,
+    instant_option,
+    spread,
+)
+from twinstore_backfill.cli.output import (
+    MetricsPort,
+    ProgressForm,
+    ProgressOption,
+    Telling,
+    emit,
+    left_out_texts,
+    table,
+)
+from twinstore_backfill.copy.control import HIGHEST_RATE, chosen_job
+from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
+from twinstore_backfill.copy.options import CopyOptions
+from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
+from twinstore_backfill.copy.report import REPORT_FILE, CopyResult, failure_document, report_document
+from twinstore_backfill.copy.status import plan_document, status_document
+from twinstore_backfill.outcome import Exit, on_finish
+from twinstore_backfill.process.files import json_text, naming, write_whole
+from twinstore_backfill.process.memory import batches_kept
+from twinstore_backfill.process.stopping import StopSwitch, stop_on_signals
+from twinstore_backfill.repair.engine import ExtraRows, delete_extra
+from twinstore_backfill.report.failing import Failure, failures_reported
+from twinstore_backfill.report.texts import number_of
+from twinstore_backfill.stores import Store, is_migrated
+from twinstore_backfill.subset import described
+
+__all__ = ["copied", "copy_directory"]
+
+
+COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
+# As many as fit on a screen; the report lists more.
+NAMED = 10
+DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
+
+
+Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only read and compare.")]
+
+
+DeleteExtra = Annotated[
+    bool,
+    typer.Option(
+        "--delete-extra",
+        help="Then compare both sides and remove the rows that only the target has; without --execute only "
+        "count them.",
+    ),
+]
+
+
+class ConflictOption(StrEnum):
+    """What to do with a row that the target has with other content."""
+
+    FAIL = "fail"
+    OVERWRITE = "overwrite"
+
+
+@spread
+def copy(  # noqa: PLR0917  # the options of a command
+    sides: Sides,
+    rows: RowOptions,
+    jobs: Annotated[
+        int, typer.Option("--jobs", help="Ranges copied at the same time; a process for each eight.")
+    ] = 2,
+    max_rate: Annotated[
+        float | None, typer.Option("--max-rate", help="Maximum number of documents read per second.")
+    ] = None,
+    on_conflict: Annotated[
+        ConflictOption,
+        typer.Option(
+            "--on-conflict", help="What to do with rows that the target has with different content."
+        ),
+    ] = ConflictOption.FAIL,
+    max_conflicts: Annotated[
+        int, typer.Option("--max-conflicts", help="Stop after more conflicts than this.")
+    ] = 0,
+    max_quarantine: Annotated[
+        int | None, typer.Option("--max-quarantine", help="Stop after more quarantined documents than this.")
+    ] = None,
+    as_of: AsOf = None,
+    range_size: Annotated[
+        int, typer.Option("--range-size", help="Rows per range, which is the unit of commit and of resuming.")
+    ] = 10_000,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
+    ] = None,
+    execute: Execute = False,  # noqa: FBT002  # Typer makes a flag of it
+    extra: DeleteExtra = False,  # noqa: FBT002  # the same
+    ignore_unknown: IgnoreUnknown = None,
+    finish: OnFinish = None,
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Copy a module from one store to another. Without --execute nothing is written.
+
+    Run the same command again after any interruption: finished ranges are not copied twice.
+    """
+    # From here on, so that the report agrees with the exit code at every moment.
+    with copy_directory(out, execute=execute), stop_on_signals() as stop:
+        on_finish(finish, out or DEFAULT_OUT)
+        name = sides.name
+        options = CopyOptions(
+            entities=rows.entity or (),
+            tenants=rows.tenant or (),
+            jobs=jobs,
+            max_rate=max_rate,
+            on_conflict=on_conflict.value,
+            max_conflicts=max_conflicts,
+            max_quarantine=max_quarantine,
+            as_of=instant_option(as_of, "--as-of"),
+            range_size=range_size,
+            execute=execute,
+            out=out,
+            ignored=ignored_option(sides.context, ignore_unknown),
+            subset=rows.subset,
+        )
+        told = Telling("copy", progress_form, metrics_port)
+        code = copied(sides.opened(name), options, output, stop, told, extra=extra)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def copy_directory(out: Path | None, *, execute: bool) -> Iterator[None]:
+    """Let the report in a directory agree with how a copy ends, whatever happens meanwhile.
+
+    That of an earlier run is removed first. Where there is no result, the report says why.
+    """
+    with failures_reported(out or (DEFAULT_OUT if execute else None), (REPORT_FILE,), _failure_file):
+        yield
+
+
+def _failure_file(failure: Failure) -> tuple[str, bytes]:
+    return REPORT_FILE, json_text(failure_document(failure))
+
+
+def copied(
+    sides: AbstractContextManager[tuple[Store, Store]],
+    options: CopyOptions,
+    output: Format,
+    stop: StopSwitch,
+    told: Telling,
+    *,
+    extra: bool = False,
+) -> int:
+    """Copy, with ``extra`` remove what only the target has, print the report, and return the exit code."""
+    removal: ExtraRows | None = None
+    kept = options.out or (DEFAULT_OUT if options.execute else None)
+    with naming(kept), sides as (left, right), told.progress() as progress:
+        with batches_kept():
+            result = run_copy(left, right, options, progress, stop)
+        # While the stores are open: it asks them for their identity and version.
+        document = report_document(result)
+        # A copy that was stopped leaves its own work for the next run.
+        if extra and result.complete and is_migrated(right):
+            removal = delete_extra(left, right, options, result.as_of, progress, stop)
+            document |= {"extra": removal.document(), "exit_code": int(result.exit or removal.exit)}
+            if kept is not None:
+                write_whole(kept / REPORT_FILE, json_text(document))
+    texts = [*_texts(result, options.out or DEFAULT_OUT), *_extra_texts(removal, executed=options.execute)]
+    emit(output, document, *texts, kept=kept)
+    return int(result.exit or (Exit.OK if removal is None else removal.exit))
+
+
+def _extra_texts(removal: ExtraRows | None, *, executed: bool) -> Iterator[str]:
+    if removal is None:
+        return
+    for name, count in removal.found.items():
+        done = f"removed: {removal.removed.get(name, 0):,}" if executed else "to be removed with --execute"
+        yield f"Rows of {name} that only the target has: {count:,}; {done}."
+    yield from (f"- {reason}." for reason in removal.reasons)
+    if removal.keyless:
+        yield f"Rows without a usable key that only the target has: {removal.keyless:,}; remove them by hand."
+    if removal.recheck is not None:
+        yield f"These rows compared again: {removal.recheck.verdict}."
+
+
+def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
+    rows = []
+    for entity in result.entities:
+        counts = result.totals.of(entity.name)
+        rows.append((entity.name, *(counts[name] for name in COLUMNS)))
+    columns = COLUMNS if result.executed else DRY_COLUMNS
+    yield from (f"Warning: {text}" for text in result.warnings)
+    yield table(("entity", *columns), rows)
+    yield from left_out_texts(result.left_out)
+    if result.fast_path is not None:
+        yield str(result.fast_path)
+    totals = result.totals.all()
+    if result.subset is not None:
+        yield f"Only a part was meant: {described(result.subset)}. Nothing is said of other rows."
+    if result.stopped:
+        yield f"Stopped: {result.stopped}. Resolve them, then run the same command again."
+    if result.failed.count:
+        yield f"Ranges that could not be copied: {result.failed.count:,}. The same command tries them again."
+        yield from map(_failure, result.failed.shown[:NAMED])
+    if totals["conflicts"]:
+        where = _see(result, out / CONFLICTS)
+        yield f"Rows that the target has with different content: {totals['conflicts']:,}{where}."
+    if totals["quarantined"]:
+        where = _see(result, out / QUARANTINE)
+        yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."
+    if not result.executed:
+        yield "This was a dry run; nothing was written. Add --execute to copy."
+
+
+def _failure(item: Mapping[str, object]) -> str:
+    return f"- {item['entity']}, range {item['range']}: {item['reason'] or 'see the log of the other worker'}"
+
+
+def _see(result: CopyResult, path: Path) -> str:
+    return f"; see {path}" if result.executed else ""
+
+
+# ``twinstore backfill pause``, ``resume`` and ``rate``: a copy is told by its row in the ledger.
+
+
+Job = Annotated[
+    str | None, typer.Option("--job", help="The job. Default: the only one that is not complete.")
+]
+NONE: Final = "none"
+LONGEST: Final = len(str(HIGHEST_RATE))
+
+
+@spread
+def pause(
+    side: TargetSide,
+    job: Job = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Let a running copy take no more ranges until it is resumed; the ranges at work are finished."""
+    changed = _changed(side, job, lambda ledger, found: ledger.pause(found))
+    _show(output, changed)
+
+
+@spread
+def resume(
+    side: TargetSide,
+    job: Job = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Let a copy that was paused go on."""
+    changed = _changed(side, job, lambda ledger, found: ledger.go_on(found))
+    _show(output, changed)
+
+
+@spread
+def rate(
+    limit: Annotated[str, typer.Argument(help="Most documents per second, or none for no limit.")],
+    side: TargetSide,
+    job: Job = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Give a running copy another rate; each of its threads obeys with its next range."""
+    number = rate_argument(limit)
+    changed = _changed(side, job, lambda ledger, found: ledger.set_rate(found, number))
+    _show(output, changed)
+
+
+def rate_argument(text: str) -> int | None:
+    """Return the number of a rate, ``None`` for no limit.
+
+    Raises:
+        ValidationError: it is neither a whole number from 1 on nor the word.
+    """
+    if text.lower() == NONE:
+        return None
+    # Bounded in length first: turning very many digits into a number takes long.
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST else 0
+    if not 1 <= number <= HIGHEST_RATE:
+        raise ValidationError(
+            f"The rate should be a whole number from 1 to {HIGHEST_RATE}, or {NONE}, not {text!r}."
+        )
+    return number
+
+
+def _changed(
+    side: TargetSide,
+    job: str | None,
+    change: Callable[[Ledger, str], CopyJob],
+) -> CopyJob:
+    with side.opened() as store:
+        return change(store.ledger, chosen_job(store, job).id)
+
+
+def _show(output: Format, job: CopyJob) -> None:
+    limit = "no limit" if job.max_rate is None else f"at most {job.max_rate:,} documents per second"
+    emit(
+        output,
+        {"job": job.id, "paused": job.paused, "max_rate": job.max_rate},
+        f"{job.id}: {'paused' if job.paused else 'running'}, {limit}.",
+    )
+
+
+# ``twinstore backfill plan`` and ``status``.
+
+
+Document = dict[str, Any]
+STATUS_COLUMNS = ("entity", "finished", "copying", "pending", "failed", "read", "written", "quarantined")
+
+
+@spread
+def plan(  # noqa: PLR0917  # the options of a command
+    sides: Sides,
+    rows: RowOptions,
+    as_of: AsOf = None,
+    range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 10_000,
+    ignore_unknown: IgnoreUnknown = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
+    name = sides.name
+    options = CopyOptions(
+        entities=rows.entity or (),
+        tenants=rows.tenant or (),
+        as_of=instant_option(as_of, "--as-of"),
+        range_size=range_size,
+        ignored=ignored_option(sides.context, ignore_unknown),
+        subset=rows.subset,
+    )
+    with sides.opened(name) as (left, right):
+        document = plan_document(left, right, options)
+    emit(output, document, *_plan_texts(document))
+
+
+def _plan_texts(document: Document) -> Iterator[RenderableType]:
+    rows = [
+        (item["entity"], item["rows"], len(item["tenants"]), item["ranges"], item["rows_in_target"])
+        for item in document["entities"]
+    ]
+    yield f"From {document['source']['place']}"
+    yield f"to   {document['target']['place']}"
+    yield table(("entity", "rows", "tenants", "ranges", "in target"), rows)
+    yield from left_out_texts(document["left_out"])
+    if document["subset"] is not None:
+        yield f"Only a part is meant: {described(document['subset'])}."
+    yield from (f"Warning: {text}" for text in document["warnings"])
+    if document["unknown"]:
+        yield "Documents with these unknown properties go to quarantine, unless you drop the property with"
+        yield from (f"  --ignore-unknown {shlex.quote(path)}" for path in document["unknown"])
+    pending = document["pending_migrations"]
+    yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
+    if document["effects"]:
+        yield "A copy is refused until `twinstore migrate run` on the target has your consent to"
+        yield from (f"  {item['text']}: {item['option']}" for item in document["effects"])
+    estimate = document["estimate"]
+    if not document["rows"]:
+        yield "The source has no rows to copy."
+        return
+    yield (
+        f"{number_of(document['rows'], 'row')}; about {estimate['seconds']:,} s at "
+        f"{estimate['documents_per_second']:,} documents per second: {estimate['basis']}. A trial run into a "
+        "scratch database tells how long it takes with your target."
+    )
+
+
+@spread
+def status(
+    side: TargetSide,
+    job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Write the quarantine and the conflicts of the job (default: the latest) to this directory.",
+        ),
+    ] = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Show how far the copies into a target are, and who works on them."""
+    # Before the store is opened, so that a directory that cannot be written to costs no connection.
+    with failures_reported(out), side.opened() as store:
+        document = status_document(store, job, out)
+    emit(output, document, *_status_texts(document))
+
+
+def _status_texts(document: Document) -> Iterator[RenderableType]:
+    if not document["jobs"]:
+        yield f"No copy into {document['target']['place']} was started."
+    for job in document["jobs"]:
+        yield f"{job['id']}: {job['state']}, generation {job['generation']}, started {job['started_at']}"
+        yield f"  from {job['settings'].get('source_place') or job['settings'].get('source')}"
+        yield from _narrowed_texts(job["settings"])
+        yield f"  lease: {_lease(job['lease'])}"
+        if job["paused"]:
+            yield "  paused: `twinstore backfill resume` lets it go on"
+        if job["max_rate"] is not None:
+            yield f"  at most {job['max_rate']:,} documents per second"
+        if job["stopped"] is not None:
+            yield f"  stopped: {job['stopped']}"
+        rows = [
+            (
+                item["entity"],
+                item["ranges"]["live"],
+                item["ranges"]["copying"],
+                item["ranges"]["pending"],
+                item["ranges"]["failed"],
+                item.get("read", 0),
+                item.get("written", 0),
+                item.get("quarantined", 0),
+            )
+            for item in job["entities"]
+        ]
+        yield table(STATUS_COLUMNS, rows)
+
+
+def _narrowed_texts(settings: Mapping[str, str]) -> Iterator[str]:
+    """Say what a job left out, so that nobody takes a complete one for a copy of everything."""
+    if tenants := json.loads(settings.get("tenants") or "[]"):
+        named = (json.dumps(tenant, ensure_ascii=False) for tenant in tenants)
+        yield f"  these tenants only: {', '.join(named)}"
+    if part := settings.get("subset"):
+        yield f"  a part only: {described(json.loads(part))}"
+    if dropped := json.loads(settings.get("ignore_unknown") or "[]"):
+        yield f"  without what stands at: {', '.join(dropped)}"
+
+
+def _lease(lease: Document | None) -> str:
+    if lease is None:
+        return "not held"
+    return f"held by {lease['holder']} until {lease['expires_at']}"

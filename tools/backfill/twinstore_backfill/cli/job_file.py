@@ -1,0 +1,204 @@
+"""A job file: what the options of the commands say, in one TOML file that is reviewed and kept.
+
+    from = "Mongo"                      # for every command that has this option
+    to = "Postgres"
+    on-finish = ["notify", "ops"]
+
+    [copy]                              # for one command
+    jobs = 4
+
+    [[ignore-unknown]]                  # a decision about data, so it needs a reason
+    path = "runs.legacy"
+    reason = "left by the old importer, nobody reads it"
+
+    [[ignore-field]]                    # the same for a field that is copied and not compared
+    path = "runs.stats.queued"
+    reason = "counted anew by the new service"
+
+What the command line says goes before the file.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, time
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from twinstore.errors import ConfigurationError
+
+__all__ = ["JobFile", "defaults", "read_job_file"]
+
+
+IGNORED: Final = "ignore-unknown"
+IGNORED_FIELDS: Final = "ignore-field"
+ON_FINISH: Final = "on-finish"
+# They change a store, so they are said where the command is given.
+ONLY_ON_THE_COMMAND_LINE: Final = frozenset({"execute", "delete-extra"})
+NONE: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """What a job file says.
+
+    Attributes:
+        name: where it was read.
+        options: by name of the option, without its dashes, for every command that has it.
+        commands: the same for one command each; one of a group is named with a blank: quarantine retry.
+        reasons: by path of an ignored property, why it may be lost.
+        field_reasons: by path of a field that is not compared, why that is right.
+    """
+
+    name: str
+    options: Table = field(default_factory=dict[str, Any])
+    commands: Mapping[str, Table] = field(default_factory=dict[str, Table])
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def read_job_file(path: Path) -> JobFile:
+    """Return what a file says.
+
+    Raises:
+        ConfigurationError: it cannot be read, is no TOML, or holds what no option can.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"The job file {path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The job file {path} is no TOML: {error}.") from None
+    reasons, field_reasons = (
+        dict(_reasons(document.pop(name, []), name, str(path))) for name in (IGNORED, IGNORED_FIELDS)
+    )
+    tables = {name: value for name, value in document.items() if isinstance(value, dict)}
+    options = {name: value for name, value in document.items() if name not in tables}
+    return JobFile(
+        str(path),
+        _plain(options),
+        {name: _plain(table) for name, table in _by_command(tables)},
+        reasons,
+        field_reasons,
+    )
+
+
+def _reasons(found: object, option: str, name: str) -> Iterator[tuple[str, str]]:
+    for item in found if isinstance(found, list) else [found]:
+        path, reason = (
+            (item.get(part) for part in ("path", "reason")) if isinstance(item, dict) else (None, None)
+        )
+        if not (isinstance(path, str) and isinstance(reason, str) and path and reason.strip()):
+            raise ConfigurationError(
+                f"The job file {name}: each [[{option}]] needs a path, such as runs.legacy, and a reason."
+            )
+        yield path, reason.strip()
+
+
+def _by_command(tables: Mapping[str, Table]) -> Iterator[tuple[str, Table]]:
+    """Yield the options of each command: ``[quarantine.retry]`` is a table in another one."""
+    for name, table in tables.items():
+        within = {part: value for part, value in table.items() if isinstance(value, dict)}
+        yield from ((f"{name} {part}", value) for part, value in within.items())
+        if rest := {option: value for option, value in table.items() if option not in within}:
+            yield name, rest
+
+
+def _plain(table: Table) -> Table:
+    """Return options with those that are text on the command line as this text: words, and instants."""
+    plain = {
+        option: value.isoformat() if isinstance(value, (date, time)) else value
+        for option, value in table.items()
+    }
+    words = table.get(ON_FINISH)
+    return {**plain, ON_FINISH: shlex.join(map(str, words))} if isinstance(words, list) else plain
+
+
+def defaults(
+    job: JobFile,
+    commands: Mapping[str, Mapping[str, str]],
+    flags: Collection[str] = (),
+    several: Mapping[str, Collection[str]] = NONE,
+) -> dict[str, Table]:
+    """Return the value of each option by command and name of its parameter; a group holds its commands.
+
+    Args:
+        job: what the file says.
+        commands: by command the names of the parameters by those of the options.
+        flags: the options that are on or off.
+        several: by command the options that may be given more than once.
+
+    Raises:
+        ConfigurationError: a command or an option is unknown, or belongs on the command line, one that is no
+            flag is true or false, or one that is given once has several values.
+    """
+    for name in job.commands:
+        if name not in commands:
+            raise _unknown(job, f"[{name}]", "command", commands)
+    every = {option for known in commands.values() for option in known}
+    for option in job.options:
+        _check(job, option, every)
+    for name, table in job.commands.items():
+        for option in table:
+            _check(job, option, commands[name])
+    for table in (job.options, *job.commands.values()):
+        _check_flags(job, table, flags)
+        _check_lists(job, table, {option for known in several.values() for option in known})
+    made: dict[str, Table] = {}
+    for name, known in commands.items():
+        *group, command = name.split()
+        place = made.setdefault(group[0], {}) if group else made
+        place[command] = {
+            known[option]: given
+            for option, value in {**job.options, **job.commands.get(name, {})}.items()
+            if option in known
+            if (given := _given(value, repeatable=option in several.get(name, ()))) is not None
+        }
+    return made
+
+
+def _check(job: JobFile, option: str, known: Collection[str]) -> None:
+    if option in ONLY_ON_THE_COMMAND_LINE:
+        raise ConfigurationError(
+            f"The job file {job.name}: give --{option} on the command line; it changes data."
+        )
+    if option not in known:
+        raise _unknown(job, option, "option", known)
+
+
+def _check_flags(job: JobFile, table: Table, flags: Collection[str]) -> None:
+    for option, value in table.items():
+        # Taken for a number, it would count as 1 or 0.
+        if isinstance(value, bool) and option not in flags:
+            raise ConfigurationError(
+                f"The job file {job.name}: {option} is neither on nor off; give its value instead of "
+                f"{str(value).lower()}."
+            )
+
+
+def _given(value: Any, *, repeatable: bool) -> Any:  # noqa: ANN401  # as TOML has it
+    """Return a value as a command takes it; ``None`` where it takes one and there are several."""
+    if isinstance(value, list) is repeatable:
+        return value
+    if repeatable:
+        return [value]
+    return value[0] if len(value) == 1 else None
+
+
+def _check_lists(job: JobFile, table: Table, several: Collection[str]) -> None:
+    for option, value in table.items():
+        single = [] if isinstance(value, dict) else [value]
+        values = value if isinstance(value, list) and option in several else single
+        if (not values and value != []) or any(isinstance(item, (list, dict)) for item in values):
+            raise ConfigurationError(f"The job file {job.name}: {option} takes one value, not {value!r}.")
+
+
+def _unknown(job: JobFile, name: str, what: str, known: Iterable[str]) -> ConfigurationError:
+    return ConfigurationError(
+        f"The job file {job.name} has the unknown {what} {name}; known: {', '.join(sorted(known))}."
+    )

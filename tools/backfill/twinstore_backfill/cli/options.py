@@ -1,0 +1,368 @@
+"""The options that several commands share, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import wraps
+from importlib.metadata import entry_points
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+
+import typer
+
+from twinstore.errors import ValidationError
+from twinstore_backfill.cli.invocation import CommonOptions, common
+from twinstore_backfill.stores import Store, chosen_module, module_argument, open_store, preflight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from twinstore.config import Settings
+    from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.subset import Subset
+
+__all__ = [
+    "AsOf",
+    "Backend",
+    "Format",
+    "IgnoreField",
+    "IgnoreUnknown",
+    "ModuleName",
+    "OnFinish",
+    "OneStore",
+    "OnlyEntities",
+    "OutputFormat",
+    "RowOptions",
+    "Sides",
+    "TargetSide",
+    "drivers",
+    "ignored_fields_option",
+    "ignored_option",
+    "instant_option",
+    "side_settings",
+    "spread",
+]
+
+
+# What a shell offers as the value of an option: installed names, mostly without importing their modules.
+
+
+DRIVERS: Final = "twinstore.backends"
+MODULES: Final = "twinstore.modules"
+
+
+def modules(incomplete: str) -> list[str]:
+    """Return the installed modules that begin so."""
+    return _beginning(incomplete, (found.name for found in entry_points(group=MODULES)))
+
+
+def drivers(incomplete: str) -> list[str]:
+    """Return the installed drivers that begin so, in the spelling of the documents."""
+    names = (found.name for found in entry_points(group=DRIVERS))
+    return _beginning(incomplete, (name.capitalize() if name.islower() else name for name in names))
+
+
+def entities(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the entities that begin so: those of the module that is named before, or of all."""
+    from twinstore.errors import TwinstoreError  # noqa: PLC0415  # only where entities are asked for
+    from twinstore.modules import built_modules, module_spec  # noqa: PLC0415  # the same
+
+    given = context.params.get("module")
+    try:
+        specs = [module_spec(name) for name in ([given] if given else built_modules())]
+    except TwinstoreError:
+        # A shell has nowhere to say it; the command will.
+        return []
+    return _beginning(incomplete, (entity.name for spec in specs for entity in spec.catalog.entities))
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    # Names compare without case, but a shell drops what does not begin as it was typed.
+    spelled = {name.lower() if incomplete.islower() else name for name in names}
+    return sorted(name for name in spelled if name.startswith(incomplete))
+
+
+class Format(StrEnum):
+    """How a command prints its result."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
+ModuleName = Annotated[
+    str | None,
+    typer.Option(
+        "--module",
+        help="Module. Default: the only one that the settings name.",
+        autocompletion=modules,
+    ),
+]
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        "--backend", help="Driver instead of the one that the settings name.", autocompletion=drivers
+    ),
+]
+FromBackend = Annotated[
+    str, typer.Option("--from", help="Driver of the source, for example Mongo.", autocompletion=drivers)
+]
+ToBackend = Annotated[
+    str, typer.Option("--to", help="Driver of the target, for example Postgres.", autocompletion=drivers)
+]
+SourceConfig = Annotated[
+    Path | None, typer.Option("--source-config", help="Settings file of the source instead of --config.")
+]
+TargetConfig = Annotated[
+    Path | None, typer.Option("--target-config", help="Settings file of the target instead of --config.")
+]
+OnlyEntities = Annotated[
+    list[str] | None,
+    typer.Option("--entity", help="Only this entity; repeatable.", autocompletion=entities),
+]
+OnlyTenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only this tenant; repeatable.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        help="Instant for judging retention, such as 2025-10-26T14:05:00+00:00. Default: the start.",
+    ),
+]
+
+
+IgnoreUnknown = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore-unknown",
+        metavar="ENTITY.PATH",
+        help="Drop this unknown property of the source, such as runs.legacy, or *.__v for all entities; "
+        "repeatable. Without a reason in a job file the proof stays open.",
+    ),
+]
+OnFinish = Annotated[
+    str | None,
+    typer.Option(
+        "--on-finish",
+        metavar="COMMAND",
+        help="Run this command at the end, without a shell; TWINSTORE_EXIT_CODE tells it the outcome.",
+    ),
+]
+
+
+def ignored_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
+    """Return the unknown properties to drop: those of the option and those of the job file."""
+    from twinstore_backfill.ignored import ignored_paths  # noqa: PLC0415  # help needs no models
+
+    return ignored_paths(texts or (), common(context).reasons)
+
+
+def side_settings(options: CommonOptions, file: Path | None) -> Settings:
+    """Return the settings of one side: its own file, or those of the command."""
+    return options.settings(file)
+
+
+def instant_option(text: str | None, name: str) -> datetime | None:
+    """Return the instant of an option.
+
+    Raises:
+        ValidationError: it is not an instant.
+    """
+    if text is None:
+        return None
+    from twinstore.fields import parse_timestamp  # noqa: PLC0415  # the same
+
+    try:
+        return parse_timestamp(text)
+    except ValueError as error:
+        raise ValidationError(f"{name} {text!r}: {error}.") from None
+
+
+# The option by which only a part of the fields is compared.
+
+
+IgnoreField = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore-field",
+        metavar="ENTITY.PATH",
+        help="Do not compare this field, such as runs.stats.queued; repeatable. PARTIAL at best.",
+    ),
+]
+
+
+def ignored_fields_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
+    """Return the fields that are not compared: those of the option and those of the job file."""
+    from twinstore_backfill.ignored import ignored_fields  # noqa: PLC0415  # help needs no models
+
+    return ignored_fields(texts or (), common(context).field_reasons)
+
+
+# Groups of options that several commands share: a command takes each as one parameter.
+
+
+KeyFrom = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key-from",
+        metavar="KEY",
+        help="Only rows from this key on, of one --entity; for a key of several parts once for each, or for "
+        "the first ones.",
+    ),
+]
+KeyTo = Annotated[
+    list[str] | None,
+    typer.Option("--key-to", metavar="KEY", help="Only rows before this key; given as --key-from."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="INSTANT",
+        help="Only rows last changed (or made, where no change is noted) at this instant or later.",
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="INSTANT", help="Only rows dated before this instant.")
+]
+
+
+@dataclass(frozen=True)
+class OneStore:
+    """The store of a command that works on one."""
+
+    context: typer.Context
+    module: ModuleName = None
+    backend: Backend = None
+
+    @contextmanager
+    def opened(self) -> Iterator[Store]:
+        """Open the module on the named driver, or on the one of the settings."""
+        settings = common(self.context).settings()
+        name = chosen_module(self.module, settings)
+        with open_store(name, self.backend or settings.backend_name(name), settings) as store:
+            yield store
+
+
+@dataclass(frozen=True)
+class TargetSide:
+    """The target of copies, for what their ledger tells."""
+
+    context: typer.Context
+    target: ToBackend
+    module: ModuleName = None
+    target_config: TargetConfig = None
+
+    @contextmanager
+    def opened(self) -> Iterator[Store]:
+        """Open it."""
+        settings = side_settings(common(self.context), self.target_config)
+        with open_store(chosen_module(self.module, settings), self.target, settings) as store:
+            yield store
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Source and target of a command."""
+
+    context: typer.Context
+    source: FromBackend
+    target: ToBackend
+    module: ModuleName = None
+    source_config: SourceConfig = None
+    target_config: TargetConfig = None
+
+    @property
+    def common(self) -> CommonOptions:
+        """The options that every command takes."""
+        return common(self.context)
+
+    @property
+    def name(self) -> str:
+        """The module: the given one, or the only one that the settings of both sides name."""
+        return self.module_of(self.source_config, self.target_config)
+
+    def module_of(self, *files: Path | None) -> str:
+        """Return the module: the given one, or the only one that some settings files name."""
+        if self.module is not None:
+            return module_argument(self.module)
+        return chosen_module(None, *(side_settings(self.common, file) for file in files))
+
+    @contextmanager
+    def opened(self, module: str) -> Iterator[tuple[Store, Store]]:
+        """Open both sides. The source is only read, so a user with no other right is enough."""
+        left = side_settings(self.common, self.source_config)
+        right = side_settings(self.common, self.target_config)
+        with (
+            open_store(module, self.source, left, read_only=True) as first,
+            open_store(module, self.target, right) as second,
+        ):
+            # Before anything is read: a copy of hours must not end in a store that takes none.
+            preflight(lambda: second.storage.capabilities.require("bulk_target"))
+            yield first, second
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """Which rows a command means."""
+
+    entity: OnlyEntities = None
+    tenant: OnlyTenants = None
+    key_from: KeyFrom = None
+    key_to: KeyTo = None
+    since: Since = None
+    until: Until = None
+
+    @property
+    def subset(self) -> Subset:
+        """The part of the rows that the options mean.
+
+        Raises:
+            ValidationError: an instant is none, or they leave none between them.
+        """
+        from twinstore_backfill.subset import Subset  # noqa: PLC0415  # help needs no models
+
+        return Subset(
+            key_from=tuple(self.key_from or ()),
+            key_to=tuple(self.key_to or ()),
+            since=instant_option(self.since, "--since"),
+            until=instant_option(self.until, "--until"),
+        )
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that takes the options of its groups one by one, those without a default first."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+
+    @wraps(command)
+    def called(**given: object) -> None:
+        groups_given = {
+            name: kind(**{item.name: given.pop(item.name) for item in fields(kind)})
+            for name, kind in groups.items()
+        }
+        command(**groups_given, **given)
+
+    parameters = [
+        option
+        for name in signature(command).parameters
+        for option in (_options(groups[name]) if name in groups else _options(command, name))
+    ]
+    parameters.sort(key=lambda item: item.default is not Parameter.empty)
+    # What Typer reads the options from.
+    made: Any = called
+    made.__signature__ = Signature(parameters)
+    made.__annotations__ = {item.name: item.annotation for item in parameters}
+    return called
+
+
+def _options(owner: Callable[..., object], *names: str) -> Iterator[Parameter]:
+    """Yield some parameters of a command, or all of a group, with types in place of their names."""
+    hints = get_type_hints(owner, include_extras=True)
+    for name, item in signature(owner).parameters.items():
+        if name in names or not names:
+            yield item.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY)

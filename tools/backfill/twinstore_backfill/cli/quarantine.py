@@ -1,0 +1,214 @@
+"""``twinstore backfill quarantine``: the documents of a copy that could not be moved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from twinstore.errors import ConfigurationError, ValidationError
+from twinstore.ledger import CopyJob
+from twinstore.tenancy import shown
+from twinstore_backfill.cli.copy import copied, copy_directory
+from twinstore_backfill.cli.options import (
+    AsOf,
+    Format,
+    IgnoreUnknown,
+    OnlyEntities,
+    OutputFormat,
+    RowOptions,
+    Sides,
+    TargetSide,
+    ignored_option,
+    instant_option,
+    spread,
+)
+from twinstore_backfill.cli.output import MetricsPort, ProgressForm, ProgressOption, Telling, emit, table
+from twinstore_backfill.cli.verify import KeyOption, ShowValues, key_option
+from twinstore_backfill.copy.engine import known_job, present_job_id
+from twinstore_backfill.copy.options import CopyOptions
+from twinstore_backfill.copy.quarantine import quarantine_lines, quarantined
+from twinstore_backfill.copy.status import latest_job
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.process.files import naming, write_lines
+from twinstore_backfill.process.stopping import stop_on_signals
+from twinstore_backfill.stores import Store, select_entities
+
+__all__ = ["app"]
+
+
+app = typer.Typer(help="Look at documents that could not be moved, and try them again.", no_args_is_help=True)
+
+JobId = Annotated[str | None, typer.Option("--job", help="Job of the copy. Default: the latest.")]
+OneEntity = Annotated[str, typer.Option("--entity", help="Entity of the document.")]
+# As many as fit on a screen; `export` writes all.
+NAMED = 20
+Entry = dict[str, Any]
+
+
+@contextmanager
+def opened(side: TargetSide, job: str | None) -> Iterator[tuple[Store, CopyJob]]:
+    """Open a target and find the job in its ledger."""
+    with side.opened() as store:
+        yield store, latest_job(store, job)
+
+
+@app.command("list")
+@spread
+def list_(
+    side: TargetSide,
+    job: JobId = None,
+    entity: OnlyEntities = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Count the documents by entity and reason, and name the first ones; their content is not shown."""
+    reasons: Counter[tuple[str, str]] = Counter()
+    first: list[Entry] = []
+    with opened(side, job) as (store, found):
+        for entry in quarantined(store.ledger, found, content=False):
+            if entity and entry["entity"] not in entity:
+                continue
+            reasons[str(entry["entity"]), str(entry["reason"])] += 1
+            if len(first) < NAMED:
+                first.append({name: entry[name] for name in ("entity", "key", "tenant", "reason")})
+    counted = [
+        {"entity": name, "reason": reason, "documents": count}
+        for (name, reason), count in sorted(reasons.items())
+    ]
+    document = {"job": found.id, "count": reasons.total(), "reasons": counted, "shown": first}
+    emit(output, document, *_list_texts(document))
+
+
+def _list_texts(document: Entry) -> Iterator[RenderableType]:
+    if not document["count"]:
+        yield "The quarantine is empty."
+        return
+    rows = [(item["entity"], item["documents"], item["reason"]) for item in document["reasons"]]
+    yield table(("entity", "documents", "reason"), rows)
+    for item in document["shown"]:
+        yield f"{item['entity']} {_key_text(item['key'])}, tenant {shown(item['tenant'])}: {item['reason']}"
+    more = document["count"] - len(document["shown"])
+    if more:
+        yield f"… and {more:,} more; `twinstore backfill quarantine export` writes all of them."
+
+
+@app.command()
+@spread
+def show(  # noqa: PLR0917  # the options of a command
+    side: TargetSide,
+    entity: OneEntity,
+    key: KeyOption,
+    job: JobId = None,
+    show_values: ShowValues = False,  # noqa: FBT002  # Typer makes a flag of it  # Typer makes a flag of it
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Show why one document could not be moved."""
+    with opened(side, job) as (store, found):
+        (chosen,) = select_entities(store.bulk, [entity])
+        wanted = [entity, list(key_option(chosen, key))]
+        entries = [
+            {**item, "raw": item["raw"] if show_values else None}
+            for item in quarantined(store.ledger, found)
+            if [item["entity"], _listed(item["key"])] == wanted
+        ]
+    if not entries:
+        raise ValidationError(
+            f"The quarantine of job {found.id} has no document of {entity} with this key; "
+            "`twinstore backfill quarantine list` names them."
+        )
+    emit(output, {"job": found.id, "documents": entries}, *_show_texts(entries))
+
+
+def _show_texts(entries: list[Entry]) -> Iterator[str]:
+    for item in entries:
+        yield f"{item['entity']} {_key_text(item['key'])}, tenant {shown(item['tenant'])}"
+        yield f"reason: {item['reason']}"
+        if item["raw"] is not None:
+            yield str(item["raw"])
+
+
+@app.command()
+@spread
+def export(
+    side: TargetSide,
+    out: Annotated[Path, typer.Option("--out", help="File to write, one document per line.")],
+    job: JobId = None,
+    entity: OnlyEntities = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Write every document with its reason and its original bytes to a file that only its owner may read."""
+    with naming(out):
+        if out.is_dir():
+            raise ConfigurationError(f"{out} of --out is a directory; name the file to write.")
+    with opened(side, job) as (store, found):
+        entries = quarantined(store.ledger, found, content=False)
+        count = sum(1 for entry in entries if not entity or entry["entity"] in entity)
+        with naming(out):
+            write_lines(out, quarantine_lines(store.ledger, found, [], entity or ()))
+    emit(output, {"job": found.id, "documents": count, "file": str(out)}, f"{count:,} written to {out}.")
+
+
+@app.command()
+@spread
+def retry(  # noqa: PLR0917  # the options of a command
+    sides: Sides,
+    rows: RowOptions,
+    as_of: AsOf = None,
+    ignore_unknown: IgnoreUnknown = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Copy the ranges once more that have documents in quarantine, after these were mended at the source.
+
+    Give the options that say what the copy was about, such as --entity and --as-of, as it was given them:
+    they are part of the job.
+    """
+    # The report of an earlier copy stays where nothing is copied.
+    with copy_directory(out if execute else None, execute=execute), stop_on_signals() as stop:
+        name = sides.name
+        options = CopyOptions(
+            entities=rows.entity or (),
+            tenants=rows.tenant or (),
+            as_of=instant_option(as_of, "--as-of"),
+            execute=True,
+            out=out,
+            ignored=ignored_option(sides.context, ignore_unknown),
+            subset=rows.subset,
+            retry_quarantine=True,
+        )
+        told = Telling("quarantine retry", progress_form, metrics_port)
+        pair = sides.opened(name)
+        code = copied(pair, options, output, stop, told) if execute else _waiting(pair, options, output)
+    raise typer.Exit(code)
+
+
+def _waiting(
+    sides: AbstractContextManager[tuple[Store, Store]], options: CopyOptions, output: Format
+) -> Exit:
+    """Say how many documents would be tried again; any is pending work."""
+    with sides as (left, right):
+        entities = select_entities(left.bulk, options.entities)
+        options.subset.check(entities)
+        found = known_job(right, present_job_id(left, right, options, entities))
+        waiting = sum(1 for _ in quarantined(right.ledger, found, content=False))
+    text = f"To be tried again: {waiting:,}. This was a dry run; nothing was written. Add --execute to copy."
+    emit(output, {"job": found.id, "documents": waiting, "executed": False}, text)
+    return Exit.DIFFERENT if waiting else Exit.OK
+
+
+def _listed(key: object) -> object:
+    return list(key) if isinstance(key, tuple) else key
+
+
+def _key_text(key: Sequence[object] | None) -> str:
+    return "(no usable key)" if key is None else "/".join(map(str, key))

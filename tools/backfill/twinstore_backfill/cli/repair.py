@@ -1,0 +1,272 @@
+"""``twinstore backfill recheck`` and ``repair``: what people do with a list of differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from twinstore import jsontext
+from twinstore.bulk import KeyRange
+from twinstore.catalog import Entity
+from twinstore.query import expired_query
+from twinstore.scope import tenant_argument
+from twinstore.tenancy import ALL_TENANTS, Tenant
+from twinstore_backfill.cli.invocation import common
+from twinstore_backfill.cli.options import (
+    AsOf,
+    Backend,
+    Format,
+    IgnoreField,
+    IgnoreUnknown,
+    ModuleName,
+    OnFinish,
+    OnlyEntities,
+    OutputFormat,
+    Sides,
+    ignored_fields_option,
+    ignored_option,
+    instant_option,
+    spread,
+)
+from twinstore_backfill.cli.output import MetricsPort, ProgressForm, ProgressOption, Telling, emit, table
+from twinstore_backfill.cli.verify import conclude, report_texts, switch_of
+from twinstore_backfill.ignored import check_ignored, check_ignored_fields
+from twinstore_backfill.outcome import Exit, on_finish
+from twinstore_backfill.process.stopping import stop_on_signals
+from twinstore_backfill.repair.engine import NamedRows, Repair, Repaired, named_rows, require_same_stores
+from twinstore_backfill.report.model import ParityReport
+from twinstore_backfill.report.writing import report_directory, reports_in, write_reports
+from twinstore_backfill.retention import cutoff, instant_of_judgement, is_due
+from twinstore_backfill.stores import (
+    Store,
+    chosen_module,
+    open_store,
+    preflight,
+    prepare_target,
+    refuse_same_store,
+    select_entities,
+)
+from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.options import VerifyOptions
+
+DifferencesIn = Annotated[
+    Path, typer.Option("--in", help="A differences.ndjson, or the --out directory of a verification.")
+]
+ReportOut = Annotated[Path | None, typer.Option("--out", help="Directory for the report of the recheck.")]
+DeleteExtra = Annotated[
+    bool, typer.Option("--delete-extra", help="Also remove the rows that the source does not have.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")]
+
+
+@spread
+def recheck(  # noqa: PLR0917  # the options of a command
+    sides: Sides,
+    given: DifferencesIn = Path("report"),
+    entity: OnlyEntities = None,
+    as_of: AsOf = None,
+    out: ReportOut = None,
+    ignore_unknown: IgnoreUnknown = None,
+    ignore_field: IgnoreField = None,
+    finish: OnFinish = None,
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Compare again only the rows that a verification named. It never proves more than these rows."""
+    with report_directory(_apart(out, given)), stop_on_signals() as stop:
+        on_finish(finish, out)
+        name = sides.name
+        options = VerifyOptions(
+            entities=entity or (),
+            as_of=instant_option(as_of, "--as-of"),
+            switch=switch_of(sides.common.settings(), name),
+            ignored=ignored_option(sides.context, ignore_unknown),
+            ignored_fields=ignored_fields_option(sides.context, ignore_field),
+        )
+        told = Telling("recheck", progress_form, metrics_port)
+        with (
+            sides.opened(name) as (left, right),
+            told.progress() as progress,
+            # Read before the reports of this run take its place.
+            named_rows(given, select_entities(left.bulk, ())) as rows,
+        ):
+            require_same_stores(given, left, right)
+            with reports_in(out) as write:
+                report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
+        conclude(report, out, output)
+    raise typer.Exit(report.exit_code)
+
+
+def _apart(out: Path | None, given: Path) -> Path | None:
+    """Return the directory of the report, ``None`` where it holds the list that is read first.
+
+    What is needed to try again must not be lost because a server is away.
+    """
+    folder = given if given.is_dir() else given.parent
+    return None if out is not None and out.resolve() == folder.resolve() else out
+
+
+@spread
+def repair(  # noqa: PLR0917  # the options of a command
+    sides: Sides,
+    given: DifferencesIn = Path("report"),
+    entity: OnlyEntities = None,
+    as_of: AsOf = None,
+    out: ReportOut = None,
+    delete_extra: DeleteExtra = False,  # noqa: FBT002  # Typer makes a flag of it
+    execute: Execute = False,  # noqa: FBT002  # the same
+    ignore_unknown: IgnoreUnknown = None,
+    ignore_field: IgnoreField = None,
+    finish: OnFinish = None,
+    progress_form: ProgressOption = ProgressForm.BAR,
+    metrics_port: MetricsPort = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Copy the rows that a verification named once more, and compare exactly these again.
+
+    Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
+    """
+    with report_directory(_apart(out, given) if execute else None), stop_on_signals() as stop:
+        on_finish(finish, out)
+        name = sides.name
+        options = VerifyOptions(
+            entities=entity or (),
+            as_of=instant_option(as_of, "--as-of"),
+            switch=switch_of(sides.common.settings(), name),
+            ignored=ignored_option(sides.context, ignore_unknown),
+            ignored_fields=ignored_fields_option(sides.context, ignore_field),
+        )
+        told = Telling("repair", progress_form, metrics_port)
+        with sides.opened(name) as (left, right), told.progress() as progress:
+            entities = select_entities(left.bulk, options.entities)
+            refuse_same_store(left.bulk, right.bulk)
+            check_ignored(options.ignored, left.bulk.entities())
+            check_ignored_fields(options.ignored_fields, left.bulk.entities())
+            with named_rows(given, select_entities(left.bulk, ())) as rows:
+                require_same_stores(given, left, right)
+                if not execute:
+                    code = _dry(rows, entities, output, delete_extra=delete_extra)
+                else:
+                    prepare_target(right)
+                    instant = instant_of_judgement(left.bulk, options.as_of)
+                    done = Repair(left, right, instant, stop, options.ignored).run(
+                        entities, rows, remove=delete_extra
+                    )
+                    with reports_in(out) as write:
+                        report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
+                    code = _repaired(done, report, out, output)
+    raise typer.Exit(code)
+
+
+def _repaired(done: Repaired, report: ParityReport, out: Path | None, output: Format) -> int:
+    """Write and print the report of a repair and return its exit code."""
+    if out is not None:
+        write_reports(report, out)
+    document = {"repaired": done.document(), "recheck": report.model_dump(mode="json")}
+    emit(output, document, *_done_texts(done), *report_texts(report, out), kept=out)
+    return report.exit_code
+
+
+def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool) -> int:
+    """Say what would be done; anything to do is pending work."""
+    names = [entity.name for entity in entities]
+    counts = {
+        "copy": {name: rows.to_copy[name] for name in names if rows.to_copy[name]},
+        "remove": {name: rows.to_remove[name] for name in names if rows.to_remove[name]},
+        "without_key": {name: rows.keyless[name] for name in names if rows.keyless[name]},
+    }
+    emit(output, {**counts, "delete_extra": delete_extra}, *_dry_texts(counts, delete_extra=delete_extra))
+    return Exit.DIFFERENT if any(counts.values()) else Exit.OK
+
+
+def _dry_texts(counts: Mapping[str, Mapping[str, int]], *, delete_extra: bool) -> Iterator[str]:
+    condition = "" if delete_extra else ", with --delete-extra only"
+    yield from (f"{name}: {count:,} to copy again." for name, count in counts["copy"].items())
+    yield from (f"{name}: {count:,} to remove{condition}." for name, count in counts["remove"].items())
+    for name, count in counts["without_key"].items():
+        yield f"{name}: {count:,} without a usable key, which nothing finds again; mend them by hand."
+    yield "This was a dry run; nothing was written. Add --execute to repair."
+
+
+def _done_texts(done: Repaired) -> Iterator[str]:
+    yield from (f"{word}: {count.total():,}" for word, count in done.counts().items() if count.total())
+    yield from (f"- {reason}" for reason in done.reasons)
+
+
+# ``twinstore purge``.
+
+
+# Each batch is a transaction of its own, so that writers of the service wait for one at most.
+BATCH: Final = 1000
+
+
+def purge(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    module: ModuleName = None,
+    before: Annotated[
+        str | None,
+        typer.Option("--before", help="Remove what ended at this instant or earlier. Default: by retention."),
+    ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
+    backend: Backend = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""
+    settings = common(context).settings()
+    limit = instant_option(before, "--before")
+    wanted = tenant_argument(tenant) if tenant is not None else None
+    name = chosen_module(module, settings)
+    with open_store(name, backend or settings.backend_name(name), settings) as store:
+        preflight(store.storage.check_ready)
+        found = [_purge(store, entity, limit, wanted, execute=execute) for entity in _entities(store)]
+    verb = "removed" if execute else "would be removed"
+    rows = [(item["entity"], item["before"] or "never removed", item["rows"]) for item in found]
+    emit(
+        output,
+        {"executed": execute, "tenant": wanted, "entities": found},
+        table(("entity", "up to", f"rows {verb}"), rows),
+        *([] if execute else ["Nothing was changed. Add --execute to remove them."]),
+    )
+
+
+def _entities(store: Store) -> list[Entity]:
+    return [entity for entity in store.bulk.entities() if entity.retention is not None]
+
+
+def _purge(
+    store: Store, entity: Entity, limit: datetime | None, tenant: str | None, *, execute: bool
+) -> dict[str, object]:
+    # By the clock of the store: with one of ours that is ahead, rows would be removed too early.
+    before = limit or cutoff(entity, store.options, store.bulk.now())
+    rows = 0
+    if before is not None:
+        rows = (_remove if execute else _due)(store, entity, before, tenant)
+    return {
+        "entity": entity.name,
+        "before": jsontext.format_timestamp(before) if before else None,
+        "rows": rows,
+    }
+
+
+def _remove(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
+    """Remove what is due in batches; return how many rows of the entity went."""
+    access = store.bulk.access()
+    query = expired_query(entity, ALL_TENANTS if tenant is None else Tenant(tenant), before, BATCH)
+    removed = 0
+    while batch := access.remove(entity, query):
+        removed += batch
+    return removed
+
+
+def _due(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
+    with store.bulk.view() as view:
+        batches = view.rows(entity, KeyRange(), tenant_id=tenant)
+        # By the scan of a comparison, which needs no model: a row that cannot be decoded is due all the same.
+        return sum(is_due(entity, row, before) for batch in batches for row in batch)

@@ -1,0 +1,179 @@
+"""The dry run of a copy: reads, decodes and compares, and writes to no store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from twinstore import jsontext
+from twinstore.bulk import Conflict, ImportOutcome
+from twinstore.releasing import fence_in
+from twinstore_backfill.copy.control import RateLimiter
+from twinstore_backfill.copy.quarantine import SHOWN, LineSink
+from twinstore_backfill.copy.reader import RangeReader, SourceRows
+from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
+from twinstore_backfill.process.stopping import StopRequestedError
+from twinstore_backfill.retention import expiry_test
+from twinstore_backfill.stores import is_migrated, left_out_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from twinstore.bulk import BulkView, KeyRange, OnConflict, Record
+    from twinstore.catalog import Entity
+    from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.process.stopping import StopSwitch
+    from twinstore_backfill.progress.record import Progress
+    from twinstore_backfill.stores import Store
+
+__all__ = ["DryRun", "content_of"]
+
+
+def content_of(record: Record) -> bytes:
+    """Return the content that a scan of the target would show for a record once it is written."""
+    model = record.model
+    return jsontext.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(record.storage)})
+
+
+class DryWriter:
+    """What writing records would amount to. Without a view of the target all of them would be written."""
+
+    def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
+        """Take the entity, the target, and what happens to rows with other content."""
+        self._entity = entity
+        self._target = target
+        # As the writers of all drivers: what is only ever appended is not overwritten by a copy either.
+        self._overwrite = on_conflict == "overwrite" and not entity.append_only
+        self._written: Counter[str] = Counter()
+        self._unchanged: Counter[str] = Counter()
+        self._conflicts: list[Conflict] = []
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Compare records with what the target holds."""
+        stored = self._stored(records)
+        for record in records:
+            content = stored.get(record.key)
+            if content is not None and self._is_equal(content, record):
+                self._unchanged[record.label] += 1
+                continue
+            if content is not None:
+                conflict = Conflict(record.key or (), record.owner, overwritten=self._overwrite)
+                self._conflicts.append(conflict)
+            if content is None or self._overwrite:
+                self._written[record.label] += 1
+
+    @property
+    def outcome(self) -> ImportOutcome:
+        """What became of everything so far."""
+        return ImportOutcome(self._written, self._unchanged, tuple(self._conflicts))
+
+    def _is_equal(self, stored: bytes, record: Record) -> bool:
+        wanted = content_of(record)
+        there, fence = fence_in(self._entity, stored), fence_in(self._entity, wanted)
+        # As the writer of rows that are released: with a fence as high it leaves what is there.
+        return stored == wanted or (there is not None and fence is not None and there >= fence)
+
+    def _stored(self, records: Sequence[Record]) -> dict[object, bytes]:
+        if self._target is None:
+            return {}
+        keys = [record.key for record in records if record.key is not None]
+        return {row.key: row.content for row in self._target.rows_of(self._entity, keys)}
+
+
+class FirstLines(LineSink):
+    """Keeps the first lines of each kind for the report."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.bad: list[Mapping[str, object]] = []
+        self.conflicts: list[Mapping[str, object]] = []
+
+    @override
+    def quarantine(self, entry: dict[str, object], original: Iterable[str] | None) -> None:
+        """Keep a document that cannot be moved while there is room."""
+        del original
+        if len(self.bad) < SHOWN:
+            # Reports are passed on; content stays in the quarantine, which its owner alone can read.
+            self.bad.append({**entry, "raw": None})
+
+    @override
+    def conflict(self, entry: dict[str, object]) -> None:
+        """Keep a row that the target has with other content while there is room."""
+        if len(self.conflicts) < SHOWN:
+            self.conflicts.append(entry)
+
+
+class DryRun:
+    """A dry run of a whole copy."""
+
+    def __init__(
+        self, source: Store, target: Store, options: CopyOptions, progress: Progress, stop: StopSwitch
+    ) -> None:
+        """Take both sides, the options, and who is told."""
+        self._source, self._target, self._options = source, target, options
+        self._progress, self._stop = progress, stop
+        self._limiter = RateLimiter(options.max_rate, stop)
+        self._rows = SourceRows(source.bulk, options)
+        self._compared = is_migrated(target)
+        self._totals = Totals()
+        self._lines = FirstLines()
+
+    def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
+        """Read everything and compare it with the target.
+
+        Raises:
+            InterruptedRunError: a signal asked for the stop.
+        """
+        try:
+            for entity in entities:
+                self._entity(entity, as_of)
+        except StopRequestedError:
+            self._stop.raise_if_interrupted("It was a dry run; nothing was written.")
+            raise
+        return CopyResult(
+            executed=False,
+            complete=True,
+            source=self._source,
+            target=self._target,
+            entities=entities,
+            totals=self._totals,
+            as_of=as_of,
+            started=started,
+            quarantine=self._lines.bad,
+            conflicts=self._lines.conflicts,
+            left_out=left_out_counts(self._source, self._target, self._options.entities),
+            subset=self._options.subset.document(entities) if self._options.subset else None,
+        )
+
+    def _entity(self, entity: Entity, as_of: datetime) -> None:
+        ranges: Iterable[KeyRange] = self._rows.cut(entity, self._options.range_size)
+        most = None
+        if self._rows.subset.by_key:
+            ranges = tuple(ranges)
+            most = len(ranges) * self._options.range_size
+        self._progress.start(entity.name, self._rows.count(entity, most))
+        for within in ranges:
+            self._range(entity, within, as_of)
+        self._progress.finish(entity.name)
+
+    def _range(self, entity: Entity, within: KeyRange, as_of: datetime) -> None:
+        expired = expiry_test(entity, self._target.options, as_of)
+        reader = RangeReader(entity, expired=expired, lines=self._lines, subset=self._rows.subset)
+        with ExitStack() as stack:
+            view = stack.enter_context(self._source.bulk.view())
+            # A target without our schema cannot be asked for rows; then all of them would be written.
+            there = stack.enter_context(self._target.bulk.view()) if self._compared else None
+            writer = DryWriter(entity, there, self._options.on_conflict)
+            for batch in self._rows.records(view, entity, within):
+                self._stop.check()
+                self._limiter.take(len(batch))
+                writer.write(reader.wanted(batch))
+                self._progress.advance(entity.name, len(batch))
+                del batch
+        tally = reader.tally(writer.outcome)
+        self._totals.add(entity.name, tally)
+        self._progress.count(entity.name, outcomes_of(tally))

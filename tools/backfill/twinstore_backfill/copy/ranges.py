@@ -1,0 +1,228 @@
+"""Which range comes next: the ledger hands ranges out, and several processes may share a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from logging import getLogger
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Final
+
+from twinstore.ledger import RangeState
+from twinstore.ledger.records import key_of_json
+from twinstore.moving import HELD
+from twinstore.releasing import copy_writer
+from twinstore_backfill.copy.lease import dismiss_dead_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import timedelta
+
+    from twinstore.bulk import BulkPort, Record
+    from twinstore.catalog import Entity, Key
+    from twinstore.ledger import Claim, Lease, Ledger
+    from twinstore_backfill.copy.control import Control
+    from twinstore_backfill.copy.lease import Patience
+    from twinstore_backfill.process.stopping import StopSwitch
+
+__all__ = ["RangeQueue", "settle_moves"]
+
+
+# How long a thread that finds nothing to do waits before it asks the ledger again what others have done.
+IDLE_SECONDS: Final = 1.0
+OPEN: Final = (RangeState.PENDING, RangeState.COPYING)
+
+
+class RangeQueue:
+    """Hands the ranges of a job to the threads of one worker.
+
+    Entities come in copy order. Those with a parent wait until every range of the parent is live, because
+    their rows refer to its rows; the others need not wait for anything.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        job_id: str,
+        worker: str,
+        entities: Sequence[Entity],
+        *,
+        lease: timedelta,
+        stop: StopSwitch,
+        patience: Patience,
+        control: Control,
+        begin: Callable[[Entity], None],
+        settle: Callable[[Entity], bool],
+        end: Callable[[Entity], None],
+    ) -> None:
+        """Take the job, the worker, and who hears when an entity begins and when all of it is live.
+
+        ``settle`` is called before ``end``; it may open ranges again, and tells whether it did.
+        """
+        self.stopped: str | None = None
+        self._ledger, self._job_id, self._worker, self._lease = ledger, job_id, worker, lease
+        self._entities = entities
+        self._stop = stop
+        self._patience = patience
+        self._control = control
+        self._begin, self._settle, self._end = begin, settle, end
+        self._begun: set[str] = set()
+        # By entity without an open range: whether all of its ranges are live.
+        self._ended: dict[str, bool] = {}
+        self._telling = Lock()
+        self._changed = Condition()
+        self._changes = 0
+
+    def take(self) -> Claim | None:
+        """Return the next range, waiting for other workers where there may be one later.
+
+        Nothing is left, a parent has failed, or the job or this process is to stop: ``None``.
+        """
+        while not self._must_end():
+            self._obey()
+            # Before looking: what is returned between the look and the wait then wakes this thread at once.
+            seen = self._changes
+            claim = self._next()
+            if claim is not None or self._is_over() or self._must_end():
+                return claim
+            with self._changed:
+                if self._changes == seen:
+                    self._changed.wait(IDLE_SECONDS)
+            # While there is nothing to do: a process that was killed may hold the last ranges.
+            dismiss_dead_workers(self._ledger, self._job_id)
+        return None
+
+    def returned(self) -> None:
+        """Wake the threads that wait: a range of this process is finished or open again."""
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
+    def say_begun(self, entity: Entity) -> None:
+        """Tell that an entity begins, unless that is known."""
+        # The others wait, so that nobody counts rows of an entity that has not begun.
+        with self._telling:
+            if entity.name not in self._begun:
+                self._begin(entity)
+            self._begun.add(entity.name)
+
+    def _obey(self) -> None:
+        """Look at what the job is told from outside."""
+        job = self._ledger.find(self._job_id)
+        if job is not None:
+            self._control.obey(job)
+
+    def _next(self) -> Claim | None:
+        for entity in self._entities:
+            if entity.name in self._ended or not self._may_begin(entity):
+                continue
+            self.say_begun(entity)
+            # Again, because telling that an entity begins counts its rows, which may take long.
+            if self._stop.requested:
+                return None
+            # Any thread may lose the row in which all of a worker give their sign of life, and a killed
+            # process may hold that of its range.
+            claim = self._patience.outlast(f"Taking a range of {entity.name}", partial(self._take, entity))
+            if claim is not None:
+                return claim
+            if self._is_stopped():
+                return None
+            self._note_end(entity)
+        return None
+
+    def _take(self, entity: Entity) -> Claim | None:
+        return self._ledger.take(self._job_id, self._worker, entity.name, self._lease)
+
+    def _must_end(self) -> bool:
+        return self._stop.requested or self.stopped is not None
+
+    def _may_begin(self, entity: Entity) -> bool:
+        """Whether what the rows refer to is there; a parent that this job does not copy is not waited for."""
+        if entity.parent is None or entity.parent.entity not in self._entities:
+            return True
+        return self._ended.get(entity.parent.entity.name, False)
+
+    def _note_end(self, entity: Entity) -> None:
+        """Note that an entity has no open range left, here or with another worker."""
+        # Counted under the lock: another thread may have opened ranges again a moment ago.
+        with self._telling:
+            counts = self._ledger.counts(self._job_id, entity.name)
+            # Without ranges the coordinator has not planned the entity yet; it is not at its end.
+            if not counts or any(counts.get(state.value) for state in OPEN):
+                return
+            if entity.name not in self._ended and not self._settle(entity):
+                complete = not counts.get(RangeState.FAILED.value)
+                if complete:
+                    self._end(entity)
+                self._ended[entity.name] = complete
+        self.returned()
+
+    def _is_over(self) -> bool:
+        """Whether no entity can have a range to take any more."""
+        return all(entity.name in self._ended or self._is_blocked(entity) for entity in self._entities)
+
+    def _is_blocked(self, entity: Entity) -> bool:
+        """Whether ranges of a parent have failed, so that the rows would refer to nothing."""
+        parent = None if entity.parent is None else entity.parent.entity
+        if parent is None or parent not in self._entities:
+            return False
+        return self._ended.get(parent.name) is False or self._is_blocked(parent)
+
+    def _is_stopped(self) -> bool:
+        job = self._ledger.find(self._job_id)
+        if job is not None and job.stop and not job.paused:
+            self.stopped = job.stop_reason or "the job was stopped"
+        return self.stopped is not None
+
+
+# Rows that waited for a unique value which another range had to give up.
+#
+# A range is a transaction of its own, so two rows of different ranges that swap their names refuse each
+# other. When all ranges of an entity have been copied, what was refused for a taken value is written
+# together, and the ranges are opened again: they find their rows as they should be.
+
+
+log = getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What became of the rows that waited: how many were written, and how many still wait."""
+
+    settled: int = 0
+    waiting: int = 0
+
+
+def settle_moves(source: BulkPort, target: BulkPort, ledger: Ledger, lease: Lease, entity: Entity) -> Moves:
+    """Write together what was refused for a taken value, and open the ranges of these rows again.
+
+    Raises:
+        ConcurrencyError: the transaction lost against another writer; nothing was written.
+        LeaseLostError: the lease was taken; nothing was written.
+    """
+    waiting = dict(refused_rows(ledger, lease.job_id, entity)) if entity.uniques else {}
+    if not waiting:
+        return Moves()
+    with source.view() as view, copy_writer(target, entity, on_conflict="overwrite") as writer:
+        writer.write(sorted(view.records_of(entity, list(waiting)), key=in_order))
+        rejected = {item.record.key for item in writer.flush().rejected}
+        settled = {key: number for key, number in waiting.items() if key not in rejected}
+        if settled:
+            # In the transaction of the rows: a range that is open again is copied, whoever does it.
+            ledger.open_in(writer.access, lease, sorted(set(settled.values())))
+            writer.commit()
+    log.info("%d rows of %s of %d got a value that is free now", len(settled), entity.name, len(waiting))
+    return Moves(len(settled), len(waiting) - len(settled))
+
+
+def refused_rows(ledger: Ledger, job_id: str, entity: Entity) -> Iterator[tuple[Key, int]]:
+    """Yield the key and the range of each row that was refused for a taken value."""
+    for line in ledger.quarantined(job_id, entity.name):
+        key = key_of_json(line.key) if line.part == 0 else None
+        if key is not None and line.reason.startswith(HELD):
+            yield key, line.number
+
+
+def in_order(record: Record) -> Key:
+    """Return by what records are sorted; each has a key, by which it was looked for."""
+    return record.key or ()

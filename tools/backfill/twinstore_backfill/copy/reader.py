@@ -1,0 +1,353 @@
+"""Reading a range of the source: counts everything, keeps back what is not to be written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from twinstore.bulk import Record
+from twinstore.errors import TwinstoreError
+from twinstore.fast.native import library
+from twinstore.fast.packed import PackedBatch
+from twinstore.fast.program import NoProgram, program_of
+from twinstore.ledger import RangeTally
+from twinstore.moving import HELD
+from twinstore.normalform import marker_not_normal
+from twinstore.releasing import copied, copy_counts
+from twinstore.tenancy import NO_TENANT, Tenant
+from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
+from twinstore_backfill.ignored import of_entity, top_names
+from twinstore_backfill.retention import REPEATED, is_meant, no_key
+from twinstore_backfill.subset import EVERYTHING
+from twinstore_backfill.verify.expected import Expecting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from twinstore.bulk import BulkPort, BulkView, ImportOutcome, KeyRange, Rejected
+    from twinstore.catalog import Entity
+    from twinstore.fast.packed import Examined
+    from twinstore.keys import Key
+    from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.copy.quarantine import LineSink
+    from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.retention import ExpiryTest
+    from twinstore_backfill.subset import Subset
+
+__all__ = ["Forgiving", "RangeReader", "SourceRows"]
+
+OTHERS_KEY: Final = (
+    "it is stored under a key that does not follow from its content; correct one of them at the source"
+)
+
+
+class SourceRows:
+    """The rows of a store that a copy is about: those of the wanted tenants, or a part of them."""
+
+    def __init__(self, port: BulkPort, options: CopyOptions) -> None:
+        """Take the store and what is asked."""
+        self.port = port
+        self.subset = options.subset
+        self._forgiving = Forgiving(port, options.ignored)
+        self._tenants = tuple(sorted(set(options.tenants)))
+        self._batch_size = options.rows_per_batch
+        self._packed_size = options.rows_per_packed_batch
+
+    def records(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[list[Record]]:
+        """Return the records of a range in batches; with several tenants, one tenant after the other."""
+        ignored = top_names(self._forgiving.ignored, entity)
+        read = partial(view.packed, ignored=ignored) if ignored else view.records
+        batches: Iterator[Sequence[Record]] = chain.from_iterable(
+            read(entity, within, tenant_id=tenant, batch_size=self._batch_size)
+            for tenant in self._tenants or (None,)
+        )
+        # A generator would remember a batch while it reads the next.
+        return map(partial(self._taken, entity), batches)
+
+    def packed(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[Sequence[Record]]:
+        """Return the same records in batches that native code may have read."""
+        if self._needs_records(entity):
+            return self.records(view, entity, within)
+        ignored = top_names(self._forgiving.ignored, entity)
+        read = partial(view.packed, ignored=ignored) if ignored else view.packed
+        batches = chain.from_iterable(
+            read(entity, within, tenant_id=tenant, batch_size=self._packed_size)
+            for tenant in self._tenants or (None,)
+        )
+        return map(partial(self._forgiving.completed, entity), batches) if ignored else batches
+
+    def _needs_records(self, entity: Entity) -> bool:
+        """Whether each row is looked at beyond what a packed batch tells of them, or none would be packed."""
+        program = program_of(entity)
+        return (
+            library() is None
+            or isinstance(program, NoProgram)
+            or program.exact_retention
+            or bool(entity.kept_apart)
+            or any(len(item.path) > 1 for item in of_entity(self._forgiving.ignored, entity))
+            or (self.subset.by_time and entity.dated is not None)
+        )
+
+    def _taken(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
+        return self._forgiving.forgiven(entity, copied(entity, batch))
+
+    def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
+        """Cut an entity. For one tenant its own rows count, for several those of all."""
+        # With several tenants the same ranges are read once for each, so they are cut over all rows.
+        tenant = self._tenants[0] if len(self._tenants) == 1 else None
+        return self.subset.ranges(entity, self.port.cut(entity, rows, tenant_id=tenant))
+
+    def counts(self, entity: Entity) -> dict[str, int]:
+        """Return the number of rows to read, by the label of their owner, as if they were all meant."""
+        counts = copy_counts(self.port, entity)
+        return {
+            label: counts[label] for label in sorted(counts) if not self._tenants or label in self._tenants
+        }
+
+    def count(self, entity: Entity, most: int | None = None) -> int:
+        """Return about how many rows are to be read: with bounds between keys at most ``most``."""
+        is_whole = not self._tenants and not entity.kept_apart
+        found = self.port.estimated_count(entity) if is_whole else sum(self.counts(entity).values())
+        return min(found, most) if most is not None and self.subset.by_key else found
+
+    def counted(self, entity: Entity, rows: int) -> dict[str, int]:
+        """Return the number of rows that are meant, by the label of their owner; a part of them is read."""
+        if not self.subset:
+            return self.counts(entity)
+        found = Counter[str]()
+        with self.port.view() as view:
+            for within in self.cut(entity, rows):
+                for batch in self.records(view, entity, within):
+                    found.update(record.label for record in batch if is_meant(entity, self.subset, record))
+                    del batch
+        return dict(sorted(found.items()))
+
+
+class RangeReader:
+    """Judges the records of one range and accounts for each of them."""
+
+    def __init__(
+        self,
+        entity: Entity,
+        *,
+        expired: ExpiryTest | None,
+        lines: LineSink,
+        subset: Subset = EVERYTHING,
+    ) -> None:
+        """Take the entity, its retention, where the lines about single records go, and which are meant."""
+        self.entity = entity
+        self._subset = subset
+        self.read: Counter[str] = Counter()
+        # How many of these were packed.
+        self.packed = 0
+        # How many rows the target refused because another one has a unique value of theirs.
+        self.waiting = 0
+        self._expired_rows: Counter[str] = Counter()
+        self._quarantined: Counter[str] = Counter()
+        self._text_timestamp: Counter[str] = Counter()
+        self._torn_tail: Counter[str] = Counter()
+        self._ignored: Counter[str] = Counter()
+        self._expired = expired
+        self._lines = lines
+        self._identity = tuple(entity.identity.items())
+        self._has_markers = bool(entity.storage)
+        self._derives_key = any(item.name in entity.key for item in entity.derived)
+        self._last: Key | None = None
+
+    def wanted(self, batch: Sequence[Record]) -> Sequence[Record]:
+        """Count the records and return those that are to be written."""
+        examined = self._examined(batch) if isinstance(batch, PackedBatch) else None
+        if not isinstance(batch, PackedBatch) or examined is None:
+            return [record for record in batch if self._wanted(record)]
+        self.packed += batch.packed
+        self.read += examined.read
+        self._expired_rows += examined.expired
+        unwanted: list[int] = []
+        for position, record in batch.exact:
+            self._follow(batch, position - 1)
+            if not self._wanted(record):
+                unwanted.append(position)
+        self._follow(batch, len(batch) - 1)
+        wanted = batch.without(examined.due, unwanted)
+        self._ignored += wanted.ignored(examined.read - examined.expired)
+        return wanted
+
+    def _examined(self, batch: PackedBatch) -> Examined | None:
+        """Return what the packed rows of a batch amount to, ``None`` where each row has to be looked at."""
+        if self._derives_key or self._subset.by_time:
+            return None
+        limit = None if self._expired is None else self._expired.limit
+        if limit is not None and batch.program.expires is None:
+            return None
+        # Behind the packed rows, which rise, another row with the key of one of them is read the exact way.
+        behind = [(position, record.key) for position, record in batch.exact]
+        for position, key in ((-1, self._last), *behind):
+            following = position + 1
+            if key is not None and following < len(batch) and batch.key(following) == key:
+                return None
+        return batch.examined(limit)
+
+    def _follow(self, batch: PackedBatch, position: int) -> None:
+        """Remember the key of a packed row for the row behind it."""
+        if position >= 0 and batch.is_packed(position):
+            self._last = batch.key(position)
+
+    def reject(self, rejected: Iterable[Rejected]) -> None:
+        """Keep records back that the target refused."""
+        for item in rejected:
+            self.waiting += item.reason.startswith(HELD)
+            self._keep_back(item.record, item.reason)
+
+    def tally(self, outcome: ImportOutcome) -> RangeTally:
+        """Return what the range amounted to, and note what the target refused or has already.
+
+        Raises:
+            TwinstoreError: the driver did not account for every record it was given.
+        """
+        self.reject(outcome.rejected)
+        for conflict in outcome.conflicts:
+            self._lines.conflict(conflict_entry(self.entity, conflict))
+        conflicts = Counter(item.label for item in outcome.conflicts if not item.overwritten)
+        tally = RangeTally(
+            read=dict(self.read),
+            written=_without_zeros(outcome.written),
+            unchanged=_without_zeros(outcome.unchanged),
+            conflicts=dict(conflicts),
+            quarantined=dict(self._quarantined),
+            expired=dict(self._expired_rows),
+            text_timestamp=dict(self._text_timestamp),
+            torn_tail=dict(self._torn_tail),
+            ignored=dict(self._ignored),
+        )
+        # Before the commit: a driver that loses a record must not have its range called live.
+        self._check_complete(tally)
+        return tally
+
+    def _wanted(self, record: Record) -> bool:
+        label = record.label
+        if record.torn_tail:
+            # Nobody was told that it is stored.
+            self._torn_tail[label] += 1
+            return False
+        # Asked for every record, also an unfit one: it remembers the key for the next.
+        repeated = self._repeated(record)
+        if not is_meant(self.entity, self._subset, record):
+            return False
+        self.read[label] += 1
+        if record.text_timestamp:
+            self._text_timestamp[label] += 1
+        # Before retention: a record that cannot be read has no instant to judge by.
+        if reason := self._unfit(record) or repeated:
+            self._keep_back(record, reason)
+            return False
+        if self._expired is not None and self._expired(record):
+            self._expired_rows[label] += 1
+            return False
+        if record.ignored:
+            self._ignored[label] += 1
+        return True
+
+    def _keep_back(self, record: Record, reason: str) -> None:
+        self._quarantined[record.label] += 1
+        self._lines.quarantine(quarantine_entry(self.entity, record, reason), original_of(record))
+
+    def _repeated(self, record: Record) -> str | None:
+        """Return why a record cannot be moved whose key another one had; a unique index would forbid that."""
+        if record.key is None:
+            return None
+        before, self._last = self._last, record.key
+        if before != record.key:
+            return None
+        return REPEATED
+
+    def _unfit(self, record: Record) -> str | None:
+        """Return why a record cannot be moved, ``None`` when it can.
+
+        The model trims ids. A stored id with leading or trailing whitespace would become another row's id, or
+        its tenant another tenant.
+        """
+        if record.model is None or record.key is None:
+            return record.error or no_key(self.entity)
+        stored: dict[str, object] = dict(zip(self.entity.key, record.key, strict=True))
+        if self.entity.tenant_field is not None:
+            stored[self.entity.tenant_field] = _tenant_of(record)
+        for wire, name in self._identity:
+            if stored[wire] != getattr(record.model, name):
+                return not_normal(wire)
+        marker = marker_not_normal(self.entity, record.storage, record.model) if self._has_markers else None
+        if marker is not None:
+            return not_normal(marker)
+        if self._derives_key and self.entity.key_of(record.model, record.storage) != record.key:
+            return OTHERS_KEY
+        return None
+
+    def _check_complete(self, tally: RangeTally) -> None:
+        """Refuse a tally that does not account for every record of the range."""
+        parts = (tally.written, tally.unchanged, tally.conflicts, tally.quarantined, tally.expired)
+        accounted = sum((Counter(part) for part in parts), Counter[str]())
+        if accounted != Counter(tally.read):
+            raise TwinstoreError(
+                f"The target driver accounted for {accounted.total()} of {self.read.total()} records "
+                f"of a range of {self.entity.name}; nothing of it was committed. This is a bug in the target "
+                "driver.",
+                entity=self.entity.name,
+            )
+
+
+def not_normal(wire: str) -> str:
+    """Say that a stored key or tenant is not as the models write it."""
+    return (
+        f"the stored {wire} has leading or trailing whitespace or is not normalised; correct it at the source"
+    )
+
+
+def _tenant_of(record: Record) -> object:
+    """Return the tenant as the model would name it; what cannot be told equals no model's."""
+    if isinstance(record.owner, Tenant):
+        return record.owner.id
+    return None if record.owner is NO_TENANT else record.owner
+
+
+def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
+    return {label: count for label, count in counts.items() if count}
+
+
+# Records that a copy takes once the unknown properties are dropped that a user decided to lose.
+
+
+class Forgiving:
+    """Reads the records once more that cannot be decoded; of all others it takes no notice."""
+
+    def __init__(self, port: BulkPort, ignored: Sequence[IgnoredPath]) -> None:
+        """Take the source and what is ignored."""
+        self._port, self.ignored = port, ignored
+
+    def forgiven(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
+        """Return a batch in which what can be read without the ignored properties is read so."""
+        paths = of_entity(self.ignored, entity)
+        keys = [record.key for record in batch if record.error is not None and record.key is not None]
+        if not paths or not keys:
+            return list(batch)
+        # By the scan of a comparison: only there a document is seen property by property without its model.
+        expecting = Expecting(entity, paths)
+        with self._port.view() as view:
+            read = {row.key: expecting.record(row) for row in view.rows_of(entity, keys)}
+        return [_instead(record, read.get(record.key)) if record.error else record for record in batch]
+
+    def completed(self, entity: Entity, batch: Sequence[Record]) -> Sequence[Record]:
+        """Return the same of a batch that may be packed."""
+        if not isinstance(batch, PackedBatch):
+            return self.forgiven(entity, batch)
+        batch.put_exact(self.forgiven(entity, [record for _, record in batch.exact]))
+        return batch
+
+
+def _instead(record: Record, read: Record | None) -> Record:
+    """Return what a record is without the ignored properties, with all of its bytes for a quarantine."""
+    if read is None:
+        return record
+    return replace(read, original=record.original, text_timestamp=record.text_timestamp, ignored=True)

@@ -1,0 +1,55 @@
+"""Processes that work for a command: what they do first, and how they end with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from contextlib import contextmanager
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+from twinstore_backfill.process.memory import give_memory_back
+from twinstore_backfill.process.messages import Messages, log_uncaught, set_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["begin_child", "signals_of_parent"]
+
+
+PARENTS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def signals_of_parent() -> Iterator[None]:
+    """Start a process in which signals wait for :func:`begin_child`.
+
+    It inherits the mask: until it ignores the signals, one would show a traceback of its imports.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def begin_child(messages: Messages) -> None:
+    """Get this process ready to work for its parent."""
+    # The parent decides when to stop; a signal from the terminal reaches both.
+    for number in PARENTS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS)
+    set_messages(messages)
+    log_uncaught()
+    give_memory_back()
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        # A killed parent cannot end its children, and they would keep their connections.
+        parent.join()
+        # Not sys.exit, which would end this thread alone.
+        os._exit(1)

@@ -1,0 +1,95 @@
+"""How the C library keeps the memory of this process, where it can be told.
+
+Documents come and go, and each takes many times its bytes for a moment. By default glibc learns from the
+largest of them to keep such blocks for the next one, in every process and for every thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+
+__all__ = ["batches_kept", "give_all_back", "give_memory_back", "small_batches_kept", "tuned_collector"]
+
+
+# From malloc.h.
+TRIM_THRESHOLD: Final = -1
+MMAP_THRESHOLD: Final = -3
+# Blocks from here on go back to the system as soon as they are free. Smaller ones come and go with every
+# batch, and to get them from the system each time would take longer.
+LARGE_BLOCK: Final = 1_000_000
+# The batches of a copy are larger than that, and to get them from the system takes as long as all else that
+# is done with them. Whatever makes objects of both sides of a large document has no room for what is kept.
+LARGEST_BATCH: Final = 9_000_000
+# What a thread keeps of the free memory of its batches; there are five blocks for each.
+KEPT: Final = 32_000_000
+# The same for batches that are smaller than a large block. So much may be kept by each of some ten threads.
+KEPT_OF_SMALL: Final = 4_000_000
+
+
+def give_memory_back() -> None:
+    """Have large blocks go back to the system when they are freed; nothing happens with other C libraries."""
+    _set(LARGE_BLOCK, LARGE_BLOCK)
+
+
+def give_all_back() -> None:
+    """Have what is kept of free memory go back to the system, and from now on large blocks as well."""
+    give_memory_back()
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextmanager
+def batches_kept() -> Generator[None]:
+    """Keep the memory of batches for the next ones until the block ends, as a copy needs it."""
+    with _kept(LARGEST_BATCH, KEPT):
+        yield
+
+
+@contextmanager
+def small_batches_kept() -> Generator[None]:
+    """Keep the memory of small batches until the block ends, as digests need it; large documents go back."""
+    with _kept(LARGE_BLOCK, KEPT_OF_SMALL):
+        yield
+
+
+@contextmanager
+def _kept(mapped: int, kept: int) -> Generator[None]:
+    _set(mapped, kept)
+    try:
+        yield
+    finally:
+        give_all_back()
+
+
+def _set(mapped: int, kept: int) -> None:
+    with suppress(AttributeError, OSError, TypeError):
+        library = ctypes.CDLL(None)
+        # Either of them also ends the learning.
+        library.mallopt(MMAP_THRESHOLD, mapped)
+        library.mallopt(TRIM_THRESHOLD, kept)
+
+
+# Instead of a few hundred: each collection looks at all young objects, and most live as long as their batch.
+YOUNG_OBJECTS: Final = 50_000
+
+
+@contextmanager
+def tuned_collector() -> Iterator[None]:
+    """Collect garbage rarely: a copy makes many short-lived objects and hardly a cycle."""
+    before = gc.get_threshold()
+    # What exists now stays to the end; collections need not look at it again. Garbage among it waits too:
+    # looking for it costs more than it takes.
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

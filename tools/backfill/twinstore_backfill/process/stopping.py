@@ -1,0 +1,121 @@
+"""Stopping at a safe point: a switch that signals and failures may flip, and workers look at."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import contextmanager
+from threading import Event, main_thread
+from threading import current_thread as this_thread
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from twinstore.errors import LeaseLostError
+from twinstore_backfill.outcome import InterruptedRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["StopRequestedError", "StopSwitch", "at_the_end", "stop_on_signals"]
+
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+AGAIN: Final = "Run the same command again."
+Handler = Callable[[int, FrameType | None], object] | int | None
+# What sets the handlers after a command, where those of before are not to come back.
+_afterwards: list[Callable[[], None]] = []
+
+
+class StopRequestedError(Exception):
+    """Unwinds a worker whose range is to be rolled back."""
+
+
+class StopSwitch:
+    """Tells workers to stop; the signal that caused it is remembered."""
+
+    def __init__(self) -> None:
+        """Start with nothing requested."""
+        self._event = Event()
+        self.signal_number: int | None = None
+
+    @property
+    def requested(self) -> bool:
+        """Whether somebody wants the work to stop."""
+        return self._event.is_set()
+
+    def request(self, signal_number: int | None = None) -> None:
+        """Ask for a stop."""
+        # The first signal is kept: it decides the exit code, whatever follows it.
+        self.signal_number = self.signal_number or signal_number
+        self._event.set()
+
+    def check(self) -> None:
+        """Unwind the caller when a stop is requested."""
+        if self._event.is_set():
+            raise StopRequestedError
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but no longer than until a stop is requested; then unwind the caller."""
+        self._event.wait(seconds)
+        self.check()
+
+    def raise_if_interrupted(self, advice: str) -> None:
+        """Raise the error of an interrupted command when a signal asked for the stop."""
+        if self.signal_number is not None:
+            name = signal.Signals(self.signal_number).name
+            raise InterruptedRunError(f"Interrupted by {name}. {advice}", self.signal_number)
+
+
+def at_the_end(settle: Callable[[], None]) -> None:
+    """Name what handles signals after a command has its outcome, where its process ends then.
+
+    Otherwise a late one would give an exit code that contradicts what was written.
+    """
+    _afterwards.append(settle)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopSwitch]:
+    """Flip the switch at the first SIGINT or SIGTERM; a second one ends the process at once.
+
+    Raises:
+        InterruptedRunError: something failed after a signal had asked for the stop.
+    """
+    switch = StopSwitch()
+    # Only the main thread may set handlers; a host that calls from another one has its own.
+    if this_thread() is not main_thread():
+        yield switch
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        switch.request(number)
+        for each in SIGNALS:
+            # A second signal means that the safe point does not come; then the process ends as any other.
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in SIGNALS:
+        signal.signal(number, stop)
+    try:
+        yield switch
+    except (LeaseLostError, InterruptedRunError):
+        # That another process has taken over is what a user must know first.
+        _restore(before)
+        raise
+    except Exception:
+        _restore(before)
+        switch.raise_if_interrupted(AGAIN)
+        raise
+    except BaseException:
+        _restore(before)
+        raise
+    else:
+        if _afterwards:
+            _afterwards[-1]()
+        else:
+            _restore(before)
+
+
+def _restore(handlers: Mapping[signal.Signals, Handler]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""How far a running command is: one record, shown as a bar, as lines, or to Prometheus."""

@@ -1,0 +1,400 @@
+"""Progress on stderr: a bar with rate and time left on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Column
+from rich.text import Text
+from typing_extensions import override
+
+from twinstore.jsontext import format_timestamp
+from twinstore_backfill.process.messages import LogFormat, chosen, json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import TextIO
+
+    from rich.progress import Task, TaskID
+
+__all__ = [
+    "FORMAT",
+    "JsonProgress",
+    "LineProgress",
+    "PartState",
+    "Progress",
+    "RecordedProgress",
+    "SharedProgress",
+    "SilentProgress",
+    "progress_on",
+]
+
+
+# Columns of a terminal: from here on there is room for a bar of its usual length, for any bar and the rate.
+ROOM_FOR_ALL: Final = 100
+ROOM_FOR_A_BAR: Final = 60
+
+
+class Progress(Protocol):
+    """Hears what was done; may be called from several threads, which may work on several parts at a time."""
+
+    def start(self, name: str, total: int, done: int = 0) -> None:
+        """Begin a part of ``total`` documents, of which an earlier run left ``done`` finished."""
+        ...
+
+    def advance(self, name: str, count: int) -> None:
+        """Count documents of a part that has begun; a negative count takes back what came to nothing."""
+        ...
+
+    def finish(self, name: str) -> None:
+        """End a part of which everything is done; one that is stopped or has failed is not finished."""
+        ...
+
+    def count(self, name: str, outcomes: Mapping[str, int]) -> None:
+        """Count what became of documents of a part, range by range. Default: nobody asks."""
+        del name, outcomes
+
+
+class SilentProgress(Progress):
+    """Says nothing."""
+
+    @override
+    def start(self, name: str, total: int, done: int = 0) -> None:
+        """Say nothing."""
+
+    @override
+    def advance(self, name: str, count: int) -> None:
+        """Say nothing."""
+
+    @override
+    def finish(self, name: str) -> None:
+        """Say nothing."""
+
+
+class CountColumn(ProgressColumn):
+    """Documents that are done, of all."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        """Return the count of a part."""
+        return Text(f"{int(task.completed):,}/{int(task.total or 0):,}", style="progress.download")
+
+
+class RateColumn(ProgressColumn):
+    """Documents per second."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        """Return the rate of a part."""
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f}/s" if speed else "", style="progress.data.speed")
+
+
+class BarProgress(Progress):
+    """A bar per part on a terminal."""
+
+    def __init__(self, progress: RichProgress) -> None:
+        """Take the running display."""
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    @override
+    def start(self, name: str, total: int, done: int = 0) -> None:
+        """Add a bar; that of an empty part appears when there is something after all."""
+        visible = bool(total or done)
+        self._tasks[name] = self._progress.add_task(name, total=total, completed=done, visible=visible)
+
+    @override
+    def advance(self, name: str, count: int) -> None:
+        """Move the bar."""
+        self._progress.update(self._tasks[name], advance=count, visible=True)
+
+    @override
+    def finish(self, name: str) -> None:
+        """Fill the bar: a part may hold fewer documents than were counted before."""
+        number = self._tasks[name]
+        completed = next(task.completed for task in self._progress.tasks if task.id == number)
+        self._progress.update(number, total=completed, completed=completed)
+        self._progress.stop_task(number)
+
+
+@contextmanager
+def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
+    """Show progress on a stream, stderr by default, in the way it can."""
+    shown: TextIO = stream or sys.stderr
+    if chosen().quiet:
+        yield SilentProgress()
+        return
+    console = Console(file=shown)
+    # Bars redraw a line, which fills a log with control characters.
+    if not shown.isatty() or console.is_dumb_terminal or chosen().format is LogFormat.JSON:
+        yield LineProgress(shown)
+        return
+    with RichProgress(*_columns(console.width), console=console) as progress:
+        yield BarProgress(progress)
+
+
+def _columns(width: int) -> Iterator[ProgressColumn]:
+    """Yield what fits beside each other; no name or number is broken, the bar gives way."""
+
+    def whole() -> Column:
+        return Column(no_wrap=True)
+
+    yield TextColumn("{task.description}", table_column=whole())
+    if width >= ROOM_FOR_A_BAR:
+        yield BarColumn(bar_width=40 if width >= ROOM_FOR_ALL else None)
+    yield CountColumn(table_column=whole())
+    if width >= ROOM_FOR_A_BAR:
+        yield RateColumn(table_column=whole())
+    yield TimeRemainingColumn(table_column=whole())
+
+
+# Progress in numbers: as lines on stderr, for people or of JSON, and for whoever asks a running command.
+
+
+FORMAT: Final = "twinstore.progress@1"
+LOGGER: Final = "twinstore.progress"
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """How far one part is.
+
+    Attributes:
+        part: an entity, or what a comparison is at: ``documents`` of all entities, ``lists`` or ``checks``.
+        done, total: rows, of lists the tenants; the total was counted before and is about right.
+        rate: rows per second of this run; ``None`` before there is any.
+        eta: seconds that are left at this rate.
+        elapsed: seconds since the part began.
+        outcomes: what became of the rows of finished ranges, and under ``ranges`` how many these are.
+    """
+
+    part: str
+    done: int
+    total: int
+    rate: float | None
+    eta: float | None
+    elapsed: float
+    finished: bool
+    outcomes: Mapping[str, int]
+
+    def document(self) -> dict[str, object]:
+        """Return it as a line of progress has it."""
+        return {
+            "part": self.part,
+            "state": "finished" if self.finished else "running",
+            "done": self.done,
+            "total": self.total,
+            "rate": None if self.rate is None else round(self.rate, 1),
+            "eta_seconds": None if self.eta is None else round(self.eta, 1),
+            "elapsed_seconds": round(self.elapsed, 3),
+            "outcomes": dict(sorted(self.outcomes.items())),
+        }
+
+
+@dataclass(slots=True)
+class Part:
+    """What is counted of one part; ``before`` was done by an earlier run."""
+
+    total: int
+    before: int
+    done: int
+    started: float
+    ended: float | None = None
+    outcomes: Counter[str] = field(default_factory=Counter[str])
+
+    def state(self, name: str, now: float) -> PartState:
+        """Return how far it is."""
+        elapsed = (now if self.ended is None else self.ended) - self.started
+        new, more = self.done - self.before, max(self.total - self.done, 0)
+        rate = new / elapsed if new > 0 and elapsed > 0 else None
+        left = 0.0 if self.ended is not None else None if rate is None else more / rate
+        return PartState(
+            name, self.done, self.total, rate, left, elapsed, self.ended is not None, self.outcomes.copy()
+        )
+
+
+class RecordedProgress(Progress):
+    """Counts the progress of each part. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        """Take a clock of seconds."""
+        self._clock = clock
+        self._lock = Lock()
+        self._parts: dict[str, Part] = {}
+
+    def states(self) -> tuple[PartState, ...]:
+        """Return how far each part is, in the order in which they began."""
+        with self._lock:
+            now = self._clock()
+            return tuple(part.state(name, now) for name, part in self._parts.items())
+
+    def state(self, name: str) -> PartState:
+        """Return how far one part is."""
+        with self._lock:
+            return self._parts[name].state(name, self._clock())
+
+    @override
+    def start(self, name: str, total: int, done: int = 0) -> None:
+        """Begin a part."""
+        with self._lock:
+            self._parts[name] = Part(total, done, done, self._clock())
+
+    @override
+    def advance(self, name: str, count: int) -> None:
+        """Count rows."""
+        with self._lock:
+            self._parts[name].done += count
+
+    @override
+    def count(self, name: str, outcomes: Mapping[str, int]) -> None:
+        """Count what became of rows."""
+        with self._lock:
+            self._parts[name].outcomes.update(outcomes)
+
+    @override
+    def finish(self, name: str) -> None:
+        """End a part; it may hold fewer rows than were counted before."""
+        with self._lock:
+            part = self._parts[name]
+            part.total, part.ended = part.done, self._clock()
+
+
+class WrittenProgress(RecordedProgress):
+    """Writes a line of each part at most every so many seconds."""
+
+    between: ClassVar[float]
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = monotonic) -> None:
+        """Take the stream, and a clock of seconds."""
+        super().__init__(clock)
+        self._stream = stream
+        self._said: dict[str, float] = {}
+        # Lines of several threads must not lie within each other, nor a later one before an earlier.
+        self._writing = Lock()
+
+    @override
+    def start(self, name: str, total: int, done: int = 0) -> None:
+        """Begin a part."""
+        super().start(name, total, done)
+        self._said[name] = self._clock()
+
+    @override
+    def advance(self, name: str, count: int) -> None:
+        """Count rows, and write a line when the last one is old."""
+        super().advance(name, count)
+        if self._clock() - self._said[name] >= self.between:
+            self._write(name)
+
+    def _write(self, name: str, *, is_last: bool = False) -> None:
+        with self._writing:
+            self._said[name] = self._clock()
+            state = self.state(name)
+            line = self._line(replace(state, eta=None) if is_last else state)
+            # A log that is full or closed must not end the work.
+            with suppress(OSError, ValueError):
+                self._stream.write(f"{line}\n")
+                self._stream.flush()
+
+    def _line(self, state: PartState) -> str:
+        raise NotImplementedError
+
+
+class LineProgress(WrittenProgress):
+    """Writes lines for people."""
+
+    between = 5.0
+
+    @override
+    def finish(self, name: str) -> None:
+        """Write the last line of the part, unless it is empty."""
+        state = self.state(name)
+        if state.total or state.done:
+            self._write(name, is_last=True)
+        super().finish(name)
+
+    @override
+    def _line(self, state: PartState) -> str:
+        rate = state.rate or 0.0
+        remaining = f", about {state.eta:.0f} s left" if state.eta else ""
+        text = f"{state.part}: {state.done:,} of {state.total:,}, {rate:,.0f}/s{remaining}"
+        if chosen().format is not LogFormat.JSON:
+            return text
+        counts = {
+            "part": state.part,
+            "done": state.done,
+            "total": state.total,
+            "per_second": round(rate),
+        }
+        return json_line("INFO", LOGGER, text, counts)
+
+
+class JsonProgress(WrittenProgress):
+    """Writes a line of JSON when a part begins, each second while it runs, and when it ends."""
+
+    between = 1.0
+
+    def __init__(self, stream: TextIO, command: str, clock: Callable[[], float] = monotonic) -> None:
+        """Take the stream, the command that runs, and a clock of seconds."""
+        super().__init__(stream, clock)
+        self._command = command
+
+    @override
+    def start(self, name: str, total: int, done: int = 0) -> None:
+        """Begin a part."""
+        super().start(name, total, done)
+        self._write(name)
+
+    @override
+    def finish(self, name: str) -> None:
+        """End a part."""
+        super().finish(name)
+        self._write(name)
+
+    @override
+    def _line(self, state: PartState) -> str:
+        line = {"format": FORMAT, "time": format_timestamp(datetime.now(UTC)), "command": self._command}
+        return json.dumps({**line, **state.document()})
+
+
+class SharedProgress(Progress):
+    """Forwards to several."""
+
+    def __init__(self, *others: Progress) -> None:
+        """Take who is told."""
+        self._others = others
+
+    @override
+    def start(self, name: str, total: int, done: int = 0) -> None:
+        """Begin a part."""
+        for other in self._others:
+            other.start(name, total, done)
+
+    @override
+    def advance(self, name: str, count: int) -> None:
+        """Count rows."""
+        for other in self._others:
+            other.advance(name, count)
+
+    @override
+    def count(self, name: str, outcomes: Mapping[str, int]) -> None:
+        """Count what became of rows."""
+        for other in self._others:
+            other.count(name, outcomes)
+
+    @override
+    def finish(self, name: str) -> None:
+        """End a part."""
+        for other in self._others:
+            other.finish(name)

@@ -1,0 +1,56 @@
+"""How much of a copy or a verification went the fast path, as both reports say it."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from twinstore.fast.native import fast_path
+
+__all__ = ["FastPathReport", "fast_path_report"]
+
+
+TENTHS: Final = 1000
+
+
+class FastPathReport(BaseModel):
+    """Whether the native library was used, and how many of the rows that were read went through it.
+
+    ``reason`` says why it was off. ``rows`` of the ``of`` rows needed no object of their own: a copy packed
+    them, a verification proved them by digests. All others went the exact way, with the same result.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state: Literal["native", "off"]
+    reason: str = ""
+    rows: int = Field(default=0, ge=0)
+    of: int = Field(default=0, ge=0)
+
+    def __str__(self) -> str:
+        """Return what the terminal, Markdown and HTML say."""
+        if self.state == "off":
+            return f"fast path: off ({self.reason})"
+        if not self.of:
+            return "fast path: native, no rows were read"
+        return f"fast path: native, {share(self.rows, self.of)} of {self.of:,} row{'s' * (self.of != 1)}"
+
+
+def fast_path_report(rows: int, of: int) -> FastPathReport:
+    """Return what a report says.
+
+    Args:
+        rows: those that went the fast path.
+        of: all that were read.
+    """
+    found = fast_path()
+    return FastPathReport(state="native" if found.is_on else "off", reason=found.reason, rows=rows, of=of)
+
+
+def share(part: int, whole: int) -> str:
+    """Return a part of a whole; neither all nor nothing is said of a number that is only near it."""
+    if part in {0, whole}:
+        return "100 %" if part else "0 %"
+    tenths = min(max(part * TENTHS // whole, 1), TENTHS - 1)
+    return f"{tenths / 10:.1f} %"

@@ -1,0 +1,152 @@
+"""Which rows are due for removal and therefore are not copied and not compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, cast
+
+from twinstore import jsontext
+from twinstore.errors import ValidationError
+from twinstore.fields import parse_timestamp
+from twinstore.keys import KeyType
+from twinstore.query import holds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from twinstore.bulk import BulkPort, Record, ScanRow
+    from twinstore.catalog import Entity, Retention
+    from twinstore.options import ModuleOptions
+    from twinstore.query import Condition
+    from twinstore_backfill.subset import Subset
+
+__all__ = [
+    "REPEATED",
+    "ExpiryTest",
+    "age_limit",
+    "cutoff",
+    "expiry_test",
+    "instant_of_judgement",
+    "is_due",
+    "is_meant",
+    "no_key",
+]
+
+
+def instant_of_judgement(port: BulkPort, given: datetime | None) -> datetime:
+    """Return the instant that retention is judged by: the given one, or now by the clock of the store.
+
+    Raises:
+        ValidationError: the given one has not come yet: rows that nothing has removed would count as expired.
+    """
+    # Of the server, because with a client clock that is ahead rows would pass for expired too early.
+    now = port.now()
+    if given is not None and given > now:
+        raise ValidationError(
+            f"--as-of {jsontext.format_timestamp(given)} lies in the future: the clock of {port.place} says "
+            f"{jsontext.format_timestamp(now)}. Give an instant that has passed, or leave it out."
+        )
+    return given or now
+
+
+def age_limit(entity: Entity, options: ModuleOptions) -> timedelta | None:
+    """Return the age at which rows of an entity expire, ``None`` when they never do."""
+    if entity.retention is None:
+        return None
+    days: int = getattr(options, entity.retention.option)
+    return timedelta(days=days) if days else None
+
+
+def cutoff(entity: Entity, options: ModuleOptions, as_of: datetime) -> datetime | None:
+    """Return the instant up to which rows of an entity are expired, ``None`` when they never expire."""
+    age = age_limit(entity, options)
+    return None if age is None else as_of - age
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryTest:
+    """A test for records that retention has due for removal.
+
+    Attributes:
+        retention: what says so.
+        limit: the instant up to which they are.
+    """
+
+    entity: Entity
+    retention: Retention
+    limit: datetime
+
+    def __call__(self, record: Record) -> bool:
+        """Whether a record is due; one that cannot be read has no instant to judge by."""
+        if record.model is None:
+            return False
+        instant = self.entity.value(record.model, record.storage, self.retention.field)
+        return (
+            isinstance(instant, datetime)
+            and instant <= self.limit
+            and all(
+                holds(item, self.entity.value(record.model, record.storage, item.field))
+                for item in self.retention.where
+            )
+        )
+
+
+def expiry_test(entity: Entity, options: ModuleOptions, as_of: datetime) -> ExpiryTest | None:
+    """Return a test for expired records, ``None`` when no record of the entity can be expired."""
+    limit, retention = cutoff(entity, options, as_of), entity.retention
+    return None if limit is None or retention is None else ExpiryTest(entity, retention, limit)
+
+
+def is_due(entity: Entity, row: ScanRow, limit: datetime | None) -> bool:
+    """Tell whether retention removes a stored row whose instant lies at or before ``limit``.
+
+    Read from the content as it is stored: a row that cannot be decoded is due all the same.
+    """
+    if limit is None or row.expires is None or row.expires > limit or entity.retention is None:
+        return False
+    where = entity.retention.where
+    if not where:
+        return True
+    content = cast("Mapping[str, object]", jsontext.loads(row.content))
+    return all(holds(item, stored_value(content, item)) for item in where)
+
+
+def stored_value(content: Mapping[str, object], condition: Condition) -> object:
+    """Return what a row holds in the field of a condition; an instant as one where instants are compared."""
+    for part in ("storage", "doc"):
+        values = content.get(part)
+        if isinstance(values, dict) and condition.field in values:
+            value = cast("Mapping[str, object]", values)[condition.field]
+            compared = isinstance(getattr(condition, "value", None), datetime)
+            return instant_in(value) if compared else value
+    return None
+
+
+def instant_in(value: object) -> datetime | None:
+    """Return the instant of a stored text, ``None`` when it is none."""
+    try:
+        return parse_timestamp(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+REPEATED: Final = (
+    "another row of the source has the same key, and only the first is copied; remove one of them"
+)
+
+
+def is_meant(entity: Entity, subset: Subset, record: Record) -> bool:
+    """Whether a record belongs to a part by its date; one that cannot be read belongs to each."""
+    if not subset.by_time or entity.dated is None or record.model is None:
+        return True
+    instant = entity.value(record.model, record.storage, entity.dated)
+    return not isinstance(instant, datetime) or subset.admits(instant)
+
+
+def no_key(entity: Entity) -> str:
+    """Say that what is stored where the key belongs is none."""
+    if all(part.type is KeyType.TEXT for part in entity.key_parts):
+        return "the stored key is not a string"
+    wanted = ", ".join(f"{part.field} ({part.type.value})" for part in entity.key_parts)
+    return f"the stored key is not made of {wanted}"

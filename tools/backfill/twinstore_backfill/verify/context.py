@@ -1,0 +1,112 @@
+"""What the pieces of a verification share, wherever they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from twinstore_backfill.ignored import IgnoredPath, of_entity
+from twinstore_backfill.retention import age_limit, cutoff
+from twinstore_backfill.subset import EVERYTHING, Subset
+from twinstore_backfill.verify.findings import KeptBack
+from twinstore_backfill.verify.ranges import OwnAges, RangeComparison, Removals, ServerTime
+
+if TYPE_CHECKING:
+    from twinstore.catalog import Entity
+    from twinstore_backfill.stores import Store
+
+__all__ = ["Task", "VerifyContext"]
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyContext:
+    """The open stores of the process that runs a task. Retention is the target's.
+
+    Attributes:
+        absent: entities of which the source has no collection or table.
+        own_ages: the ages at which the servers remove rows by themselves.
+        since: when the verification began, by the clock of the source.
+        ignored: unknown properties that a copy drops.
+        ignored_fields: known ones that are not compared.
+        subset: which rows are meant.
+        slow: entities of which the source reads all rows to cut a range.
+        time: the time of both servers; each process asks for itself.
+    """
+
+    source: Store
+    target: Store
+    as_of: datetime
+    batch_size: int
+    absent: frozenset[str] = frozenset()
+    own_ages: OwnAges = field(default_factory=OwnAges)
+    since: datetime | None = None
+    ignored: tuple[IgnoredPath, ...] = ()
+    ignored_fields: tuple[IgnoredPath, ...] = ()
+    subset: Subset = EVERYTHING
+    slow: frozenset[str] = frozenset()
+    time: ServerTime = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Get ready to ask both servers for their time."""
+        # The class is frozen.
+        object.__setattr__(self, "time", ServerTime((self.source.bulk.now, self.target.bulk.now)))
+
+    def entity(self, name: str) -> Entity:
+        """Return an entity by name."""
+        # By name, because a task is sent between processes and functions in a description cannot be.
+        return next(entity for entity in self.source.bulk.entities() if entity.name == name)
+
+    def cutoff(self, entity: Entity) -> datetime | None:
+        """Return the instant up to which rows of an entity are expired."""
+        return cutoff(entity, self.target.options, self.as_of)
+
+    def comparison(self, name: str, tenant: str | None = None) -> RangeComparison:
+        """Return what compares rows of an entity."""
+        entity = self.entity(name)
+        return RangeComparison(
+            source=self.source.bulk,
+            target=self.target.bulk,
+            entity=entity,
+            tenant=tenant,
+            cutoff=self.cutoff(entity),
+            batch_size=self.batch_size,
+            removals=self.removals(entity),
+            kept_back=KeptBack(self.source, self.target),
+            ignored=of_entity(self.ignored, entity),
+            ignored_fields=of_entity(self.ignored_fields, entity),
+            subset=self.subset,
+        )
+
+    def removals(self, entity: Entity) -> Removals:
+        """Return which rows of an entity may be removed while they are compared."""
+        age = age_limit(entity, self.target.options)
+        return Removals(
+            entity=entity,
+            time=self.time,
+            as_of=self.as_of,
+            since=self.since or self.as_of,
+            age=age,
+            own=self.own_ages.of(entity.name),
+        )
+
+    def list_cutoff(self, entity: Entity) -> datetime | None:
+        """Return the instant up to which lists may lack rows of an entity on one side."""
+        ends = (self.cutoff(entity), self.removals(entity).ahead())
+        return max((end for end in ends if end is not None), default=None)
+
+
+class Task(Protocol[R_co]):
+    """A piece of work that can be sent to another process."""
+
+    @property
+    def here(self) -> bool:
+        """Whether another process would take longer to begin with it than this one to do it."""
+        return False
+
+    def run(self, context: VerifyContext) -> R_co:
+        """Do the work."""
+        ...

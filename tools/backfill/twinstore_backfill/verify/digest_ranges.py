@@ -1,0 +1,482 @@
+"""Reading the digests of both sides in threads: native code and servers hold no lock of Python.
+
+source: entity after entity   --+
+                                +--> Proof of each entity, in order
+target: entity after entity   --+
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from logging import getLogger
+from secrets import token_bytes
+from threading import Condition, Event, Lock
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
+
+from typing_extensions import override
+
+from twinstore.bulk import Cell, Digestible, Key, KeyRange, NoDigests, RangeDigests
+from twinstore.catalog import Entity
+from twinstore.scanned import SECRET_BYTES
+from twinstore_backfill.connection_budget import readers_at_once
+from twinstore_backfill.ignored import of_entity, top_names
+from twinstore_backfill.process.memory import give_all_back, small_batches_kept
+from twinstore_backfill.verify.expected import IGNORED, Expecting
+from twinstore_backfill.verify.findings import RangeResult
+from twinstore_backfill.verify.partition import MOST_CELLS_READ, readers_of
+from twinstore_backfill.verify.set_digest import Digest
+from twinstore_backfill.verify.turns import LARGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinstore.bulk import BulkPort
+    from twinstore_backfill.process.stopping import StopSwitch
+    from twinstore_backfill.verify.context import VerifyContext
+
+__all__ = ["Ahead", "DigestReader", "LargestRow", "Proof", "Reading", "why_no_digests"]
+
+
+log = getLogger(__name__)
+Digests: TypeAlias = RangeDigests | None
+
+
+class UnwantedError(Exception):
+    """The other side has no digests, or the verification has ended."""
+
+
+def why_no_digests(context: VerifyContext, entity: Entity) -> str | None:
+    """Return why an entity has no digests; ``None`` if both sides have, and a copy keeps rows as they are."""
+    if entity.release is not None:
+        return f"its rows are {entity.life.value}"
+    if entity.kept_apart:
+        return "each side keeps some of its rows to itself"
+    if entity.derived_key is not None:
+        return "its key is computed from the content of a row"
+    for name, side in (("source", context.source), ("target", context.target)):
+        if isinstance(found := side.bulk.digestible(entity), NoDigests):
+            return f"{name}: {found.reason}"
+    return None
+
+
+class LargestRow:
+    """Learns from several threads how large the rows of the source are."""
+
+    def __init__(self, large: Callable[[], None]) -> None:
+        """Begin with nothing known.
+
+        Args:
+            large: is called when a row may be large, before anybody who waits hears of it.
+        """
+        self._large, self._told_large = large, False
+        self._lock = Lock()
+        self._expected = 1
+        self._largest: int | None = 0
+        self._complete = Event()
+
+    def expect(self, parts: int = 1) -> None:
+        """Wait for so many more parts before anything is known."""
+        with self._lock:
+            self._expected += parts
+
+    def add(self, largest: int | None) -> None:
+        """Take the bytes of the largest row of a part, ``None`` where they are not known."""
+        if (largest is None or largest >= LARGE_BYTES) and not self._told_large:
+            self._told_large = True
+            self._large()
+        with self._lock:
+            if self._largest is not None:
+                self._largest = None if largest is None else max(self._largest, largest)
+            self._expected -= 1
+            if not self._expected or self._largest is None:
+                self._complete.set()
+
+    def wait(self) -> int | None:
+        """Wait for all parts; return the bytes of the largest row, ``None`` where they are not known."""
+        self._complete.wait()
+        return self._largest
+
+
+class Reading:
+    """The digests of one entity, or of one tenant of it, while they are read."""
+
+    def __init__(self, stop: StopSwitch, tell: Callable[[int], None], ahead: Ahead) -> None:
+        """Take who may stop it, who hears of rows of the source, and what else is read before it."""
+        self.source: list[Future[Digests]] = []
+        self.target: list[Future[Digests]] = []
+        self._stop, self._tell, self._ahead = stop, tell, ahead
+        self._unwanted = Event()
+        self._lock = Lock()
+        self.told = 0
+        self._without: str | None = None
+
+    def proof(self) -> Proof | NoDigests:
+        """Wait for both sides; return what their digests prove, or why a side has none.
+
+        Raises:
+            StopRequestedError: a stop was requested.
+            TwinstoreError: a side cannot be read.
+        """
+        source, target = [merged(parts) for parts in (self.source, self.target)]
+        if source is None or target is None:
+            return NoDigests(self._without or "the reading was ended")
+        return Proof(source, target)
+
+    def wait(self) -> None:
+        """Wait until it may begin; see :class:`~twinstore_backfill.verify.digest_ranges.Ahead`."""
+        self._ahead.admit(self)
+        self.go_on()
+
+    def done(self) -> None:
+        """Tell that nobody needs its digests any more."""
+        self._ahead.done(self)
+
+    def end(self, without: str | None = None) -> None:
+        """End what is still read; the first reason why a side has no digests is kept."""
+        with self._lock:
+            self._without = self._without or without
+        self._unwanted.set()
+
+    def go_on(self, _rows: int = 0) -> None:
+        """Hear of rows; end the reading where it is to stop, or nobody waits for it any more."""
+        self._stop.check()
+        if self._unwanted.is_set():
+            raise UnwantedError
+
+    def count(self, rows: int) -> None:
+        """Hear of rows of the source."""
+        self.go_on()
+        with self._lock:
+            self.told += rows
+        self._tell(rows)
+
+
+def merged(parts: list[Future[Digests]]) -> Digests:
+    """Wait for the parts of a side and forget them; return their digests, ``None`` where one has none."""
+    wait(parts)
+    found = [part.result() for part in parts]
+    parts.clear()
+    whole, *others = found
+    for part in others:
+        if whole is None or part is None:
+            return None
+        whole.merge(part)
+    return whole
+
+
+class DigestReader(AbstractContextManager["DigestReader"]):
+    """Reads digests in the order in which they are asked for, each side by threads of its own."""
+
+    def __init__(
+        self, context: VerifyContext, jobs: int, stop: StopSwitch, tell: Callable[[int], None]
+    ) -> None:
+        """Take both sides, how many threads read each, and who hears of rows of the source."""
+        self._context, self._stop, self._tell = context, stop, tell
+        # Drawn for each run and known to this process alone: it must be unknown when rows are written.
+        self._secret = token_bytes(SECRET_BYTES)
+        self._parts = readers_at_once(jobs)
+        self._source, self._target = (
+            ThreadPoolExecutor(self._parts, thread_name_prefix=f"digests-{side}")
+            for side in ("source", "target")
+        )
+        self._readings: list[Reading] = []
+        self._ahead = Ahead(MOST_AHEAD)
+        # What is kept of the memory of small batches would be missing where large documents are compared.
+        self.largest = LargestRow(give_all_back)
+        self._kept = ExitStack()
+
+    @override
+    def __enter__(self) -> Self:
+        """Keep the memory of small batches while they are read, as long as no row may be large."""
+        self._kept.enter_context(small_batches_kept())
+        return self
+
+    def begin(self, entity: Entity, tenant: str | None, bounds: Sequence[Key], owners: int = 1) -> Reading:
+        """Begin to read the digests of an entity, or of the rows of one tenant."""
+        parts = readers_of(len(bounds) + 1, owners, self._parts)
+        reading = Reading(self._stop, self._tell, self._ahead)
+        self._readings.append(reading)
+        self._ahead.expect(reading, (len(bounds) + 1) * max(owners, 1) * parts)
+        source, target = self._context.source.bulk, self._context.target.bulk
+        judge = Expecting(entity, of_entity(self._context.ignored, entity)).accepts
+        # Each row with another one is named, and only a comparison of the rows does that.
+        ignored = top_names(self._context.ignored, entity, with_reason=True)
+        # Once is enough, and best by the side that hardly has to ask.
+        of_target = Digestible.JUDGED is target.digestible(entity) is not source.digestible(entity)
+        cutoff = self._context.cutoff(entity)
+        ask = partial(Question, entity, tuple(bounds), tenant, cutoff, secret=self._secret, parts=parts)
+        self.largest.expect(parts)
+        for part in range(parts):
+            of_source = ask(
+                part=part,
+                of_source=True,
+                ignored=ignored,
+                accepts=None if of_target else judge,
+                tell=reading.count,
+            )
+            reading.source.append(self._source.submit(self._measured, reading, source, of_source))
+            other = ask(
+                part=part,
+                of_source=False,
+                ignored=frozenset(),
+                accepts=judge if of_target else None,
+                tell=reading.go_on,
+            )
+            reading.target.append(self._target.submit(read, reading, target, other))
+        return reading
+
+    def weigh(self, entity: Entity, tenant: str | None) -> None:
+        """Learn how large the rows of an entity are of which there are few and no digests."""
+        self.largest.expect()
+        reading = Reading(self._stop, self._tell, self._ahead)
+        self._readings.append(reading)
+        self._source.submit(self._weigh, reading, entity, tenant)
+
+    def _measured(self, reading: Reading, port: BulkPort, question: Question) -> Digests:
+        found: Digests = None
+        try:
+            found = read(reading, port, question)
+        finally:
+            complete = found is not None and not found.unproven and not found.unplaced
+            cells = found.cells.values() if found is not None else ()
+            self.largest.add(max((cell.largest for cell in cells), default=0) if complete else None)
+        return found
+
+    def _weigh(self, reading: Reading, entity: Entity, tenant: str | None) -> None:
+        largest: int | None = None
+        try:
+            with self._context.source.bulk.view() as view:
+                sizes = [0]
+                for batch in view.rows(entity, KeyRange(), tenant_id=tenant):
+                    reading.go_on()
+                    sizes.append(max((row.size for row in batch), default=0))
+                largest = max(sizes)
+        except UnwantedError:
+            return
+        finally:
+            self.largest.add(largest)
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        """End what is still read, and wait for its end."""
+        for reading in self._readings:
+            reading.end()
+        self._ahead.end()
+        for pool in (self._source, self._target):
+            pool.shutdown(cancel_futures=True)
+        # Whoever waits for a part that was never read.
+        self.largest.add(None)
+        self._kept.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a view is asked for."""
+
+    entity: Entity
+    bounds: tuple[Key, ...]
+    tenant: str | None
+    cutoff: datetime | None
+    part: int
+    parts: int
+    of_source: bool
+    ignored: frozenset[str]
+    accepts: Callable[[bytes], bool] | None
+    tell: Callable[[int], None]
+    secret: bytes = field(repr=False)
+
+    @property
+    def side(self) -> str:
+        """The name of the side that is asked."""
+        return "source" if self.of_source else "target"
+
+
+def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
+    """Return the digests of a part of one side, ``None`` where it has none or nobody wants them any more."""
+    found: RangeDigests | NoDigests | None = None
+    try:
+        reading.wait()
+        with port.view() as view:
+            found = view.digests(
+                question.entity,
+                question.bounds,
+                secret=question.secret,
+                tenant_id=question.tenant,
+                cutoff=question.cutoff,
+                part=question.part,
+                parts=question.parts,
+                of_source=question.of_source,
+                ignored=question.ignored,
+                accepts=question.accepts,
+                tell=question.tell,
+            )
+    except UnwantedError:
+        return None
+    except MemoryError:
+        log.warning(
+            "there is too little memory for digests of %s; its rows are compared", question.entity.name
+        )
+        found = NoDigests("there is too little memory for them")
+    finally:
+        if not isinstance(found, RangeDigests):
+            # Nor does anybody need those of the other side.
+            reading.end(None if found is None else f"{question.side}: {found.reason}")
+    return found if isinstance(found, RangeDigests) else None
+
+
+# How many digests are kept that nobody has looked at yet.
+#
+# Digests of entity after entity are read while the rows of the first ones are still compared, which may take
+# hours where much differs. What they take in memory meanwhile is bounded; the oldest may always be read.
+
+
+# What one entity may take at most, so that several small ones are read ahead, and none beside a large one.
+MOST_AHEAD: Final = MOST_CELLS_READ
+
+
+class Ahead:
+    """The readings that have begun or may begin, in the order in which somebody looks at them."""
+
+    def __init__(self, most: int) -> None:
+        """Take how many cells all of them may have together, where there are several."""
+        self._most = most
+        self._changed = Condition()
+        self._waiting: OrderedDict[object, int] = OrderedDict()
+        self._open = False
+
+    def expect(self, reading: object, cells: int) -> None:
+        """Take a reading with the cells that it has at most, behind all the others."""
+        with self._changed:
+            self._waiting[reading] = cells
+
+    def admit(self, reading: object) -> None:
+        """Wait until a reading is the oldest, or it and those before it have few enough cells."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.fits(reading))
+
+    def fits(self, reading: object) -> bool:
+        """Whether a reading may begin."""
+        before = 0
+        if self._open:
+            return True
+        for other, cells in self._waiting.items():
+            if other is reading:
+                return not before or before + cells <= self._most
+            before += cells
+        # Nobody looks at it any more.
+        return True
+
+    def done(self, reading: object) -> None:
+        """Forget a reading that somebody has looked at."""
+        with self._changed:
+            self._waiting.pop(reading, None)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let everybody begin, because all are to end."""
+        with self._changed:
+            self._open = True
+            self._changed.notify_all()
+
+
+# What the digests of both sides prove.
+#
+# A range is proved where every owner has the same number of rows with the same keyed digest on both sides.
+# Digests without the key are only shown, because rows can be chosen that agree in them. Digests never say
+# that two rows differ: of every other range the rows are compared one by one.
+
+
+NOTHING = Cell()
+
+
+def why_nothing(source: RangeDigests, target: RangeDigests) -> str | None:
+    """Return why digests prove no range at all, ``None`` where they may prove some."""
+    if source.unplaced or target.unplaced:
+        return f"rows without a range: {source.unplaced:,} of the source, {target.unplaced:,} of the target"
+    if not (source.judged or target.judged):
+        return "neither side judged the rows"
+    if not (source.unique or target.unique):
+        return "no unique index keeps two rows of one key out of either side"
+    return None
+
+
+class Proof:
+    """The digests of both sides of one entity, and which ranges they prove.
+
+    Attributes:
+        nothing: why they prove none, ``None`` where they may.
+    """
+
+    def __init__(self, source: RangeDigests, target: RangeDigests) -> None:
+        """Take the digests, which were made with the same bounds."""
+        self._source, self._target = source.cells, target.cells
+        self._open = source.unproven | target.unproven
+        # Whether a copy takes a row is known of those of the source that the target has, too. An expired one
+        # need not be there, and one that no copy takes is in quarantine however old it is.
+        self._expired_are_known = source.judged and source.unique
+        # Of two rows of one key only the first counts, and an expired one may have the key of another.
+        self._expired_are_apart = target.unique
+        self.nothing = why_nothing(source, target)
+        self._owners: defaultdict[int, set[str]] = defaultdict(set)
+        for number, label in (*self._source, *self._target):
+            self._owners[number].add(label)
+        self._open.update(number for number in self._owners if not self._agree(number))
+
+    def proves(self, number: int) -> bool:
+        """Whether both sides hold the same rows in a range, each of which a copy takes."""
+        return self.nothing is None and number not in self._open
+
+    def _agree(self, number: int) -> bool:
+        for label in self._owners[number]:
+            source = self._source.get((number, label), NOTHING)
+            target = self._target.get((number, label), NOTHING)
+            if (source.count, source.keyed) != (target.count, target.keyed):
+                return False
+            if source.expired and not self._expired_are_known:
+                return False
+            if target.expired and not self._expired_are_apart:
+                return False
+        return True
+
+    def rows(self) -> int:
+        """How many rows of the source are in proved ranges."""
+        return sum(cell.count for (number, _), cell in self._source.items() if self.proves(number))
+
+    def result(self, entity: str, tenant: str | None, within: KeyRange, numbers: list[int]) -> RangeResult:
+        """Return what comparing the rows of proved ranges one by one would amount to.
+
+        Args:
+            entity: whose rows they are.
+            tenant: the only one whose rows are compared, if there is one.
+            within: the range of which these are parts.
+            numbers: the proved ranges.
+        """
+        result = RangeResult(entity, tenant, within)
+        for number in numbers:
+            for label in self._owners.get(number, ()):
+                self._add(result, number, label)
+        result.shares.proved = len(numbers)
+        return result
+
+    def _add(self, result: RangeResult, number: int, label: str) -> None:
+        source = self._source.get((number, label), NOTHING)
+        target = self._target.get((number, label), NOTHING)
+        result.largest = max(result.largest, source.largest, target.largest)
+        result.shares.rows += source.count
+        result.shares.expired += source.expired
+        part = result.tenants[label]
+        part.source.merge(Digest(source.count, source.xor, source.sum))
+        part.target.merge(Digest(target.count, target.xor, target.sum))
+        counts = {
+            "equal": source.count,
+            "expired_source": source.expired,
+            "expired_target": target.expired,
+        }
+        part.counts.update({name: count for name, count in counts.items() if count})
+        part.equivalences.update({IGNORED: source.ignored} if source.ignored else {})

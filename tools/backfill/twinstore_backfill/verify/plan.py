@@ -1,0 +1,268 @@
+"""Which ranges of rows are compared, and how: by digests first where both sides have them.
+
+count both sides, cut the source -> digests of all entities, each side by its own threads
+-> entity by entity: what the digests prove, and tasks for the rest -> results in key order
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
+
+from twinstore.bulk import Counted, NoDigests
+from twinstore.fast.native import fast_path
+from twinstore.releasing import copy_counts, without_kept_apart
+from twinstore_backfill.verify.digest_ranges import DigestReader, why_no_digests
+from twinstore_backfill.verify.partition import EarlyCuts, partition, rows_per_digest
+from twinstore_backfill.verify.sampling import sample_rates
+from twinstore_backfill.verify.tasks import RangeTask, RestTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from twinstore.bulk import Key, KeyRange
+    from twinstore.catalog import Entity
+    from twinstore_backfill.process.stopping import StopSwitch
+    from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.context import VerifyContext
+    from twinstore_backfill.verify.digest_ranges import LargestRow, Proof, Reading
+    from twinstore_backfill.verify.options import VerifyOptions
+    from twinstore_backfill.verify.partition import Partition
+    from twinstore_backfill.verify.ranges import RowCounts
+
+__all__ = ["CountedSides", "RangePlan", "counted_sides"]
+
+
+# Rows that are read to learn how large they are, so that lists need not wait for their comparison.
+FEW: Final = 2000
+# With fewer open ranges another process would only begin when this one is done.
+WORTH_A_PROCESS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Rows of one entity that are compared together; without a ``reading`` range by range, one by one."""
+
+    entity: Entity
+    tenant: str | None
+    partition: Partition | None = None
+    reading: Reading | None = None
+
+
+class RangePlan(AbstractContextManager["RangePlan"]):
+    """The ranges of one verification."""
+
+    def __init__(
+        self, context: VerifyContext, options: VerifyOptions, stop: StopSwitch, tell: Callable[[int], None]
+    ) -> None:
+        """Take both sides, what is asked, and who hears of rows that are read, or were told too early."""
+        self._context, self._options, self._stop, self._tell = context, options, stop, tell
+        self._open = ExitStack()
+        self._reader: DigestReader | None = None
+        self._planned = deque[Planned]()
+        self._counted: Mapping[str, Mapping[str, RowCounts]] = {}
+        self._digested = set[str]()
+        self._without = dict[str, str]()
+        self._cuts: EarlyCuts | None = None
+
+    @property
+    def largest(self) -> LargestRow | None:
+        """What learns how large rows are while digests are read; ``None`` where none are."""
+        return None if self._reader is None else self._reader.largest
+
+    @property
+    def without_digests(self) -> Mapping[str, str]:
+        """Why no digests are used, by entity; complete when all tasks have been yielded."""
+        return self._without
+
+    @property
+    def _tenants(self) -> Sequence[str | None]:
+        return sorted(set(self._options.tenants)) or (None,)
+
+    def prepare(self, entities: Sequence[Entity]) -> None:
+        """Find out of which entities both sides have digests, and begin to cut those while others count."""
+        self._digested = self._digestible(entities)
+        if not self._digested:
+            return
+        self._cuts = self._open.enter_context(EarlyCuts(self._context.source.bulk))
+        rows = rows_per_digest(0)
+        for entity in entities:
+            if entity.name in self._digested and self._is_cut_further(entity, rows):
+                for tenant in self._tenants:
+                    self._cuts.begin(entity, tenant, rows)
+
+    def begin(self, entities: Sequence[Entity], counted: Mapping[str, Mapping[str, RowCounts]]) -> None:
+        """Begin to read digests, where both sides have them."""
+        self._counted = counted
+        if self._digested:
+            reader = DigestReader(self._context, self._options.jobs, self._stop, self._tell)
+            self._reader = self._open.enter_context(reader)
+        for entity in entities:
+            for tenant in self._tenants:
+                self._stop.check()
+                digested = entity.name in self._digested
+                self._planned.append(self._plan(entity, tenant, digested=digested))
+        if self._reader is not None:
+            self._reader.largest.add(0)
+
+    def _digestible(self, entities: Sequence[Entity]) -> set[str]:
+        """Return the entities that are compared in full and by digests."""
+        whole = self._why_row_by_row()
+        reasons = {entity.name: whole or why_no_digests(self._context, entity) for entity in entities}
+        self._without = {name: reason for name, reason in reasons.items() if reason is not None}
+        return reasons.keys() - self._without.keys()
+
+    def _why_row_by_row(self) -> str | None:
+        """Return why no entity at all is compared by digests."""
+        options = self._options
+        if options.mode == "sample":
+            return "a sample is compared"
+        if options.narrowed_rows:
+            return "a part of the rows or of their fields is compared"
+        return None if fast_path().is_on else "the fast path is off"
+
+    def _plan(self, entity: Entity, tenant: str | None, *, digested: bool) -> Planned:
+        """Cut the source and begin with the digests of an entity, or leave it to its tasks."""
+        if self._reader is None:
+            return Planned(entity, tenant)
+        counts = self._counted[entity.name]
+        if digested:
+            owners = len(counts) if tenant is None else 1
+            found = partition(*self._both_cuts(entity, tenant), owners)
+            if isinstance(found, NoDigests):
+                self._without.setdefault(entity.name, found.reason)
+            else:
+                reading = self._reader.begin(entity, tenant, found.bounds, owners)
+                return Planned(entity, tenant, found, reading)
+        if sum(pair[0] for pair in counts.values()) <= FEW:
+            self._reader.weigh(entity, tenant)
+        else:
+            self._reader.largest.expect()
+            self._reader.largest.add(None)
+        return Planned(entity, tenant)
+
+    def _both_cuts(self, entity: Entity, tenant: str | None) -> tuple[list[KeyRange], list[Key]]:
+        """Return the ranges of the report, and keys that divide them further."""
+        rows = rows_per_digest(sum(pair[0] for pair in self._counted[entity.name].values()))
+        if self._cuts is None or not self._is_cut_further(entity, rows):
+            return list(self._cut(entity, tenant)), []
+        self._cuts.begin(entity, tenant, rows)
+        return list(self._cut(entity, tenant)), self._cuts.take(entity, tenant)
+
+    def _is_cut_further(self, entity: Entity, rows: int) -> bool:
+        return self._options.range_size > rows and entity.name not in self._context.slow
+
+    def _cut(self, entity: Entity, tenant: str | None) -> Iterator[KeyRange]:
+        """Cut the source; its last range ends where the question does: rows of the target are seen."""
+        found = self._context.source.bulk.cut(entity, self._options.range_size, tenant_id=tenant)
+        return self._options.subset.ranges(entity, found)
+
+    def tasks(self) -> Iterator[RangeTask | RestTask]:
+        """Yield the tasks, whose results in this order are in the order of entities and keys.
+
+        Raises:
+            StopRequestedError: a stop was requested.
+        """
+        while self._planned:
+            yield from self._tasks_of(self._planned.popleft())
+
+    def _tasks_of(self, planned: Planned) -> Iterator[RangeTask | RestTask]:
+        entity, tenant, reading = planned.entity, planned.tenant, planned.reading
+        if planned.partition is None or reading is None:
+            yield from self._row_by_row(entity, tenant, self._cut(entity, tenant))
+            return
+        try:
+            yield from self._read_tasks(entity, tenant, planned.partition, reading)
+        finally:
+            reading.done()
+
+    def _read_tasks(
+        self, entity: Entity, tenant: str | None, found: Partition, reading: Reading
+    ) -> Iterator[RangeTask | RestTask]:
+        proof = reading.proof()
+        without = proof.reason if isinstance(proof, NoDigests) else proof.nothing
+        if without is not None:
+            self._without.setdefault(entity.name, without)
+        # Their results tell of all the others once more.
+        self._tell((0 if isinstance(proof, NoDigests) else proof.rows()) - reading.told)
+        if isinstance(proof, NoDigests):
+            yield from self._row_by_row(entity, tenant, found.ranges)
+        else:
+            yield from rest(entity, tenant, found, proof)
+
+    def _row_by_row(
+        self, entity: Entity, tenant: str | None, ranges: Iterable[KeyRange]
+    ) -> Iterator[RangeTask]:
+        options, rates = self._options, None
+        if options.mode == "sample":
+            counts = {label: pair[0] for label, pair in self._counted[entity.name].items()}
+            rates = sample_rates(counts, options.sample_size)
+        for within in ranges:
+            yield RangeTask(entity.name, tenant, within, rates, options.seed)
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        """End what is still read."""
+        self._open.close()
+
+
+def rest(entity: Entity, tenant: str | None, found: Partition, proof: Proof) -> Iterator[RestTask]:
+    """Yield what the digests prove of each range, with what they leave open."""
+    left = sum(not proof.proves(number) for number in range(len(found.bounds) + 1))
+    for within in found.ranges:
+        numbers = found.parts(within)
+        proved = [number for number in numbers if proof.proves(number)]
+        others = [number for number in numbers if not proof.proves(number)]
+        yield RestTask(
+            proof.result(entity.name, tenant, within, proved),
+            tuple(found.joined(others)),
+            len(others),
+            alone=left <= WORTH_A_PROCESS,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CountedSides:
+    """What both sides count.
+
+    Attributes:
+        rows: by entity and tenant the rows of both.
+        largest: the bytes of the largest row of the source as it is stored, ``None`` where it does not tell.
+    """
+
+    rows: dict[str, dict[str, RowCounts]]
+    largest: int | None
+
+
+def counted_sides(context: VerifyContext, tenants: Iterable[str], entities: Sequence[Entity]) -> CountedSides:
+    """Return the rows that each side counts; with ``tenants`` only theirs."""
+    wanted = frozenset(tenants)
+    # Counted before the scans: a number that differs from what is read then tells of a writer.
+    with ThreadPoolExecutor(1, thread_name_prefix="counts") as pool:
+        right = pool.submit(_counts, context.target, entities)
+        left = [_counted(context.source, entity) for entity in entities]
+        rows = {
+            entity.name: {
+                tenant: (source.rows.get(tenant, 0), target.get(tenant, 0))
+                for tenant in sorted(source.rows.keys() | target.keys())
+                if not wanted or tenant in wanted
+            }
+            for entity, source, target in zip(entities, left, right.result(), strict=True)
+        }
+    sizes = [source.largest for source in left]
+    known = [size for size in sizes if size is not None]
+    return CountedSides(rows, max(known, default=0) if len(known) == len(sizes) else None)
+
+
+def _counted(side: Store, entity: Entity) -> Counted:
+    found = side.bulk.counted(entity)
+    return Counted(without_kept_apart(side.bulk, entity, found.rows), found.largest)
+
+
+def _counts(side: Store, entities: Sequence[Entity]) -> list[dict[str, int]]:
+    return [copy_counts(side.bulk, entity) for entity in entities]
