@@ -136,15 +136,16 @@ class CanonicalJsonSerializer:
     @staticmethod
     def serialize_wire(model: type[CanonicalModel], wire: Mapping[str, object]) -> bytes:
         """Return the same bytes of properties that a model of this class gave, or of some of them."""
+        del model  # earlier releases asked it whether it has fields for floats
         text = jsontext.dumps(wire)
         # Rarely more than this: the walk through all values costs more than the JSON.
-        return jsontext.dumps(_encodable(wire)) if jsontext.may_need_repr(text) and _may_hold(model) else text
+        return jsontext.dumps(_encodable(wire)) if jsontext.may_need_repr(text) else text
 
     @staticmethod
     def serialize_pretty(model: CanonicalModel) -> bytes:
         """Return the canonical JSON with two blanks of indent and one final line feed."""
         wire = model.wire()
-        return jsontext.dumps_pretty(_encodable(wire) if _may_hold(type(model)) else wire)
+        return jsontext.dumps_pretty(_encodable(wire))
 
     @staticmethod
     def deserialize(model: type[M], data: bytes | str) -> M:
@@ -193,14 +194,6 @@ def _remembered(cls: type[CanonicalModel]) -> frozenset[str]:
     """Return what a class that somebody has derived from ours remembers beside its fields."""
     members = (vars(base).items() for base in cls.__mro__)
     return frozenset(name for items in members for name, value in items if isinstance(value, cached_property))
-
-
-@cache
-def _may_hold(cls: type[CanonicalModel]) -> bool:
-    """Whether the models of a class may hold floating-point numbers."""
-    from twinstore.shapes import has_floats  # noqa: PLC0415  # it needs this module
-
-    return has_floats(cls)
 
 
 def _encodable(wire: Mapping[str, object]) -> object:

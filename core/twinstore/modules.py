@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Final, Generic, Never, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Never, Protocol, TypeVar, cast
 
 from twinstore.catalog_checks import NAME
 from twinstore.entrypoints import Registration, brief, registrations, the_only
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.catalog import Module
     from twinstore.checks import Cutoffs, ModuleChecks, SmokeTest, Trial
-    from twinstore.module_storage import ModuleStorage
 
 __all__ = [
     "MODULE_GROUP",
@@ -59,6 +58,15 @@ PREFIX: Final = "pg_"
 _read: dict[Hashable, Mapping[str, ModulePlugin | ConfigurationError]] = {}
 
 
+class SessionMaker(Protocol):
+    """What a module knows of its storage, a :class:`~twinstore.module_storage.ModuleStorage`."""
+
+    @property
+    def session_over(self) -> Callable[..., object]:
+        """Return the session over the repositories of a driver."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleSpec(Generic[R_co]):
     """A module as drivers and tools see it.
@@ -85,7 +93,7 @@ class ModuleSpec(Generic[R_co]):
     repositories: Callable[[Access], R_co]
     title: str
     package: str
-    storage: type[ModuleStorage[R_co, object]] | None = None
+    storage: type[SessionMaker] | None = None
     session: type[object] | None = None
     checks: Callable[[Cutoffs, int], ModuleChecks[Never]] | None = None
     smoke_test: SmokeTest[Never] | None = None

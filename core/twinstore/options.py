@@ -82,14 +82,3 @@ class ModuleSettings:
     def is_section(self, option: str) -> bool:
         """Whether an option is a mapping, so that a section stands at its path."""
         return get_origin(self.options.model_fields[option].annotation) in {dict, Mapping}
-
-
-def __getattr__(name: str) -> type[ModuleOptions]:
-    """Return the options of an installed module by the name of their class; they stood here before."""
-    if name.endswith("Options"):
-        from twinstore.modules import module_plugins  # noqa: PLC0415  # they are described by what stands here
-
-        for plugin in module_plugins().values():
-            if plugin.settings.options.__name__ == name:
-                return plugin.settings.options
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,9 +17,9 @@ from twinstore.migrations import Effect, EffectKind, without_consent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
+    from importlib.resources.abc import Traversable
 
     from twinstore.migrations import Consent
-    from twinstore.modules import ModuleSpec
 
 __all__ = [
     "Reversal",
@@ -105,9 +105,9 @@ class RevertsMigrations(Protocol):
         ...
 
 
-def revert_files(module: ModuleSpec[object], store: str) -> tuple[RevertFile, ...]:
-    """Return what a module ships for a kind of store, by name; none where it ships none."""
-    folder = module.migrations(store) / FOLDER
+def revert_files(migrations: Traversable) -> tuple[RevertFile, ...]:
+    """Return what a module ships beside the migrations in this folder, by name; none where it ships none."""
+    folder = migrations / FOLDER
     entries = [entry for entry in folder.iterdir() if NUMBER.match(entry.name)] if folder.is_dir() else []
     found = (
         RevertFile(entry.name.rpartition(".")[0], entry.read_text(encoding="utf-8")) for entry in entries

@@ -7,7 +7,7 @@ settings -> name of the driver -> its plug-in (BackendSpec) -> OpenRequest -> it
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Self, TypeVar, cast, overload
 
 from twinstore.backend import Lifetime, OpenRequest, SharedResources
 from twinstore.clock import SystemClock
@@ -226,7 +226,7 @@ def storage_of(
     resources = SharedResources() if shared is None else shared
     opened = module_on_driver(spec, backend, settings, resources, clock, read_only=read_only)
     notifier = Notifier(observers, spec.name, opened.driver) if observers else None
-    return spec.storage(
+    return cast("type[AnyStorage]", spec.storage)(
         opened, clock, resources if shared is None else None, settings.options(module), notifier
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 
 from mongomock.codec_options import CodecOptions
@@ -96,7 +96,10 @@ class MongomockDeployment(DeploymentDefaults):
         # It knows the few calls that every entity is stored by, and none that one entity has for itself.
         backend = MongomockBackend(self._module, connection, options, validators=False, special=False)
         assert self._module.storage is not None
-        return self._module.storage(backend, clock or SystemClock(), resources, options)
+        storage: ModuleStorage[object, object] = cast("Any", self._module.storage)(
+            backend, clock or SystemClock(), resources, options
+        )
+        return storage
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:

@@ -101,7 +101,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
             replace(step.renamed(names), carry_overs=carried.get(step.name, ()))
             for step in load_steps(module.migrations(MIGRATIONS))
         )
-        reverts = revert_files(module, MIGRATIONS)
+        reverts = revert_files(module.migrations(MIGRATIONS))
         return cls(connection, catalog, options, steps, reverts, validators=validators)
 
     @property

@@ -70,7 +70,7 @@ def revert(
 
 def chosen(module: ModuleSpec[object], name: str) -> RevertFile:
     """Return the script of a migration."""
-    return revert_of(revert_files(module, STORE), name, module=module.name, driver=DRIVER)
+    return revert_of(revert_files(module.migrations(STORE)), name, module=module.name, driver=DRIVER)
 
 
 @contextmanager
