@@ -15,9 +15,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, cast
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from twinstore.access_values import (
     NO_STORAGE,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from threading import Condition, RLock, get_ident
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -35,14 +36,14 @@ class RowLocks(Renewable):
         self._holders: dict[Hashable, tuple[object, int, bool]] = {}
         # Entered itself and not through the condition, whose ``with`` a signal could leave locked.
         self._lock = RLock()
-        self._changed = Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
         renew_in_child(self)
 
     @override
     def renew(self) -> None:
         """Forget in a forked child the units of the parent."""
         self._holders, self._lock = {}, RLock()
-        self._changed = Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
 
     def acquire(self, unit: object, row: Hashable, *, isolated: bool) -> None:
         """Give a unit the right to a row until :meth:`release`.

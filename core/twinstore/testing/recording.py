@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -88,7 +88,7 @@ def record_sessions(spec: ModuleSpec[object], calls: Calls, patch: pytest.Monkey
         patch: changes the class of the storage.
     """
     assert spec.storage is not None
-    plain: Any = spec.storage.session_over
+    plain: Callable[..., object] = spec.storage.session_over
     parts = parts_of(spec)
 
     @wraps(plain)
