@@ -25,6 +25,7 @@ from twinstore.driver_checks import spec_problem
 from twinstore.entrypoints import Registration, brief, did_you_mean, near_matches, registrations, the_only
 from twinstore.errors import ConfigurationError
 from twinstore.modules import built_modules, module_plugins
+from twinstore.observing.observer import SYSTEMS
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -108,6 +109,7 @@ def load_backend(name: str, *, module: str | None = None) -> BackendSpec:
     _check_module(registration, spec, module)
     if missing := _missing_extra(registration, spec):
         raise ConfigurationError(missing, driver=registration.name)
+    SYSTEMS[spec.name.casefold()] = next(iter(spec.schemes), spec.name.casefold())
     return spec
 
 

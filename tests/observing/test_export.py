@@ -28,6 +28,7 @@ from twinstore.observing import Counters
 from twinstore.observing.counters import LOCK_WAIT_BUCKETS, METRICS, OPERATION_BUCKETS
 from twinstore.observing.otel import OpenTelemetryObserver, system_of
 from twinstore.observing.prometheus import CountersCollector
+from twinstore.plugins import installed_backend_names, load_backend
 from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.workspace import unique
 
@@ -202,6 +203,8 @@ def test_open_telemetry_has_the_five_metrics(telemetry: Telemetry) -> None:
     [("Mongo", "mongodb"), ("Postgres", "postgresql"), ("Memory", "memory"), ("Cask", "cask")],
 )
 def test_a_system_has_its_name_of_the_semantic_conventions(driver: str, system: str) -> None:
+    if driver in installed_backend_names():
+        load_backend(driver)
     assert system_of(driver) == system
 
 

@@ -13,11 +13,13 @@ from twinstore.observing.events import call_of
 if TYPE_CHECKING:
     from twinstore.observing.events import Call, LockWait, Operation, SystemScopeOpening
 
-__all__ = ["Ending", "Observer", "Observers"]
+__all__ = ["SYSTEMS", "Ending", "Observer", "Observers"]
 
 log = logging.getLogger("twinstore.observing")
 E = TypeVar("E")
 
+# What a span calls the database of a driver, by the name of the driver in lower case.
+SYSTEMS: Final[dict[str, str]] = {}
 # Once, because it may fail in every call.
 FAILED: Final = "The observer %s failed; the call goes on, and further failures of it are not logged."
 

@@ -7,7 +7,7 @@ libraries are the calls of a server, and none is counted twice.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -16,8 +16,7 @@ from typing_extensions import override
 from twinstore.errors import ConfigurationError
 from twinstore.observing.counters import METRICS
 from twinstore.observing.events import CallOutcome
-from twinstore.observing.observer import Ending, Observer
-from twinstore.plugins import load_backend
+from twinstore.observing.observer import SYSTEMS, Ending, Observer
 
 try:
     from opentelemetry.context import attach, detach
@@ -132,13 +131,9 @@ def note_error(span: Span, call: Call) -> None:
     span.set_status(StatusCode.ERROR, call.outcome.value)
 
 
-@cache
 def system_of(driver: str) -> str:
     """Return the name of a database system by the semantic conventions, such as ``postgresql``.
 
     It is the scheme of the URLs that lead to such a system.
     """
-    try:
-        return load_backend(driver).schemes[0]
-    except (ConfigurationError, IndexError):
-        return driver.casefold()
+    return SYSTEMS.get(driver.casefold(), driver.casefold())
