@@ -55,7 +55,7 @@ check: setup ## lint, format, types, import contracts, private names, generated 
 	$(BIN)/pyright & running=$$!; failed=0; $(BIN)/mypy || failed=1; wait $$running || failed=1; exit $$failed
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.private_names
-	$(BIN)/python -m twinstore.generate_aio --check
+	$(BIN)/python -m twinstore.codegen.aio --check
 	$(BIN)/python -m docs.generate --check
 	$(SITE)
 	$(BIN)/twinstore dev migration scheduler --check

@@ -69,7 +69,7 @@ from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, Postgr
 from tests.installed import Installed, installed_once
 from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
-from twinstore.fast.native import SWITCH, fast_path
+from twinstore.fast.library import SWITCH, fast_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -161,14 +161,17 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
         "PointInTime.document",
     ): "pymongo has no option for reads as of a time, and sends what this documented property returns",
     **{
-        ("core/twinstore/canonical.py", use): "for type checkers, as the metaclass has no public name"
+        ("core/twinstore/models/canonical.py", use): "for type checkers, as the metaclass has no public name"
         for use in (
             "class FrozenMetaclass(pydantic._internal._model_construction.ModelMetaclass)",
             "pydantic._internal",
         )
     },
     **{
-        ("core/twinstore/forks.py", use): "a child cannot release a lock that a thread of the parent holds"
+        (
+            "core/twinstore/runtime/forks.py",
+            use,
+        ): "a child cannot release a lock that a thread of the parent holds"
         for use in (
             "Reentrant._at_fork_reinit",
             "Reentrant._is_owned",

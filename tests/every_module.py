@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from docs.parts.entities import MODULES
 from twinstore import open_storage
-from twinstore.modules import module_plugin
+from twinstore.plugins.modules import module_plugin
 
 if TYPE_CHECKING:
     from tests.servers import Settings

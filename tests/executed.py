@@ -4,7 +4,8 @@
 environment. A process that a signal kills leaves nothing. A file counts as executed when the body of one of
 its functions is; who only imports it cannot be told, so a file without such a body is not in the map.
 
-The map is JSON, ``{"core/twinstore/paging.py": ["tests/unit/test_paging.py"]}``, for :mod:`tests.changed`.
+The map is JSON, ``{"core/twinstore/access/paging.py": ["tests/unit/test_paging.py"]}``, for
+:mod:`tests.changed`.
 """
 
 from __future__ import annotations

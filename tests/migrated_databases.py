@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tests.stores import kept
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

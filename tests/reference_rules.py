@@ -1,6 +1,7 @@
 """The rules between fields evaluated the plainest way, from nothing but their data, to measure the other by.
 
-Returns what ``twinstore.modelrules`` says in words; shares no code with ``breach`` or the compiled function.
+Returns what ``twinstore.models.rules`` says in words; shares no code with ``breach`` or the compiled
+function.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from twinstore import modelrules as kinds
+from twinstore.models import rules as kinds
 
 
 def first_broken(rules: Iterable[kinds.ModelRule], model: object) -> kinds.ModelRule | None:

@@ -16,23 +16,23 @@ import psycopg
 from bson import json_util
 from pymongo import MongoClient
 
-from twinstore import jsontext
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import Tenant
+from twinstore.models import json_text
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.tenancy import Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.bulk import BulkPort
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
+    from twinstore.access.paging import Page
+    from twinstore.bulk.port import BulkPort
+    from twinstore.catalog.entity import Entity
     from twinstore.ledger import CopyJob, Lease, Ledger, RangeProgress
-    from twinstore.paging import Page
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.scheduler.storage import SchedulerStorage
 
 __all__ = [
@@ -100,7 +100,7 @@ def row_text(row: object) -> str:
 
 def wire(model: CanonicalModel) -> Any:  # noqa: ANN401  # JSON
     """Return the canonical wire form of a model as JSON."""
-    return json.loads(jsontext.dumps(model.wire()))
+    return json.loads(json_text.dumps(model.wire()))
 
 
 def exported_rows(bulk: BulkPort, entity: Entity) -> list[Document]:
@@ -122,7 +122,7 @@ def exported_rows(bulk: BulkPort, entity: Entity) -> list[Document]:
 
 def markers(storage: Mapping[str, object]) -> Any:  # noqa: ANN401  # JSON
     """Return storage markers as JSON, by name."""
-    return json.loads(jsontext.dumps_sorted(dict(storage)))
+    return json.loads(json_text.dumps_sorted(dict(storage)))
 
 
 def read_row(storage: SchedulerStorage, entity: str, row: Mapping[str, Any]) -> CanonicalModel | None:
@@ -230,4 +230,4 @@ def range_content(item: RangeProgress) -> Document:
 
 def instant_text(instant: datetime | None) -> str | None:
     """Return an instant as JSON has it."""
-    return None if instant is None else jsontext.format_timestamp(instant)
+    return None if instant is None else json_text.format_timestamp(instant)

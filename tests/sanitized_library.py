@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from twinstore.fast import native
+from twinstore.fast import library
 
 VARIABLE = "TWINSTORE_SANITIZED_LIBRARY"
 
 if VARIABLE in os.environ:
-    native.LIBRARY = Path(os.environ[VARIABLE])  # type: ignore[misc]  # constant for everybody else
-    if not native.fast_path().is_on:
-        message = f"the library with the sanitizers is not used: {native.fast_path().reason}"
+    library.LIBRARY = Path(os.environ[VARIABLE])  # type: ignore[misc]  # constant for everybody else
+    if not library.fast_path().is_on:
+        message = f"the library with the sanitizers is not used: {library.fast_path().reason}"
         raise AssertionError(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.modules import ModuleSpec
+from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.scheduler.module import MODULE
 
 __all__ = ["LEDGER_FILES", "MONGO_STEPS", "POSTGRES_FILES"]

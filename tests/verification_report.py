@@ -22,7 +22,7 @@ from xml.etree import ElementTree as ET
 
 from docs.parts.support import SUPPORT, support_text
 from docs.parts.tables import NONE, code, table
-from twinstore.modules import built_modules, module_spec
+from twinstore.plugins.modules import built_modules, module_spec
 from twinstore.testing import DriverContract
 from twinstore.testing.matrix import PROPERTY
 from twinstore.testing.methods import Case as MethodCase

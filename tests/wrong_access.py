@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from twinstore.access import Ref, Row
+from twinstore.access.guard import GuardedAccess
+from twinstore.access.paging import Page
+from twinstore.access.protocol import Ref
+from twinstore.access.retry import repeat
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT
 from twinstore.errors import DuplicateError
-from twinstore.guard import GuardedAccess
-from twinstore.paging import Page
-from twinstore.retrying import repeat
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT
 from twinstore.testing.defaults import DefaultsOnly
 from twinstore.testing.entities import MODULE
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Moment, Rows, Rule, Sets, UniqueKey
-    from twinstore.catalog import Entity, Key
-    from twinstore.modules import ModuleSpec
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
+    from twinstore.access.protocol import Access, Moment, Rows, Rule, Sets, UniqueKey
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import Tenants
+    from twinstore.plugins.module_spec import ModuleSpec
 
 AnyRow = Row[Any]
 

@@ -31,7 +31,7 @@ from benchmarks.awaited.native_postgres import OwnPostgres, PlainPostgres, open_
 from benchmarks.databases import SOURCE, open_databases
 from twinstore import aio
 from twinstore.config import load_settings
-from twinstore.plugins import load_backend
+from twinstore.plugins.drivers import load_backend
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence

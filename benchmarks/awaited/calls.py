@@ -6,10 +6,10 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final, Protocol
 
 from benchmarks.singles import TENANT, run, summary
-from twinstore.access import Row
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS
 from twinstore.scheduler.queries import runs
-from twinstore.tenancy import Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable

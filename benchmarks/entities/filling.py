@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from benchmarks.entities.rows import BELOW, ROWS
 from benchmarks.modules.data import start
-from twinstore.bulk import Record
-from twinstore.canonical import CanonicalJsonSerializer
-from twinstore.catalog import Entity
-from twinstore.copylife import LifeInCopy
-from twinstore.modules import module_plugin, module_spec
-from twinstore.storage import open_module
+from twinstore.bulk.port import Record
+from twinstore.catalog.entity import Entity, LifeInCopy
+from twinstore.models.canonical import CanonicalJsonSerializer
+from twinstore.plugins.modules import module_plugin, module_spec
+from twinstore.storage.open import open_module
 
 if TYPE_CHECKING:
     from benchmarks.modules.stores import Stores

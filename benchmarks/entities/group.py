@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from benchmarks.databases import BenchmarkDatabases
     from benchmarks.options import Options
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = ["entities"]
 

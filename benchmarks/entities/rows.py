@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.entities.scheduler_data import LINES, SCHEDULER_ROWS
 from benchmarks.modules.data import APPROVED_EVERY, ENTRIES, machine, pack_history, work_history
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.tracking import SessionStatus, TaskStatus
 
 __all__ = ["BELOW", "ROWS", "MakeRow"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from benchmarks.data import SCHEDULES, TENANTS, document
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.scheduler import (
     AuditRecord,
     ExecutionLogEntry,

@@ -17,12 +17,12 @@ from pymongo import CursorType, MongoClient
 
 from benchmarks.entities.filling import section_of
 from benchmarks.schedule import Sample
-from twinstore.bulk import KeyRange
-from twinstore.storage import open_module
+from twinstore.catalog.keys import KeyRange
+from twinstore.storage.open import open_module
 
 if TYPE_CHECKING:
     from benchmarks.modules.stores import Stores
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.tracking.storage import TrackingStorage
 
 __all__ = ["MONGO", "POSTGRES", "Stages"]

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.modules.data import start
 from benchmarks.modules.load import Load, counted, fill
 from benchmarks.modules.stores import Stores, Timed, open_stores
-from twinstore.modules import module_plugin, module_spec
-from twinstore.storage import open_module
+from twinstore.plugins.modules import module_plugin, module_spec
+from twinstore.storage.open import open_module
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator, Sequence
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = ["main"]
 

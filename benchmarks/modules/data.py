@@ -24,7 +24,7 @@ from twinstore.tracking import TrackingMachine, TrackingSession, TrackingTask
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.jsontext import JsonObject
+    from twinstore.models.json_text import JsonObject
 
 __all__ = ["MACHINES", "PackHistory", "WorkHistory", "machines", "pack_history", "start", "work_history"]
 

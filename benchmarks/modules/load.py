@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from benchmarks.modules.data import machines, pack_history, work_history
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 from twinstore.taskrunner import PackApprovalStatus
 
 if TYPE_CHECKING:

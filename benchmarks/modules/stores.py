@@ -16,13 +16,13 @@ from pymongo import MongoClient
 import twinstore_embedded
 from benchmarks.children import run_child
 from benchmarks.cli_cases import fast_part
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = ["Order", "Stores", "Timed", "open_stores"]
 

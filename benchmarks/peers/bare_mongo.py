@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from benchmarks.peers.contender import Contender, Kind, Places, Step, Work
 from benchmarks.peers.stock import TENANT, request
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.scheduler import Run, RunState, RunTrigger
 from twinstore.scheduler.catalog import POLICY_JOBS, RUNS
 from twinstore.scheduler.policy_service import job_of

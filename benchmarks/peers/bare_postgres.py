@@ -20,15 +20,15 @@ from typing_extensions import override
 
 from benchmarks.peers.contender import Contender, Kind, Places, Step, Work
 from benchmarks.peers.stock import TENANT, request
-from twinstore.access import Ref
-from twinstore.access import Row as StoredRow
+from twinstore.access.protocol import Ref
+from twinstore.catalog.row import Row as StoredRow
+from twinstore.catalog.tenancy import Tenant
 from twinstore.scheduler import Run, RunState, RunTrigger, queries
 from twinstore.scheduler.catalog import POLICY_JOBS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.locks import lock_number
 from twinstore.scheduler.policy_service import job_of
 from twinstore.scheduler.repositories.locks import pauses
 from twinstore.scheduler.repositories.schedules import trigger_ref
-from twinstore.tenancy import Tenant
 from twinstore_postgres.access import statements
 from twinstore_postgres.access.changing import lock_step
 from twinstore_postgres.access.queries import compile_query

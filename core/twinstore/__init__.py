@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore import moved_modules
+from twinstore.runtime import moved_modules
 
 if TYPE_CHECKING:
-    from twinstore import installed
-    from twinstore.backend import Capabilities
-    from twinstore.canonical import CanonicalJsonSerializer
+    from twinstore.access.paging import Page
     from twinstore.clock import Clock, ManualClock, SystemClock
     from twinstore.config import Settings, load_settings
     from twinstore.errors import (
@@ -41,10 +39,12 @@ if TYPE_CHECKING:
         UnsupportedCapabilityError,
         ValidationError,
     )
-    from twinstore.installed import *  # noqa: F403  # generated: storages and functions of our modules
-    from twinstore.module_storage import SessionFactory
-    from twinstore.paging import Page
-    from twinstore.storage import Storage, open_storage
+    from twinstore.models.canonical import CanonicalJsonSerializer
+    from twinstore.plugins.backend import Capabilities
+    from twinstore.storage import installed
+    from twinstore.storage.installed import *  # noqa: F403  # generated: storages and functions of our modules
+    from twinstore.storage.module import SessionFactory
+    from twinstore.storage.open import Storage, open_storage
 
     __version__: str
 
@@ -91,18 +91,18 @@ if TYPE_CHECKING:
 else:
     # Each name is imported when it is asked for: most processes need few of them, and no command all.
     _HOMES = {
-        "Capabilities": "backend",
-        "CanonicalJsonSerializer": "canonical",
+        "Capabilities": "plugins.backend",
+        "CanonicalJsonSerializer": "models.canonical",
         "Clock": "clock",
         "ManualClock": "clock",
         "SystemClock": "clock",
         "Settings": "config",
         "load_settings": "config",
-        "Page": "paging",
-        "SessionFactory": "module_storage",
-        "Storage": "storage",
-        "open_storage": "storage",
-        "__version__": "released",
+        "Page": "access.paging",
+        "SessionFactory": "storage.module",
+        "Storage": "storage.open",
+        "open_storage": "storage.open",
+        "__version__": "runtime.version",
     }
     # A list would have to be complete when this package is imported, and so before any plug-in is.
     _fixed = tuple(globals().pop("__all__"))
@@ -117,7 +117,7 @@ else:
         # Before the modules are asked, which would import themselves for their own parts.
         if util.find_spec(f"twinstore.{name}") is not None:
             return import_module(f"twinstore.{name}")
-        installed = import_module("twinstore.installed")
+        installed = import_module("twinstore.storage.installed")
         if name == "__all__":
             return sorted({*_fixed, *installed.names()})
         try:

@@ -7,16 +7,10 @@ from typing import Protocol, runtime_checkable
 
 from typing_extensions import override
 
-from twinstore.forks import ForkSafeLock
-from twinstore.instants import plain_utc, truncated
+from twinstore.models.json_text import plain_utc, truncated
+from twinstore.runtime.forks import ForkSafeLock
 
-__all__ = [
-    "Clock",
-    "FixedClock",
-    "ManualClock",
-    "SystemClock",
-    "truncate_to_millisecond",
-]
+__all__ = ["Clock", "FixedClock", "ManualClock", "SystemClock", "truncate_to_millisecond"]
 
 
 @runtime_checkable

@@ -30,13 +30,11 @@ cause and its traceback stay behind, as those of any exception do.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
+from typing import ClassVar, Final, TypeVar, cast
 
 from typing_extensions import override
-
-if TYPE_CHECKING:
-    from twinstore.migrations import Effect
 
 __all__ = [
     "ConcurrencyError",
@@ -45,6 +43,8 @@ __all__ = [
     "ConsentRequiredError",
     "DocumentDecodeError",
     "DuplicateError",
+    "Effect",
+    "EffectKind",
     "InvalidTransitionError",
     "LeaseLostError",
     "LockTimeoutError",
@@ -61,6 +61,7 @@ __all__ = [
     "UnsupportedCapabilityError",
     "ValidationError",
 ]
+
 
 E = TypeVar("E", bound="TwinstoreError")
 
@@ -323,3 +324,51 @@ def first_line(text: str | None) -> str:
 def bare(kind: type[E], args: tuple[object, ...]) -> E:
     """Return an error with these arguments and without its attributes yet."""
     return kind.__new__(kind, *args)
+
+
+class EffectKind(StrEnum):
+    """What becomes of rows that are there already, once a part of the schema exists or is taken back."""
+
+    TTL = "ttl"
+    VALIDATOR = "validator"
+    RLS = "rls"
+    DROP = "drop"
+
+
+VERBS: Final = {
+    EffectKind.TTL: "remove {rows} of {name} at once",
+    EffectKind.VALIDATOR: "refuse the next write of {rows} of {name}",
+    EffectKind.RLS: "hide {rows} of {name} from whoever does not set app.tenant_id",
+    EffectKind.DROP: "drop {rows} of {name}, which may be nowhere else",
+}
+# Refused and hidden rows are still there; these are not.
+LOSING: Final = frozenset({EffectKind.TTL, EffectKind.DROP})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What a migration would let the server do to the rows of one collection or table.
+
+    Attributes:
+        name: the collection or table.
+        rows: the rows concerned, at least 1. For a TTL index exact: those that no index removes today.
+        more: there are more than ``rows``; counting ended there.
+    """
+
+    kind: EffectKind
+    name: str
+    rows: int
+    more: bool = False
+
+    @property
+    def text(self) -> str:
+        """What the server would do, as the end of a sentence."""
+        number = f"more than {self.rows:,}" if self.more else f"{self.rows:,}"
+        return VERBS[self.kind].format(rows=f"{number} row{'' if self.rows == 1 else 's'}", name=self.name)
+
+    @property
+    def option(self) -> str:
+        """The option of ``twinstore migrate run``, or ``migrate revert``, that agrees to it."""
+        # A number never covers rows that were not counted to the end, so none is shown for them.
+        number = "" if self.more else f"={self.rows}"
+        return f"--accept-{self.kind} {self.name}{number}"

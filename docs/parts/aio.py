@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from inspect import (
-    getattr_static,
-    isasyncgenfunction,
-    iscoroutinefunction,
-    isfunction,
-    signature,
-    unwrap,
-)
+from inspect import getattr_static, isasyncgenfunction, iscoroutinefunction, isfunction, signature, unwrap
 from typing import TYPE_CHECKING, Final
 
 from docs.parts.tables import code, table
 from twinstore import aio
-from twinstore.generate_aio import facades
-from twinstore.migrations import Initializer
-from twinstore.modules import built_modules, module_spec
+from twinstore.codegen.aio import facades
+from twinstore.migrations.migration import Initializer
+from twinstore.plugins.modules import built_modules, module_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from docs.parts.api_text import INSTALLED, described, explained, is_class, methods, written
 from docs.parts.interface import DRIVER_PARTS, MODULE_PARTS
 from docs.parts.tables import code
-from twinstore.generate_stubs import shipped_modules
-from twinstore.modules import module_spec
+from twinstore.codegen.stubs import shipped_modules
+from twinstore.plugins.modules import module_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,9 +32,9 @@ EXTENDING: Final = "api-extending"
 
 HOST_PARTS: Final = (
     "twinstore",
-    "twinstore.module_storage",
+    "twinstore.storage.module",
     "twinstore.config",
-    "twinstore.migrations",
+    "twinstore.migrations.migration",
     "twinstore.observing",
     "twinstore.observing.prometheus",
     "twinstore.observing.otel",

@@ -14,8 +14,8 @@ import griffe
 from typing_extensions import TypeIs
 
 from docs.parts.tables import NONE, code, plain, table
-from twinstore.canonical import CanonicalModel
-from twinstore.rulechecks import FilledFrom
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.rules import FilledFrom
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -27,7 +27,7 @@ __all__ = ["INSTALLED", "described", "explained", "is_class", "methods", "writte
 CORE: Final = Path(__file__).parents[2] / "core"
 ROOT: Final = "twinstore"
 QUOTED: Final = re.compile(r"'([^'\"\\]*)'")
-INSTALLED: Final = "twinstore.installed."
+INSTALLED: Final = "twinstore.storage.installed."
 WIDTH: Final = 96
 LISTED: Final = {
     griffe.DocstringSectionKind.parameters: "Arguments",

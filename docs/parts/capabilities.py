@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from docs.parts.tables import attributes, code, table
-from twinstore.backend import CAPABILITY_NAMES, Capabilities
+from twinstore.plugins.backend import CAPABILITY_NAMES, Capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from docs.parts.tables import attributes, code, plain, table
 from twinstore import testing
-from twinstore.backend import BackendSpec
 from twinstore.errors import first_line
-from twinstore.plugins import BackendHooks
+from twinstore.plugins.backend import BackendSpec
+from twinstore.plugins.drivers import BackendHooks
 from twinstore.testing.scheduler import SchedulerContract
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from docs.parts.samples import SAMPLES, folder_of, samples_of
 from docs.parts.tables import NONE, code, codes, prose, table
+from twinstore.codegen.stubs import shipped_modules
 from twinstore.config.keys import module_keys
-from twinstore.generate_stubs import shipped_modules
-from twinstore.modules import module_spec
+from twinstore.plugins.modules import module_spec
 from twinstore_mongo.mapping.layout import ID, VERSION, derived_fields, key_index, stored_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from twinstore.catalog import Entity
-    from twinstore.modules import ModuleSpec
+    from twinstore.catalog.entity import Entity
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["MODULES", "document_id_table", "entities_part", "internal_fields_table", "retention"]
 

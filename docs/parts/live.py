@@ -13,7 +13,7 @@ from docs.parts import capabilities, schemas
 from docs.parts.entities import MODULES, entities_part
 from docs.parts.shipped import schema_files
 from twinstore import open_storage
-from twinstore.modules import module_plugin
+from twinstore.plugins.modules import module_plugin
 from twinstore_embedded.roles import APP
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from twinstore import Capabilities
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore_embedded import Servers
 
 __all__ = [

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic.alias_generators import to_snake
 
-from twinstore.canonical import CanonicalModel
+from twinstore.models.canonical import CanonicalModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["SAMPLES", "folder_of", "model_of", "samples_of"]
 

@@ -12,12 +12,12 @@ from pydantic import SecretStr
 
 from docs.parts.tables import NONE, attributes, code, codes, table
 from twinstore.config.keys import modules
-from twinstore.plugins import load_backend
+from twinstore.plugins.drivers import load_backend
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from twinstore.backend import BackendSettings
+    from twinstore.plugins.settings import BackendSettings
 
 __all__ = ["DRIVERS", "driver_keys", "driver_table", "option_keys", "option_table", "switch_table"]
 

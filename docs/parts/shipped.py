@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.modules import built_modules, module_plugin, module_spec
+from twinstore.plugins.modules import built_modules, module_plugin, module_spec
 from twinstore_mongo.schema.script import script
 from twinstore_mongo.schema.steps import load_steps
 from twinstore_mongo.schema.validators import validator_of
@@ -14,7 +14,7 @@ from twinstore_postgres.schema.comparison import SCHEMA_FILE, snapshot_of
 from twinstore_postgres.schema.migrator import STORE, apply, shipped_migrations
 
 if TYPE_CHECKING:
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_mongo.schema.steps import Step
     from twinstore_postgres.connection.deadlines import Connection
 

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from docs.parts.tables import code, table
-from twinstore.statements import statements_of
+from twinstore.plugins.statements import statements_of
 
 if TYPE_CHECKING:
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["statement_table"]
 

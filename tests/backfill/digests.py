@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from twinstore.bulk import NOTHING_BESIDE, Cell, Digestible, KeyRange, NoDigests, RangeDigests
-from twinstore.scanned import content_without
-from twinstore.stored import has_marks
+from twinstore.bulk.rows import (
+    NOTHING_BESIDE,
+    Cell,
+    Digestible,
+    NoDigests,
+    RangeDigests,
+    content_without,
+    has_marks,
+)
+from twinstore.catalog.keys import KeyRange
 from twinstore_backfill.retention import is_due
 from twinstore_backfill.verify.set_digest import document_number
 
@@ -21,8 +28,10 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from twinstore.bulk import BulkPort, BulkView, Key, ScanRow
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort, BulkView
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
 
 __all__ = ["cell_of", "digests_of_rows", "give_digests", "keyed_number"]
 
@@ -42,7 +51,7 @@ def digests_of_rows(
     accepts: Callable[[bytes], bool] | None = None,
     tell: Callable[[int], None] | None = None,
 ) -> RangeDigests:
-    """Return what :meth:`~twinstore.bulk.BulkView.digests` must; each part has every nth row."""
+    """Return what :meth:`~twinstore.bulk.port.BulkView.digests` must; each part has every nth row."""
     found = RangeDigests(judged=accepts is not None)
     rows = (row for batch in view.rows(entity, KeyRange(), tenant_id=tenant_id) for row in batch)
     for number, row in enumerate(rows):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import bson
 
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.scheduler.catalog import AUDIT
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.verify.set_digest import document_number

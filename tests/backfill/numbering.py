@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from twinstore.access import Row
+from twinstore.catalog.row import Row
+from twinstore.models.shapes import Kind
 from twinstore.scheduler.catalog import POLICY_JOBS, SCHEDULES, TRIGGERS
-from twinstore.scheduler.graph_job_events import GraphJobEvent
-from twinstore.scheduler.graph_jobs import GraphJob
-from twinstore.shapes import Kind
+from twinstore.scheduler.graph_jobs import GraphJob, GraphJobEvent
 from twinstore.testing.scheduler.graph_jobs import digits_of
 
 if TYPE_CHECKING:
-    from twinstore.canonical import CanonicalModel
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.examples import Example
 
 __all__ = ["identified", "numbered_row"]

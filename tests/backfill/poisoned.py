@@ -11,11 +11,11 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from twinstore.ledger.ranges import RangeLedger
+from twinstore.ledger.ledger import RangeLedger
 from twinstore_backfill.cli import main
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
     from twinstore.ledger import Claim, RangeTally
 
 # More than a range may kill; a copy that never ends fails the test instead of running on.

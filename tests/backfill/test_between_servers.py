@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.backfill.toolkit import (
-    DOCUMENTS_PER_TENANT,
-    Pair,
-    contents_of,
-    fill,
-    open_store,
-    server_settings,
-)
+from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, Pair, contents_of, fill, open_store, server_settings
 from twinstore.config import load_settings
 from twinstore_backfill.outcome import Exit
 
@@ -29,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.bulk import BulkPort
+    from twinstore.bulk.port import BulkPort
 
 DIRECTIONS = ["mongo to postgres", "postgres to mongo"]
 long_at = partial(pytest.param, marks=pytest.mark.long)

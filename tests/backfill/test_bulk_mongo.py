@@ -19,8 +19,12 @@ from typing_extensions import override
 
 import twinstore
 from tests.backfill.toolkit import invoke, write_config
-from twinstore.access import Row
-from twinstore.bulk import BulkPort, Conflict, Counted, ImportOutcome, KeyRange, Record, ScanRow
+from twinstore.access.retry import repeat
+from twinstore.bulk.port import BulkPort, Conflict, ImportOutcome, Record
+from twinstore.bulk.rows import Counted, ScanRow, has_marks, marked
+from twinstore.catalog.keys import LONGEST_TEXT, Key, KeyRange
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
 from twinstore.errors import (
     ConcurrencyError,
     ConfigurationError,
@@ -30,11 +34,9 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
     ValidationError,
 )
-from twinstore.fast.packed import PackedBatch
-from twinstore.keys import LONGEST_TEXT, Key
+from twinstore.fast.records import PackedBatch
 from twinstore.ledger import Claim, Ledger, RangeState, RangeTally
 from twinstore.ledger.catalog import JOBS
-from twinstore.retrying import repeat
 from twinstore.scheduler.catalog import (
     AUDIT,
     GRAPH_JOBS,
@@ -46,8 +48,6 @@ from twinstore.scheduler.catalog import (
     TRIGGERS,
 )
 from twinstore.scheduler.enums import RunState
-from twinstore.stored import has_marks, marked
-from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.instants import START, at
 from twinstore.testing.scheduler.builders import (
     make_image,
@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from tests.databases import MongoDatabase, MongoServer
-    from twinstore.access import Access
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access
+    from twinstore.catalog.entity import Entity
     from twinstore.scheduler.graph_jobs import GraphJob
     from twinstore.scheduler.storage import SchedulerStorage
 

@@ -18,8 +18,11 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 import twinstore
-from twinstore.access import Row
-from twinstore.bulk import KeyRange, Record
+from twinstore.bulk.port import Record
+from twinstore.bulk.rows import marked
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
 from twinstore.errors import (
     ConcurrencyError,
     ConfigurationError,
@@ -31,12 +34,10 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
     ValidationError,
 )
-from twinstore.jsontext import dumps_sorted
 from twinstore.ledger import Ledger, RangeTally
+from twinstore.models.json_text import dumps_sorted
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.runs import DeltaSummary
-from twinstore.stored import marked
-from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.scalars import digest_text
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule, make_trigger
 
@@ -44,10 +45,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tests.databases import PostgresDatabase
-    from twinstore.bulk import BulkPort, ImportOutcome, OnConflict, RangeWriter, ScanRow
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort, ImportOutcome, OnConflict, RangeWriter
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
     from twinstore.ledger import Claim, Lease
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.scheduler.runs import Run
 
 NOW = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)

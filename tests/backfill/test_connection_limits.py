@@ -15,7 +15,7 @@ from tests.backfill.toolkit import Pair, fill, open_store
 from tests.servers import postgres_url
 from twinstore.config import load_settings
 from twinstore.errors import UnavailableError
-from twinstore.fast.native import SWITCH
+from twinstore.fast.library import SWITCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,8 @@ from tests.backfill.toolkit import (
     memory_pair,
     rows_of,
 )
-from twinstore.bulk import ImportOutcome, KeyRange
+from twinstore.bulk.port import ImportOutcome
+from twinstore.catalog.keys import KeyRange
 from twinstore.errors import LeaseLostError, TwinstoreError, ValidationError
 from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from twinstore.bulk import Record
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
+    from twinstore.bulk.port import Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
 
 SIGTERM = 15
 NO_TEXT = (17,)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from twinstore.keys import Key
+    from twinstore.catalog.keys import Key
 
 OWNER_ONLY: Final = 0o600
 

@@ -14,12 +14,12 @@ from typing_extensions import override
 
 from tests.backfill.test_rivals import Impatient, job_of
 from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, fill, invoke, memory_pair, rows_of
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.documents import DocumentWriter
 from twinstore.errors import ConcurrencyError, ConfigurationError, TwinstoreError, UnavailableError
 from twinstore.ledger import RangeState, RangeTally
 from twinstore.ledger.ledger import MAX_ATTEMPTS, MAX_DEATHS
-from twinstore.migrations import MigrationState, MigrationStatus
+from twinstore.migrations.migration import MigrationState, MigrationStatus
 from twinstore.scheduler.catalog import RUNS, SCHEDULES
 from twinstore.testing.copying import in_the_end
 from twinstore.testing.instants import at
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from twinstore.bulk import Record
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
+    from twinstore.bulk.port import Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.errors import Effect
     from twinstore.ledger import Claim, RangeProgress
-    from twinstore.migrations import Effect
     from twinstore_backfill.copy.report import CopyResult
     from twinstore_backfill.stores import Store
 

@@ -14,7 +14,7 @@ from pymongo import MongoClient
 
 from tests.backfill.test_between_servers import opened
 from tests.backfill.toolkit import fill, server_settings
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, SCHEDULER
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from tests.backfill.toolkit import Pair
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_backfill.report.model import EntityReport
 
 Documents = dict[str, Any]

@@ -16,7 +16,7 @@ from pymongo import MongoClient
 
 from tests.backfill.test_between_servers import DIRECTIONS, opened
 from tests.backfill.test_corruptions import merged_settings
-from twinstore.jsondates import date_object
+from twinstore.models.fields import date_object
 from twinstore.scheduler.catalog import EXECUTION_LOGS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run

@@ -17,9 +17,9 @@ from pymongo import MongoClient
 from tests.backfill.hostile.planting import planted
 from tests.backfill.numbering import numbered_row
 from tests.backfill.toolkit import Pair, open_store
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.config import load_settings
-from twinstore.fast.native import SWITCH
+from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import AUDIT, EXECUTION_LOGS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore_backfill.copy.report import CopyResult
 
 WILD: Final = (SCHEDULES, TRIGGERS, RUNS, EXECUTION_LOGS, AUDIT)

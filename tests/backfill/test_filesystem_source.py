@@ -19,11 +19,11 @@ from uuid import uuid4
 import pytest
 
 from tests.backfill.toolkit import Pair, invoke
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError, DocumentDecodeError, TwinstoreError
-from twinstore.jsontext import dumps
-from twinstore.storage import open_module
+from twinstore.models.json_text import dumps
+from twinstore.storage.open import open_module
 from twinstore.testing.taskrunner.builders import make_approval, make_artifact, make_log_entry, make_pack_run
 from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.stores import open_store

@@ -14,9 +14,9 @@ from pymongo import MongoClient
 
 from tests.backfill.test_corruptions import merged_settings
 from tests.backfill.toolkit import Answer, fill, invoke, open_store, write_config
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.config import load_settings
-from twinstore.fast.native import SWITCH
+from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES

@@ -19,10 +19,10 @@ from tests.backfill.forging import BAD, ROWS, forged_ranges, record
 from tests.backfill.test_between_servers import opened
 from tests.backfill.test_two_stages import shares
 from tests.backfill.toolkit import invoke, server_settings, write_config
-from twinstore.access import Row
-from twinstore.bulk import RangeDigests
-from twinstore.fast.native import fast_path
-from twinstore.fast.scanning import Scanner
+from twinstore.bulk.rows import RangeDigests
+from twinstore.catalog.row import Row
+from twinstore.fast.digests import Scanner
+from twinstore.fast.library import fast_path
 from twinstore.scheduler.catalog import AUDIT
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import RangeShares
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tests.backfill.toolkit import Pair
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.bulk import BulkPort
+    from twinstore.bulk.port import BulkPort
 
 SET: Final = "UPDATE scheduler.audit SET message = CASE WHEN id = ANY(%s) THEN %s ELSE 'good' END"
 

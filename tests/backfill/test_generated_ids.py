@@ -15,9 +15,9 @@ from bson import Binary, ObjectId
 from tests.backfill.toolkit import Answer, invoke, open_store, write_config
 from tests.depot.module import PARCELS, SCANS
 from tests.distributions import install_distribution
-from twinstore.access import Row
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.config import load_settings
-from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.instants import at
 from twinstore.testing.models import Parcel, Scan
 from twinstore_backfill.outcome import Exit

@@ -11,11 +11,12 @@ import pytest
 
 from tests.backfill.test_corruptions import merged_settings
 from tests.backfill.toolkit import AS_OF, Pair, fill, invoke, memory_pair, open_store, write_config
-from twinstore.bulk import KeyRange, Record
+from twinstore.bulk.port import Record
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import Tenant
 from twinstore.config import load_settings
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import POLICY_JOBS, RUNS, SCHEDULER
-from twinstore.tenancy import Tenant
 from twinstore_backfill.ignored import check_ignored_fields, ignored_fields
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.texts import facts

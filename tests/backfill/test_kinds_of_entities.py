@@ -19,16 +19,17 @@ from tests.backfill.toolkit import (
     invoke,
     memory_pair,
 )
-from twinstore.access import Row
-from twinstore.bulk import KeyRange, ScanRow
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import Entity, LifeInCopy, Module, Tenancy, int64, text
+from twinstore.bulk.rows import ScanRow
+from twinstore.catalog.entity import Entity, LifeInCopy, Module
+from twinstore.catalog.keys import KeyRange, int64, text
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenancy
 from twinstore.errors import TwinstoreError, ValidationError
-from twinstore.fields import Id, PositiveInt, TenantId, Text
-from twinstore.modules import ModuleSpec
-from twinstore.options import ModuleOptions
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Id, PositiveInt, TenantId, Text
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.plugins.options import ModuleOptions
 from twinstore.scheduler.catalog import AUDIT, SCHEDULER
-from twinstore.tenancy import ALL_TENANTS
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from twinstore.keys import Key
+    from twinstore.catalog.keys import Key
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.copy.report import CopyResult
     from twinstore_backfill.report.model import EntityReport

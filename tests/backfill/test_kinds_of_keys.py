@@ -12,15 +12,15 @@ from pydantic import SecretStr
 from tests.backfill.test_kinds_of_entities import NOTES, Note
 from tests.backfill.toolkit import contents_of
 from tests.conftest import EXACT
-from twinstore.access import Row
-from twinstore.backend import SharedResources
-from twinstore.bulk import KeyRange
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import Entity, Module, Parent, Tenancy, int64, uuid
-from twinstore.fields import Id, PositiveInt, TenantId, Text
-from twinstore.modules import ModuleSpec
-from twinstore.options import ModuleOptions
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT, UNKNOWN_TENANT, Tenant
+from twinstore.catalog.entity import Entity, Module, Parent
+from twinstore.catalog.keys import KeyRange, int64, uuid
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, UNKNOWN_TENANT, Tenancy, Tenant
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Id, PositiveInt, TenantId, Text
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.plugins.options import ModuleOptions
+from twinstore.plugins.resources import SharedResources
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import MemoryDatabase as MemoryStore
 from twinstore_mongo.backend import MongoBackend
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from tests.databases import MongoDatabase, MongoServer
-    from twinstore.bulk import BulkPort, OnConflict
-    from twinstore.keys import Key
+    from twinstore.bulk.port import BulkPort, OnConflict
+    from twinstore.catalog.keys import Key
 
 
 class Box(CanonicalModel):

@@ -19,8 +19,8 @@ from pymongo import MongoClient
 from tests.backfill.hostile.rows import MAKERS, stored_lines
 from tests.contract.deployments.mongo import MongoDeployment
 from tests.contract.deployments.postgres import PostgresDeployment
-from twinstore.bulk import KeyRange
-from twinstore.tenancy import Tenant
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import Tenant
 from twinstore.testing.datasets import Dataset, factory_of
 from twinstore.testing.entities import DEVICES, MODULE, NOTES
 from twinstore_backfill.verify.ranges import RangeComparison, compare_range
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.access import Access, Row
-    from twinstore.backend import ModuleBackend
-    from twinstore.bulk import BulkPort, OnConflict
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access
+    from twinstore.bulk.port import BulkPort, OnConflict
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.row import Row
+    from twinstore.plugins.backend import ModuleBackend
 
 Document = dict[str, Any]
 DATASET: Final = Dataset(Tenant("acme"), "lists")

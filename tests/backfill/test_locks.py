@@ -10,8 +10,8 @@ import pytest
 
 from tests.backfill.test_pairs import Places, opened, places
 from tests.backfill.toolkit import Pair, memory_pair
+from twinstore.bulk.release import copy_counts
 from twinstore.errors import LeaseLostError, UnavailableError
-from twinstore.releasing import copy_counts
 from twinstore.scheduler.catalog import LOCKS, SMOKE_TEST
 from twinstore.scheduler.repositories.locks import Locks
 from twinstore_memory.rows import plant, stored_rows

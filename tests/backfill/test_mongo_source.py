@@ -37,7 +37,7 @@ from tests.backfill.toolkit import (
     single_keys_in,
     write_config,
 )
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
 from twinstore.testing.scheduler.builders import rich_run_summary
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from tests.databases import PostgresDatabase
-    from twinstore.bulk import BulkPort
+    from twinstore.bulk.port import BulkPort
     from twinstore_embedded import MongoServer
 
 Command = Callable[..., Answer]

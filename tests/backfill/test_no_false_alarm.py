@@ -17,8 +17,8 @@ from tests.backfill.numbering import numbered_row
 from tests.backfill.test_between_servers import opened
 from tests.backfill.test_corruptions import merged_settings
 from tests.backfill.toolkit import COPIED
-from twinstore.bulk import Record
-from twinstore.tenancy import Tenant
+from twinstore.bulk.port import Record
+from twinstore.catalog.tenancy import Tenant
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.outcome import Exit
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from tests.backfill.toolkit import Pair
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.bulk import BulkPort
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort
+    from twinstore.catalog.entity import Entity
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.examples import Example
 
 SEED: Final = 20_251_026

@@ -10,20 +10,21 @@ import psycopg
 import pytest
 
 from tests.contract.deployments.postgres import make_tables, module_on
-from twinstore.access import Row
-from twinstore.bulk import Conflict, KeyRange
-from twinstore.fast.native import SWITCH
-from twinstore.fast.packed import PackedBatch
-from twinstore.tenancy import ALL_TENANTS, Tenant
+from twinstore.bulk.port import Conflict
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
+from twinstore.fast.library import SWITCH
+from twinstore.fast.records import PackedBatch
 from twinstore.testing.entities import EVENTS, KIT, MODULE, NOTES, PLACES, Event, Note, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tests.databases import PostgresDatabase
-    from twinstore.access import Access
-    from twinstore.bulk import OnConflict, Record
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access
+    from twinstore.bulk.port import OnConflict, Record
+    from twinstore.catalog.entity import Entity
     from twinstore_postgres.backend import PostgresBackend
 
 ROWS: Final = 6

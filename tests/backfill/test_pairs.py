@@ -18,9 +18,9 @@ import pytest
 
 from tests.backfill import toolkit
 from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, Pair, contents_of, open_store, rows_of
-from twinstore.catalog import LifeInCopy
+from twinstore.catalog.entity import LifeInCopy
 from twinstore.config import load_settings
-from twinstore.modules import complete_modules, module_spec
+from twinstore.plugins.modules import complete_modules, module_spec
 from twinstore.scheduler.catalog import AUDIT, SCHEDULES
 from twinstore.testing.taskrunner.builders import make_artifact, make_log_entry, make_pack_run
 from twinstore_backfill.outcome import Exit
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoServer, PostgresServer
-    from twinstore.bulk import BulkPort
+    from twinstore.bulk.port import BulkPort
     from twinstore.config import Settings
-    from twinstore.module_storage import ModuleStorage
+    from twinstore.storage.module import ModuleStorage
     from twinstore.taskrunner.storage import TaskRunnerStorage
     from twinstore.testing.examples import ModuleExamples
 

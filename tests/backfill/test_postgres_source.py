@@ -30,7 +30,7 @@ from tests.backfill.toolkit import (
 from tests.servers import postgres_url
 from tests.stores import kept
 from twinstore import add_scheduler_postgres_storage, load_settings
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
 from twinstore.testing.scheduler.builders import make_run

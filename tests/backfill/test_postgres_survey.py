@@ -13,7 +13,7 @@ from psycopg import sql
 
 from tests.contract.deployments.postgres import PostgresDeployment
 from tests.databases import APP_ROLE
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.errors import ConfigurationError
 from twinstore.testing.entities import KIT, MODULE
 from twinstore_postgres.bulk.snapshot import found_of
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import PostgresDatabase
-    from twinstore.bulk import BulkPort
-    from twinstore.catalog import Entity
-    from twinstore.modules import ModuleSpec
+    from twinstore.bulk.port import BulkPort
+    from twinstore.catalog.entity import Entity
+    from twinstore.plugins.module_spec import ModuleSpec
 
 Connection = psycopg.Connection[Any]
 NOTES = KIT.entity("notes")

@@ -23,7 +23,7 @@ from typing_extensions import override
 from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, invoke, memory_pair
 from tests.ports import kept_port
 from twinstore.errors import ConfigurationError, ValidationError
-from twinstore.fields import parse_timestamp
+from twinstore.models.fields import parse_timestamp
 from twinstore_backfill.cli.output import ProgressForm, Telling
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions

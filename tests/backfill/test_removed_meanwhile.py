@@ -19,12 +19,12 @@ from typing_extensions import override
 
 import twinstore_embedded
 from tests.backfill.toolkit import memory_pair, open_store
-from twinstore.bulk import ScanRow
+from twinstore.bulk.rows import ScanRow
+from twinstore.catalog.tenancy import Tenant
 from twinstore.clock import ManualClock
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
-from twinstore.tenancy import Tenant
 from twinstore.testing.entities import NOTES
 from twinstore.testing.scheduler.builders import make_run, moved
 from twinstore_backfill.copy.engine import run_copy

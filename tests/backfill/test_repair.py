@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.backfill.toolkit import MemoryPair
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.keys import Key
+    from twinstore.catalog.keys import Key
     from twinstore_memory.rows import DocumentRow
 
 DAMAGE: Final = {

@@ -9,10 +9,11 @@ import psycopg
 import pytest
 
 import twinstore
-from twinstore.bulk import Conflict, KeyRange
-from twinstore.fast.packed import PackedBatch
+from twinstore.bulk.port import Conflict
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import Tenant
+from twinstore.fast.records import PackedBatch
 from twinstore.scheduler.catalog import SCHEDULES
-from twinstore.tenancy import Tenant
 from twinstore.testing.scheduler.builders import make_schedule
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from tests.databases import PostgresDatabase
-    from twinstore.bulk import BulkPort, ImportOutcome, OnConflict, Record
+    from twinstore.bulk.port import BulkPort, ImportOutcome, OnConflict, Record
 
 T: Final = "acme"
 # Read before anything else happens: the range that is merged has all of them.

@@ -14,11 +14,11 @@ from tests.backfill.test_pairs import Places, opened, places
 from tests.backfill.test_pairs import fill as fill_module
 from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, Pair, fill, invoke, memory_pair, write_config
 from tests.stores import kept
-from twinstore.bulk import KeyRange
-from twinstore.catalog import Entity, LifeInCopy
+from twinstore.catalog.entity import Entity, LifeInCopy
+from twinstore.catalog.keys import KeyRange
 from twinstore.config import load_settings
 from twinstore.errors import ValidationError
-from twinstore.modules import complete_modules
+from twinstore.plugins.modules import complete_modules
 from twinstore.scheduler.catalog import AUDIT, EXECUTION_LOGS, RUNS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoDatabase
-    from twinstore.bulk import BulkPort
-    from twinstore.keys import Key
+    from twinstore.bulk.port import BulkPort
+    from twinstore.catalog.keys import Key
 
 __all__ = ["places"]
 # Between UTF-16 surrogates and the private area, composed and not, in the orders of collations and of bytes.

@@ -11,7 +11,7 @@ from tests.backfill.toolkit import AS_OF, MemoryPair, fill, invoke, memory_pair,
 from tests.stores import kept
 from twinstore.clock import FixedClock
 from twinstore.errors import ValidationError
-from twinstore.jsontext import format_timestamp
+from twinstore.models.json_text import format_timestamp
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.status import plan_document
 

@@ -18,9 +18,10 @@ import pytest
 from tests.backfill.digests import digests_of_rows, give_digests
 from tests.backfill.test_verify import change, remove
 from tests.backfill.toolkit import AS_OF, MemoryPair, Pair, fill, long_ago, memory_pair
-from twinstore.bulk import Cell, Counted, Digestible, KeyRange, NoDigests, RangeDigests
+from twinstore.bulk.rows import Cell, Counted, Digestible, NoDigests, RangeDigests
+from twinstore.catalog.keys import KeyRange
 from twinstore.errors import UnavailableError
-from twinstore.fast.native import SWITCH
+from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.verify.context import VerifyContext

@@ -15,7 +15,7 @@ from pymongo import MongoClient
 from tests.backfill.test_between_servers import DIRECTIONS, long_at, opened
 from tests.backfill.test_two_stages import TENANTS, assert_alike, shares
 from tests.backfill.toolkit import fill, long_ago, server_settings
-from twinstore.fast.native import fast_path
+from twinstore.fast.library import fast_path
 from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.backfill.toolkit import AS_OF, DOCUMENTS_PER_TENANT, MemoryPair, fill, memory_pair
-from twinstore.bulk import KeyRange, ScanRow
+from twinstore.access.paging import Page
+from twinstore.bulk.rows import ScanRow
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import TwinstoreError, ValidationError
-from twinstore.paging import Page
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState
-from twinstore.tenancy import Tenant
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
-    from twinstore.jsontext import JsonObject
+    from twinstore.catalog.entity import Entity
+    from twinstore.models.canonical import CanonicalModel
+    from twinstore.models.json_text import JsonObject
     from twinstore.scheduler.runs import Run, RunRepository
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
     from twinstore_memory.store import MemoryDatabase

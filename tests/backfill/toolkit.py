@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
-from twinstore.bulk import KeyRange
-from twinstore.catalog import Entity, LifeInCopy
+from twinstore.catalog.entity import Entity, LifeInCopy
+from twinstore.catalog.keys import KeyRange
 from twinstore.config import load_settings
-from twinstore.jsondates import date_object
+from twinstore.models.fields import date_object
 from twinstore.scheduler.catalog import (
     AUDIT,
     EXECUTION_LOGS,
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     import pytest
 
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.bulk import BulkPort
+    from twinstore.bulk.port import BulkPort
+    from twinstore.catalog.keys import Key
     from twinstore.config import Settings
-    from twinstore.keys import Key
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.copy.report import CopyResult
     from twinstore_backfill.report.model import ParityReport

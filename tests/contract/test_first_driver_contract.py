@@ -23,12 +23,12 @@ from twinstore_memory.testing import MemoryDeployment, memory_deployments
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.access import Access
-    from twinstore.backend import Capabilities, ModuleBackend
-    from twinstore.bulk import BulkPort
+    from twinstore.access.protocol import Access
+    from twinstore.access.scope import Scope
+    from twinstore.bulk.port import BulkPort
     from twinstore.clock import Clock
-    from twinstore.modules import ModuleSpec
-    from twinstore.scope import Scope
+    from twinstore.plugins.backend import Capabilities, ModuleBackend
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.testing import BackendFactory
 
 R = TypeVar("R")

@@ -9,8 +9,8 @@ import pytest
 
 import twinstore
 from tests.stores import DRIVERS, fresh_settings
-from twinstore.canonical import CanonicalJsonSerializer
-from twinstore.jsontext import DEEPEST
+from twinstore.models.canonical import CanonicalJsonSerializer
+from twinstore.models.json_text import DEEPEST
 from twinstore.scheduler import PolicyRunInputs
 from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.scheduler.examples import make_log_entry

@@ -12,14 +12,14 @@ import pytest
 from pydantic import SecretStr
 
 from tests.contract.deployments.postgres import module_on
-from twinstore.backend import SharedResources
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import TwinstoreError
-from twinstore.options import ModuleOptions
+from twinstore.plugins.options import ModuleOptions
+from twinstore.plugins.resources import SharedResources
 from twinstore.scheduler.catalog import GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobStatus
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.repositories.graph_jobs import REPLACE
-from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.graph_jobs import graph_moved, make_graph_build_job, make_graph_overlay_job
 from twinstore_mongo.backend import MongoBackend

@@ -15,7 +15,7 @@ from pymongo.server_api import ServerApi
 from typing_extensions import override
 
 import twinstore
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.errors import ConfigurationError, DuplicateError
 from twinstore.scheduler import ExecutionLogEntry
 from twinstore.scheduler.catalog import RUNS

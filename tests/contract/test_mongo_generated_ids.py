@@ -10,12 +10,14 @@ from bson import ObjectId
 from pydantic import SecretStr
 
 from tests.contract.deployments.mongo import module_backend
-from twinstore.access import Add, Ref, Row, UniqueKey
-from twinstore.catalog import Module
+from twinstore.access.protocol import Add, Ref, UniqueKey
+from twinstore.access.query import build_query, key_order
+from twinstore.catalog.conditions import Equals
+from twinstore.catalog.entity import Module
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DuplicateError, ValidationError
-from twinstore.modules import ModuleSpec
-from twinstore.query import Equals, build_query, key_order
-from twinstore.tenancy import Tenant
+from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.testing.datasets import Dataset, factory_of
 from twinstore.testing.entities import KIT, MODULE, PARCELS, SCANS, by_access
 from twinstore.testing.models import Parcel
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from tests.databases import MongoDatabase, MongoServer
-    from twinstore.access import Access, Rule
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access, Rule
+    from twinstore.catalog.entity import Entity
 
 Document = dict[str, Any]
 T: Final = Tenant("acme")

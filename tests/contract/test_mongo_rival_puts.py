@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import twinstore
-from twinstore.access import Row
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
 from twinstore.scheduler.catalog import SCHEDULES
-from twinstore.tenancy import Tenant
 from twinstore.testing.scheduler.builders import make_schedule
 from twinstore_mongo.access.changing import is_own_value
 from twinstore_mongo.backend import MongoBackend

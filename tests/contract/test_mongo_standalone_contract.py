@@ -11,18 +11,19 @@ from typing_extensions import override
 import twinstore_embedded
 from tests.contract.deployments.mongo import MongoProbe, condition, module_backend
 from tests.contract.recording.shapes import is_about_answers
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 from twinstore.testing import AccessContract, AccessDefaultsContract, DeploymentDefaults
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.backend import ModuleBackend
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.clock import Clock
-    from twinstore.module_storage import ModuleStorage
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.backend import ModuleBackend
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.storage.module import ModuleStorage
     from twinstore.testing import BackendFactory, Deployment
 
 R = TypeVar("R")

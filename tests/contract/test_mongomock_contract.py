@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.deployments.mongomock import mongomock_deployments
 from tests.contract.recording.shapes import is_listed
-from twinstore.backend import CAPABILITY_NAMES
+from twinstore.plugins.backend import CAPABILITY_NAMES
 from twinstore.testing import BulkContract, PagingContract, RangeWriterContract
 from twinstore.testing.scheduler import SchedulerContract
 from twinstore.testing.taskrunner import TaskRunnerContract

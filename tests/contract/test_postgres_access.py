@@ -12,14 +12,16 @@ import pytest
 from psycopg import sql
 
 from tests.contract.deployments.postgres import make_tables, module_on
-from twinstore.access import Add, Ref, Row
+from twinstore.access.paging import SortKey
+from twinstore.access.protocol import Add, Ref
+from twinstore.access.query import Query
+from twinstore.access.scope import Scope
+from twinstore.catalog.conditions import Equals
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.errors import ConcurrencyError, DuplicateError, Outcome, UnavailableError
-from twinstore.paging import SortKey
-from twinstore.query import Equals, Query
 from twinstore.scheduler.module import MODULE as SCHEDULER_MODULE
 from twinstore.scheduler.repositories.schedules import DUE
-from twinstore.scope import Scope
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.testing.contracts.access_base import query_of
 from twinstore.testing.datasets import COUNTER, DEVICE, NOTE, PART, Dataset
 from twinstore.testing.entities import COUNTERS, DEVICES, KIT, LINES, MODULE, NOTES, PARTS, Line, Note
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tests.databases import PostgresDatabase
-    from twinstore.access import Access, Moment, Rows
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access, Moment, Rows
+    from twinstore.catalog.entity import Entity
     from twinstore.scheduler import Schedule
     from twinstore_postgres.backend import PostgresBackend
 

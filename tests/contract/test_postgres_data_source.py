@@ -14,8 +14,8 @@ from psycopg_pool import ConnectionPool
 import twinstore
 import twinstore_postgres
 from tests.distributions import LIBRARY, install_distribution
+from twinstore.access.scope import system_scope_openings
 from twinstore.errors import ConfigurationError, TenantScopeError, UnavailableError, ValidationError
-from twinstore.scope import system_scope_openings
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_postgres.connection import data_source
 from twinstore_postgres.connection.data_source import PostgresDataSource

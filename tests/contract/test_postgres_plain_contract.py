@@ -15,7 +15,7 @@ from twinstore_postgres.settings import PostgresSettings
 if TYPE_CHECKING:
     from tests.databases import PostgresDatabase, PostgresServer
     from tests.servers import Settings
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.testing import BackendFactory
 
 OFF: Final = {"Pipeline": False}

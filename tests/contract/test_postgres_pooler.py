@@ -22,9 +22,9 @@ from tests.contract.deployments.wire import line_to
 from tests.databases import APP_ROLE
 from tests.pgbouncer import pooler_before
 from tests.servers import postgres_url
+from twinstore.access.scope import Scope
 from twinstore.errors import Outcome, TimeoutExceededError, UnavailableError, ValidationError
 from twinstore.scheduler.module import MODULE
-from twinstore.scope import Scope
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_postgres.access.access import PostgresAccess
 from twinstore_postgres.connection import pipeline

@@ -16,11 +16,11 @@ from tests.every_module import for_every_module, migrate
 from tests.servers import postgres_url
 from tests.shipped import POSTGRES_FILES as FILES
 from twinstore import open_storage
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import ConfigurationError, MigrationError, TwinstoreError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.ledger.catalog import WORKERS
 from twinstore.scheduler.module import MODULE
-from twinstore.tenancy import ALL_TENANTS
 from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.schema import migrator
 from twinstore_postgres.schema.migrator import shipped_migrations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.databases import PostgresDatabase, PostgresServer
     from tests.servers import Settings
-    from twinstore.storage import Storage
+    from twinstore.storage.open import Storage
 
 Connection = psycopg.Connection[Any]
 

@@ -14,7 +14,7 @@ from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
     from tests.databases import PostgresDatabase, PostgresServer
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.testing import BackendFactory
 
 ABOUT_OWNERS: Final = re.compile("foreign|scope|everybody|somebody_else|another_owner")

@@ -15,18 +15,18 @@ import twinstore
 from docs.parts.samples import SAMPLES, folder_of, samples_of
 from tests.stores import DRIVERS, fresh_settings, kept
 from twinstore import scheduler
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.errors import TwinstoreError
+from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.models.shapes import variants_of
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
-from twinstore.variants import variants_of
 
 if TYPE_CHECKING:
     from tests.databases import MongoDatabase
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.testing.examples import Example, ModuleExamples
 
 TENANT: Final = "acme"

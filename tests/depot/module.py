@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.catalog import Module, Parent
-from twinstore.module_storage import ModuleStorage
-from twinstore.modules import ModuleSpec
+from twinstore.catalog.entity import Module, Parent
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.storage.module import ModuleStorage
 from twinstore.testing.entities import PARCELS as KIT_PARCELS
 from twinstore.testing.entities import SCANS as KIT_SCANS
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access
+    from twinstore.catalog.entity import Entity
     from twinstore.testing.models import Parcel, Scan
 
 NAME: Final = "depot"

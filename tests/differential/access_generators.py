@@ -9,23 +9,13 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from twinstore.access import UNSET, Add, Row, UniqueKey
-from twinstore.catalog import TenancyKind
-from twinstore.jsondates import date_object
-from twinstore.paging import SortKey
-from twinstore.query import (
-    After,
-    AtLeast,
-    AtMost,
-    Equals,
-    IsNull,
-    IsPresent,
-    OneOf,
-    Query,
-    build_query,
-    key_order,
-)
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
+from twinstore.access.paging import SortKey
+from twinstore.access.protocol import UNSET, Add, UniqueKey
+from twinstore.access.query import Query, build_query, key_order
+from twinstore.catalog.conditions import After, AtLeast, AtMost, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, TenancyKind, Tenant
+from twinstore.models.fields import date_object
 from twinstore.testing.datasets import Dataset, factory_of
 from twinstore.testing.entities import (
     COUNTERS,
@@ -46,10 +36,11 @@ from twinstore.testing.instants import at
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from twinstore.access import Sets
-    from twinstore.catalog import Entity, Key
-    from twinstore.query import Condition
-    from twinstore.tenancy import Owner, Tenants
+    from twinstore.access.protocol import Sets
+    from twinstore.catalog.conditions import Condition
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import Owner, Tenants
 
 AnyRow = Row[Any]
 BATCH: Final = "machine"

@@ -32,9 +32,9 @@ from tests.differential.access_operations import (
 )
 from tests.differential.outcomes import comparable, observe
 from tests.differential.sides import RollBackError
-from twinstore.query import Query, key_order
-from twinstore.scope import Scope
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
+from twinstore.access.query import Query, key_order
+from twinstore.access.scope import Scope
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.testing.entities import KIT
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from hypothesis import settings
 
     from tests.differential.access_operations import AccessOperation
-    from twinstore.access import Access
-    from twinstore.backend import ModuleBackend
-    from twinstore.tenancy import Tenants
+    from twinstore.access.protocol import Access
+    from twinstore.catalog.tenancy import Tenants
+    from twinstore.plugins.backend import ModuleBackend
 
 # Bound to a tenant, or in system scope.
 BINDINGS: Final = st.sampled_from((OURS, OURS, OURS, THEIRS, ALL_TENANTS))

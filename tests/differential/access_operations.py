@@ -19,10 +19,11 @@ from tests.differential.access_generators import (
     AccessGenerator,
     AnyRow,
 )
-from twinstore.access import Ref, Row
+from twinstore.access.protocol import Ref
+from twinstore.access.query import Query, build_query, query_of_key
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import NO_TENANT
 from twinstore.errors import ValidationError
-from twinstore.query import Query, build_query, query_of_key
-from twinstore.tenancy import NO_TENANT
 from twinstore.testing.datasets import DEVICE, NOTE, Dataset, factory_of
 from twinstore.testing.entities import DEVICES
 from twinstore.testing.workspace import all_pages
@@ -30,9 +31,10 @@ from twinstore.testing.workspace import all_pages
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from twinstore.access import Access, Moment, Rows, Sets, UniqueKey
-    from twinstore.catalog import Entity, Key
-    from twinstore.tenancy import Tenants
+    from twinstore.access.protocol import Access, Moment, Rows, Sets, UniqueKey
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import Tenants
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.audit import AuditEvent, AuditRecord
     from twinstore.scheduler.execution_logs import ExecutionLogEntry
     from twinstore.scheduler.impact_snapshots import ImpactSet
-    from twinstore.scheduler.policy_jobs import PolicyRunJob
-    from twinstore.scheduler.policy_runs import PolicyRunRequest
+    from twinstore.scheduler.policy_jobs import PolicyRunJob, PolicyRunRequest
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.schedules import Schedule

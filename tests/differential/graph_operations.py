@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.differential.generators import ValueGenerator
-    from twinstore.scheduler.graph_job_events import GraphJobEvent
-    from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphOverlayJob
+    from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJobEvent, GraphOverlayJob
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
 __all__ = ["GRAPH_CALLS", "Call", "EventsOf", "MoveGraphJob"]

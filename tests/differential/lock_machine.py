@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinstore.access import Row
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import Outcome, UnavailableError
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.rules import locks as rules
 from twinstore.scheduler.rules.locks import LockClaim
-from twinstore.tenancy import ALL_TENANTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hypothesis import settings
 
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
     from twinstore.scheduler.holding import Contender
     from twinstore.scheduler.locks import LockInfo
 

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from tests.differential.operations import MethodCall, Operation, a_list, a_look, histories, operations, seeds
 from tests.differential.outcomes import observe
-from twinstore.paging import Page
+from twinstore.access.paging import Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

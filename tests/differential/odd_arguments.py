@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pydantic
 
-from twinstore.canonical import CanonicalModel
+from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.codegen.aio import facades
 from twinstore.errors import TwinstoreError
-from twinstore.generate_aio import facades
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.examples import NAME
 from twinstore.testing.signatures import annotation_text
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.testing.examples import ModuleExamples
 
 Make = Callable[[], object]

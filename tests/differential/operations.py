@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from tests.differential.generators import ValueGenerator
 from tests.differential.graph_operations import GRAPH_CALLS, Call, EventsOf, MoveGraphJob
+from twinstore.models.shapes import Kind
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.enums import TERMINAL_STATES, PolicyRunJobStatus, RunState
 from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions, RunStats
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.shapes import Kind
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
-from twinstore.access import Row
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.access.paging import Page
+from twinstore.catalog.row import Row
 from twinstore.errors import InvalidTransitionError, TwinstoreError
-from twinstore.paging import Page
+from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

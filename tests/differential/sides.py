@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler.storage import SchedulerStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from twinstore.bulk import ScanRow
+    from twinstore.bulk.rows import ScanRow
     from twinstore.clock import Clock
     from twinstore.scheduler.repositories import Repositories
     from twinstore.scheduler.storage import SchedulerSession

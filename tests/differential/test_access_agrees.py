@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import hypothesis
 
     from tests.databases import MongoDatabase, MongoServer, PostgresDatabase
-    from twinstore.access import Access
-    from twinstore.modules import ModuleSpec
+    from twinstore.access.protocol import Access
+    from twinstore.plugins.module_spec import ModuleSpec
 
 
 def memory_access(name: str, module: ModuleSpec[Access]) -> AccessSide:

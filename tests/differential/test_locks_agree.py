@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.databases import PostgresDatabase
     from tests.differential.sides import Side
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
     from twinstore.scheduler.holding import Contender
     from twinstore.scheduler.locks import LockInfo
     from twinstore.scheduler.rules.locks import LockClaim

@@ -13,10 +13,10 @@ from typing_extensions import override
 from tests.differential.machine import DivergenceError, run_machine
 from tests.differential.rivals import run_rivals
 from tests.differential.sides import memory_side
-from twinstore.canonical import CanonicalModel
+from twinstore.access.guard import GuardedAccess
 from twinstore.clock import FixedClock
 from twinstore.errors import ConcurrencyError
-from twinstore.guard import GuardedAccess
+from twinstore.models.canonical import CanonicalModel
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.repositories import AuditRecords, Repositories, Runs
 from twinstore.scheduler.storage import SchedulerStorage
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from tests.differential.sides import Side
-    from twinstore.access import Access
-    from twinstore.catalog import Entity
-    from twinstore.paging import Page
-    from twinstore.query import Query
+    from twinstore.access.paging import Page
+    from twinstore.access.protocol import Access
+    from twinstore.access.query import Query
+    from twinstore.access.scope import Scope
+    from twinstore.catalog.entity import Entity
     from twinstore.scheduler.audit import AuditRecord
-    from twinstore.scope import Scope
     from twinstore_memory.store import TableContents
 
 A = TypeVar("A", bound=CanonicalModel)

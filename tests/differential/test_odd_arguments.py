@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.testing.examples import ModuleExamples
 
 Storages = dict[str, twinstore.Storage]

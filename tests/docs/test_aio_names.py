@@ -11,7 +11,7 @@ import twinstore
 from docs.parts.aio import ADDED, CHANGED, NOT_FOR_HOSTS, added, changed, surfaces
 from tests.docs.pages import DOCS, prose
 from twinstore import aio
-from twinstore.modules import built_modules
+from twinstore.plugins.modules import built_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,9 @@ import pytest
 
 from docs.parts import api
 from tests.docs.pages import DOCS, prose
-from twinstore.generate_aio import facades
-from twinstore.modules import ModuleSpec, built_modules, module_spec
+from twinstore.codegen.aio import facades
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.plugins.modules import built_modules, module_spec
 from twinstore.testing.methods import method_names
 
 HEADING: Final = re.compile(r"^###+ `(?P<name>[\w.]+)`$", re.MULTILINE)

@@ -17,8 +17,8 @@ from docs.parts.entities import MODULES, retention
 from tests.docs.pages import DOCS
 from tests.every_module import for_every_module, migrate
 from twinstore import open_storage
-from twinstore.catalog import Entity, Retention
-from twinstore.query import IsNull
+from twinstore.catalog.conditions import IsNull
+from twinstore.catalog.entity import Entity, Retention
 from twinstore.scheduler.catalog import AUDIT, GRAPH_JOBS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.testing.examples import ModuleExamples
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES

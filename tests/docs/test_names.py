@@ -12,11 +12,11 @@ from docs.parts.settings import DRIVERS, driver_keys, option_keys
 from tests.docs.pages import DOCS, PAGES, ROOT, prose
 from tests.servers import MONGO_URL, ONLY, POSTGRES_URL, SERVERS
 from twinstore import testing
-from twinstore.backend import CAPABILITY_NAMES
 from twinstore.config import CONFIG_VARIABLE
 from twinstore.config.keys import modules
 from twinstore.observing import Call, LockWait, Operation, SystemScopeOpening
 from twinstore.observing.counters import METRICS
+from twinstore.plugins.backend import CAPABILITY_NAMES
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:

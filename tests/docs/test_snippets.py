@@ -18,8 +18,8 @@ from tests.docs.pages import PAGES, Block, all_blocks, blocks
 from tests.stores import DRIVERS, fresh_settings
 from twinstore import load_settings, open_storage
 from twinstore.config.keys import key_tree
-from twinstore.modules import built_modules, module_plugins
-from twinstore.plugins import load_backend
+from twinstore.plugins.drivers import load_backend
+from twinstore.plugins.modules import built_modules, module_plugins
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 
 if TYPE_CHECKING:

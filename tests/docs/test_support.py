@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.parts.support import DRIVERS, committed_support
-from twinstore.modules import built_modules, module_spec
+from twinstore.plugins.modules import built_modules, module_spec
 from twinstore.testing.methods import method_names
 
 

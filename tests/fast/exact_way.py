@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from tests.fast.written_order import as_written
-from twinstore import jsontext
-from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.fast.nodes import NodeKind
+from twinstore.models import json_text
+from twinstore.models.canonical import CanonicalJsonSerializer
 from twinstore_mongo.bulk.export import Exporter
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.bulk import Record
+    from twinstore.bulk.port import Record
     from twinstore.fast.program import Program
 
 __all__ = ["Oracle", "Value", "values_of"]
@@ -140,15 +140,15 @@ class Oracle:
         if tag == JSON and isinstance(content, bytes):
             return content
         if tag == TEXT and isinstance(content, bytes):
-            return jsontext.dumps(content.decode())
+            return json_text.dumps(content.decode())
         if tag == ENUM and isinstance(content, int):
-            return jsontext.dumps(self._program.nodes[node].texts[content].text)
+            return json_text.dumps(self._program.nodes[node].texts[content].text)
         if tag == FLAG:
             return {0: b"false", 1: b"true"}[int(content or 0)]
         if tag == INSTANT and isinstance(content, int):
-            return b'"%b"' % jsontext.format_timestamp(EPOCH + timedelta(milliseconds=content)).encode()
+            return b'"%b"' % json_text.format_timestamp(EPOCH + timedelta(milliseconds=content)).encode()
         if isinstance(content, (int, float)):
-            return jsontext.dumps(jsontext.encodable(jsontext.checked_number(content)))
+            return json_text.dumps(json_text.encodable(json_text.checked_number(content)))
         raise ValueError(f"a {kind.name} holds {content!r}")
 
 

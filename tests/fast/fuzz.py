@@ -17,7 +17,7 @@ from tests.fast.exact_way import Oracle
 from tests.fast.generating import Generator
 from tests.fast.mutating import Mutator
 from tests.fast.programs import programs
-from twinstore.fast.native import fast_path
+from twinstore.fast.library import fast_path
 from twinstore_mongo.bulk.records import documents_of
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ import pydantic
 from bson import Int64
 
 from tests.fast.texts import fitting_text
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.fast.nodes import ListRule, NodeKind, Presence
-from twinstore.shapes import ValueShape, shapes_of
+from twinstore.models.shapes import ValueShape, shapes_of
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from twinstore.canonical import CanonicalModel
     from twinstore.fast.nodes import Node, NodeField
     from twinstore.fast.program import Program
+    from twinstore.models.canonical import CanonicalModel
 
 __all__ = ["Generator"]
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import bson
 
-from twinstore.fast.native import fast_path
+from twinstore.fast.library import fast_path
 from twinstore.fast.nodes import Node, NodeField, NodeKind, Presence
 from twinstore.fast.program import Program
-from twinstore.fast.reading import Identity, NativeDocuments, StoredSlot
+from twinstore.fast.records import Identity, NativeDocuments, StoredSlot
 
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Mapping, Sequence
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = [
     "ANY_TEXT",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from twinstore.bulk import ScanRow
-    from twinstore.catalog import Entity
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
     from twinstore_postgres.bulk.scan import SelectedColumn, TableScan
 
 __all__ = ["altered", "line_of", "row_of", "scan_in_memory", "values_of"]

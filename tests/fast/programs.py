@@ -16,7 +16,7 @@ from twinstore.testing.entities import KIT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.fast.nodes import Node, NodeField, NodeRule
 
 __all__ = ["ENTITIES", "SNAPSHOT", "described", "programs"]

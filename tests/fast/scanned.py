@@ -18,8 +18,9 @@ from tests.backfill.hostile.documents import changed, parsed
 from tests.backfill.hostile.rows import changed as changed_value
 from tests.backfill.hostile.rows import drop_rules, plant_rows
 from tests.backfill.numbering import numbered_row
-from twinstore.bulk import NOTHING_BESIDE, Cell, KeyRange, Record
-from twinstore.stored import has_marks
+from twinstore.bulk.port import Record
+from twinstore.bulk.rows import NOTHING_BESIDE, Cell, has_marks
+from twinstore.catalog.keys import KeyRange
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from twinstore.access import Row
-    from twinstore.bulk import BulkPort, BulkView, Key, RangeDigests, ScanRow
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort, BulkView
+    from twinstore.bulk.rows import RangeDigests, ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.row import Row
     from twinstore.testing.examples import Example
 
 __all__ = [
@@ -135,7 +138,7 @@ class Exact:
     """The digests of the rows of ranges, from the exact scan.
 
     Attributes:
-        cells: as of :class:`~twinstore.bulk.RangeDigests`, of the plain rows.
+        cells: as of :class:`~twinstore.bulk.port.RangeDigests`, of the plain rows.
         odd: by range the rows that are not plain.
         contents: by range the contents of the others.
     """

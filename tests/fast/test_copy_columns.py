@@ -14,9 +14,9 @@ from psycopg import adapters, pq
 from psycopg.adapt import PyFormat, Transformer
 
 from tests.fast.hand_made import ANY_TEXT, native_library, program_with
-from twinstore.fast.copying import NO_SLOT, NULL, ColumnKind, ColumnLayout, NativeColumns, copy_field
-from twinstore.fast.native import Buffer
+from twinstore.fast.library import Buffer
 from twinstore.fast.nodes import Node, NodeField, NodeKind, NodeText
+from twinstore.fast.records import NO_SLOT, NULL, ColumnKind, ColumnLayout, NativeColumns, copy_field
 from twinstore_postgres.mapping.codec import Json
 
 if TYPE_CHECKING:

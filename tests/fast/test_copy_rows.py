@@ -16,11 +16,11 @@ from psycopg.adapt import PyFormat, Transformer
 
 from tests.fast.hand_made import native_library
 from tests.fast.written_order import as_written
-from twinstore.access import Row
-from twinstore.fast.copying import copy_field
-from twinstore.fast.native import Buffer
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
+from twinstore.fast.library import Buffer
 from twinstore.fast.program import Program, program_of
-from twinstore.tenancy import Tenant
+from twinstore.fast.records import copy_field
 from twinstore.testing.datasets import ROW_FACTORIES, Dataset
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
@@ -35,8 +35,8 @@ from twinstore_postgres.mapping.table import table_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.datasets import RowFactory
     from twinstore.testing.examples import Example
 

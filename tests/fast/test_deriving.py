@@ -33,13 +33,17 @@ from pydantic import (
 )
 from typing_extensions import override
 
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import Derived, Entity, LifeInCopy, Marker, Retention, Tenancy, int64, text
+from twinstore.catalog.conditions import AtMost, IsPresent, OneOf
+from twinstore.catalog.entity import Derived, Entity, LifeInCopy, Marker, Retention
+from twinstore.catalog.keys import int64, text
+from twinstore.catalog.tenancy import Tenancy
 from twinstore.fast.constraints import UnrecognisedError
-from twinstore.fast.deriving import Deriver
+from twinstore.fast.derive import Deriver
 from twinstore.fast.nodes import NodeKind, Presence, TextFlag
 from twinstore.fast.program import NoProgram, Program, program_of
-from twinstore.fields import (
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.collections import Ordered, Unique
+from twinstore.models.fields import (
     Count,
     Flag,
     FreeObject,
@@ -56,11 +60,15 @@ from twinstore.fields import (
     parse_timestamp,
     string_set,
 )
-from twinstore.modelrules import EqualOrAbsent, FieldAtMost, FieldDerived, PresentIn
-from twinstore.ordering import Ordered, Unique
-from twinstore.query import AtMost, IsPresent, OneOf
-from twinstore.rulechecks import asked_without, filled_from
-from twinstore.shapes import Kind
+from twinstore.models.rules import (
+    EqualOrAbsent,
+    FieldAtMost,
+    FieldDerived,
+    PresentIn,
+    asked_without,
+    filled_from,
+)
+from twinstore.models.shapes import Kind
 
 if TYPE_CHECKING:
     from twinstore.fast.nodes import Node, NodeField

@@ -28,11 +28,11 @@ from tests.fast.scanned import (
     plant_hostile_rows,
     ranges_of,
 )
-from twinstore.bulk import KeyRange, RangeDigests
+from twinstore.bulk.rows import RangeDigests
+from twinstore.catalog.keys import KeyRange, can_bound
 from twinstore.config import load_settings
 from twinstore.errors import UnavailableError
-from twinstore.fast.scanning import Scanner
-from twinstore.keys import can_bound
+from twinstore.fast.digests import Scanner
 from twinstore.testing.instants import at
 from twinstore_backfill.verify.expected import Expecting
 from twinstore_mongo.bulk.digests import UNASKED_BYTES
@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
-    from twinstore.bulk import BulkPort, Key
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.testing.examples import Example
 
 EACH: Final = 40

@@ -12,10 +12,9 @@ import pytest
 from bson import Int64
 
 from tests.fast.hand_made import ANY_TEXT, NativeRows, packed_values, program_with
-from twinstore.bulk import Record
+from twinstore.bulk.port import Record
 from twinstore.fast.nodes import DueWhere, Node, NodeField, NodeKind, NodeText, Presence
-from twinstore.fast.packed import PackedBatch, Stored
-from twinstore.fast.reading import Identity
+from twinstore.fast.records import Identity, PackedBatch, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from tests.fast.fuzz import Outcome, fuzz, mutants, taken
 from tests.fast.generating import Generator
 from tests.fast.programs import programs
 from twinstore.fast.nodes import LOWER_KEYS, NodeKind
-from twinstore.jsontext import SMALLEST_PLAIN_FLOAT
+from twinstore.models.json_text import SMALLEST_PLAIN_FLOAT
 
 if TYPE_CHECKING:
     from twinstore.fast.program import Program

@@ -14,7 +14,7 @@ from tests.fast.fuzz import mutants, taken
 from tests.fast.hand_made import native_library
 from tests.fast.programs import programs
 from tests.fast.test_copy_rows import expected
-from twinstore.fast.native import Buffer
+from twinstore.fast.library import Buffer
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_postgres.bulk.writer import native_columns
 

@@ -17,9 +17,9 @@ from tests.backfill.hostile.bson_values import MAKERS, Element, packed, value
 from tests.backfill.hostile.documents import changed, parsed
 from tests.fast.hand_made import native_library
 from tests.fast.scanned import DIGESTED, NAMES, example_row
-from twinstore.bulk import KeyRange, ScanRow
-from twinstore.fast import scanning
-from twinstore.scanned import SECRET_BYTES
+from twinstore.bulk.rows import SECRET_BYTES, ScanRow
+from twinstore.catalog.keys import KeyRange
+from twinstore.fast import digests
 from twinstore_backfill.ignored import IgnoredPath
 from twinstore_backfill.verify.expected import Expected, Expecting
 from twinstore_backfill.verify.findings import RangeResult
@@ -33,7 +33,7 @@ from twinstore_mongo.mapping.codec import codec_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.bulk import BulkPort
+    from twinstore.bulk.port import BulkPort
     from twinstore.testing.examples import Example
 
 EACH: Final = 120
@@ -58,7 +58,7 @@ class Verdicts:
         self._exporter = Exporter(codec_of(entity), frozenset({IGNORED}))
         documents = native_documents(entity, frozenset({IGNORED}))
         self.copies = documents.accepts if documents is not None else self.taken
-        self._form = scanning.document_form(
+        self._form = digests.document_form(
             library, digest_form(entity, of_source=True, ignored=frozenset({IGNORED}))
         )
         self._judge = judge_of(library, entity, frozenset({IGNORED}))
@@ -70,7 +70,7 @@ class Verdicts:
         none: Any = None
         asked = DigestScan(none, none, self._scan)
         accepts = partial(asked._accepts, self._expecting.accepts, frozenset({IGNORED}))  # noqa: SLF001  # no server
-        scanner = scanning.Scanner(
+        scanner = digests.Scanner(
             self._library, self._form, self._entity, [], secret=SECRET, accepts=accepts, judge=self._judge
         )
         scanner.add_documents(raw)
@@ -78,7 +78,7 @@ class Verdicts:
         if found.unproven or found.unplaced:
             return None
         (cell,) = found.cells.values()
-        content = scanning.shown_document(self._library, self._form, raw)
+        content = digests.shown_document(self._library, self._form, raw)
         assert content is not None
         return content, cell.ignored
 

@@ -10,11 +10,13 @@ import pytest
 
 from tests.fast.exact_way import Oracle
 from tests.fast.hand_made import native_library
-from twinstore.access import Row
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import Entity, Tenancy, text
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.keys import text
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenancy
 from twinstore.fast.program import Program, program_of
-from twinstore.fields import Id, Timestamp
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Id, Timestamp
 from twinstore_mongo.bulk.export import Exporter
 from twinstore_mongo.bulk.records import documents_of
 from twinstore_mongo.mapping.codec import codec_of

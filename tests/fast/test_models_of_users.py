@@ -11,10 +11,12 @@ from pydantic import Field
 
 from tests.fast.test_copy_rows import expected, sent, stored, written
 from tests.fast.test_reading_copy import check
-from twinstore.access import Row
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import Entity, Tenancy, text
-from twinstore.fields import Id, Int64, Number, TenantId, Text
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.keys import text
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenancy
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Id, Int64, Number, TenantId, Text
 
 
 class Part(CanonicalModel):

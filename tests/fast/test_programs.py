@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pytest
 
 from tests.fast.programs import ENTITIES, SNAPSHOT, described, programs
-from twinstore.fast.encoding import VERSION
 from twinstore.fast.nodes import (
     DueWhere,
     ListRule,
@@ -23,12 +22,12 @@ from twinstore.fast.nodes import (
     RuleOp,
     SortKey,
 )
-from twinstore.fast.program import NoProgram, Program, program_of
+from twinstore.fast.program import VERSION, NoProgram, Program, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 T = TypeVar("T")
 REASONS: Final = {

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from tests.fast.fuzz import mutants
 from tests.fast.hand_made import native_library
 from tests.fast.programs import programs
-from twinstore.fast.native import Buffer
+from twinstore.fast.library import Buffer
 from twinstore_mongo.bulk.records import documents_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.fast.reading import NativeDocuments
+    from twinstore.fast.records import NativeDocuments
 
 # What lengths and types of values are made of, and what tells that a text ends or goes on.
 TELLING = (0, 1, 2, 3, 4, 5, 7, 8, 9, 0x0A, 0x10, 0x12, 0x30, 0x5F, 0x7F, 0x80, 0xC2, 0xE0, 0xF0, 0xFF)

@@ -15,13 +15,11 @@ from tests.backfill.hostile.documents import ENTITIES
 from tests.backfill.hostile.rows import drop_rules, good_lines, hostile_rows, plant_rows
 from tests.backfill.toolkit import open_store
 from tests.fast.test_copy_rows import EXAMPLES, FACTORIES, TENANT, sent, stored
-from twinstore.access import Row
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant, label_of
 from twinstore.config import load_settings
-from twinstore.fast.copying import copy_field
-from twinstore.fast.packed import PackedBatch
-from twinstore.fast.reversing import read_copy, write_documents
-from twinstore.tenancy import Tenant, label_of
+from twinstore.fast.records import PackedBatch, copy_field, read_copy, write_documents
 from twinstore.testing.datasets import Dataset
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.mapping.codec import codec_of
@@ -36,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.databases import PostgresServer
-    from twinstore.bulk import Record
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import Record
+    from twinstore.catalog.entity import Entity
 
 EACH: Final = 150
 PLANTED: Final = [entity for entity in ENTITIES if readable_columns(entity) and not derived_fields(entity)]

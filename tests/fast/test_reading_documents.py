@@ -12,7 +12,7 @@ from bson import Int64, ObjectId
 
 from tests.fast.hand_made import ANY_TEXT, NativeRows, native_library, node_program, program_with, taken
 from twinstore.fast.nodes import ListRule, Marked, Node, NodeField, NodeKind, NodeText, Presence, SortKey
-from twinstore.fast.reading import Identity, NativeDocuments, StoredSlot
+from twinstore.fast.records import Identity, NativeDocuments, StoredSlot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,7 @@ import bson
 import pytest
 
 from tests.fast.hand_made import ANY_TEXT, native_library, node_program, program_with
-from twinstore.fast.encoding import encoded
-from twinstore.fast.handles import program_handle
-from twinstore.fast.native import Buffer
+from twinstore.fast.library import Buffer
 from twinstore.fast.nodes import (
     DueWhere,
     ListRule,
@@ -30,7 +28,8 @@ from twinstore.fast.nodes import (
     SortKey,
     TextFlag,
 )
-from twinstore.fast.reading import Identity, StoredSlot, layout_of
+from twinstore.fast.program import encoded, program_handle
+from twinstore.fast.records import Identity, StoredSlot, read_layout_of
 
 if TYPE_CHECKING:
     from twinstore.fast.program import Program
@@ -194,7 +193,7 @@ def test_changed_programs_are_refused_or_work_within_their_bounds() -> None:
     library = native_library()
     data = encoded(whole_program())
     node_program(INT)
-    layout = layout_of(
+    layout = read_layout_of(
         Identity.SLOT,
         [StoredSlot(""), *map(StoredSlot, ("n", "list", "map", "gone", "_owner", "_state"))],
         versioned=True,

@@ -26,8 +26,8 @@ from twinstore.fast.nodes import (
     Presence,
     TextFlag,
 )
-from twinstore.fields import BLANKS
-from twinstore.jsontext import dumps, encodable, normalised_object
+from twinstore.models.fields import BLANKS
+from twinstore.models.json_text import dumps, encodable, normalised_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

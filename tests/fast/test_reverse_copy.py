@@ -17,9 +17,9 @@ from tests.backfill.hostile.planting import settings
 from tests.backfill.hostile.rows import drop_rules, good_lines, hostile_rows, plant_rows
 from tests.backfill.test_between_servers import opened
 from tests.backfill.toolkit import BY_HAND, TENANTS, Pair, fill, open_store
-from twinstore.catalog import LifeInCopy
+from twinstore.catalog.entity import LifeInCopy
 from twinstore.config import load_settings
-from twinstore.fast.native import SWITCH
+from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import RUNS
 from twinstore_backfill.copy.report import report_document
 

@@ -13,8 +13,8 @@ from tests.backfill.hostile.bson_values import packed
 from tests.backfill.hostile.documents import changed, parsed
 from tests.fast.lines import altered, line_of, row_of, scan_in_memory, values_of
 from tests.fast.scanned import DIGESTED, NAMES, SECRET, TENANTS, example_row, is_plain
-from twinstore.fast import scanning
-from twinstore.fast.native import library
+from twinstore.fast import digests
+from twinstore.fast.library import library
 from twinstore_mongo.bulk.digests import digest_form as document_data
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.codec import codec_of
@@ -23,8 +23,8 @@ from twinstore_postgres.bulk.digests import digest_form as table_data
 if TYPE_CHECKING:
     import ctypes
 
-    from twinstore.bulk import ScanRow
-    from twinstore.fast.handles import Handle
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.fast.program import Handle
     from twinstore.testing.examples import Example
 
 EACH: Final = 700
@@ -62,7 +62,7 @@ def test_good_documents_are_shown(native: ctypes.CDLL, example: Example) -> None
     shown = 0
     for raw in base_documents(example, Random(1)):
         (row,) = scan.rows(raw)
-        content = scanning.shown_document(native, form, raw)
+        content = digests.shown_document(native, form, raw)
         assert content in {None, row.content}
         shown += content is not None
     # Rich ones may hold fractions with an exponent.
@@ -83,7 +83,7 @@ def test_changed_documents_are_shown_as_the_scan_shows_them_or_declined(
         raw = packed(tree)
         if rng.random() < 0.2:  # a share
             raw = damaged(rng, raw)
-        content = scanning.shown_document(native, form, raw)
+        content = digests.shown_document(native, form, raw)
         if content is not None:
             check(content, scanned(scan, raw), raw)
             shown += 1
@@ -96,13 +96,13 @@ def test_changed_lines_are_shown_as_the_scan_shows_them_or_declined(
 ) -> None:
     rng = Random(f"lines {each} {example.entity.name}")  # not for secrets
     scan = scan_in_memory(example.entity)
-    form = scanning.table_form(native, table_data(scan))
+    form = digests.table_form(native, table_data(scan))
     rows = [scanned(CollectionScan.of(example.entity), raw) for raw in base_documents(example, rng)]
     bases = [values_of(scan, row) for row in rows if row is not None]
     shown = 0
     for _ in range(each):
         values = altered(rng, rng.choice(bases))
-        content = scanning.shown_line(native, form, line_of(values))
+        content = digests.shown_line(native, form, line_of(values))
         if content is not None:
             check(content, row_of(scan, values), values)
             shown += 1
@@ -113,13 +113,13 @@ def test_changed_lines_are_shown_as_the_scan_shows_them_or_declined(
 def test_bytes_that_are_no_rows_are_declined(native: ctypes.CDLL, example: Example, each: int) -> None:
     rng = Random(f"bytes {example.entity.name}")  # not for secrets
     documents = form_of_documents(native, example)
-    lines = scanning.table_form(native, table_data(scan_in_memory(example.entity)))
+    lines = digests.table_form(native, table_data(scan_in_memory(example.entity)))
     raws = base_documents(example, rng)
     for _ in range(each // 5):
         raw = rng.choice(raws)
         part = raw[: rng.randrange(len(raw))] if rng.random() < 0.5 else rng.randbytes(rng.randrange(200))
-        assert scanning.shown_document(native, documents, part) is None
-        assert scanning.shown_line(native, lines, part.replace(b"\n", b"")) is None
+        assert digests.shown_document(native, documents, part) is None
+        assert digests.shown_line(native, lines, part.replace(b"\n", b"")) is None
 
 
 @pytest.mark.parametrize("portable", [False, True])
@@ -127,31 +127,31 @@ def test_its_digests_are_those_of_hashlib(native: ctypes.CDLL, portable: bool) -
     rng = Random(1)
     for size in (*range(300), 1000, 4096, 70_000):
         content = rng.randbytes(size)
-        assert scanning.sha256(native, content, portable=portable) == hashlib.sha256(content).digest()
+        assert digests.sha256(native, content, portable=portable) == hashlib.sha256(content).digest()
 
 
 def test_owners_for_whom_no_cell_is_left_are_not_kept(
     native: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An owner for each row would otherwise take as much memory as the rows."""
-    kept, read_labels = list[str](), scanning.read_labels
+    kept, read_labels = list[str](), digests.read_labels
 
     def noted(data: bytes, at: int) -> tuple[list[str], int]:
         found = read_labels(data, at)
         kept.extend(found[0])
         return found
 
-    monkeypatch.setattr(scanning, "MOST_CELLS", 2)
-    monkeypatch.setattr(scanning, "read_labels", noted)
+    monkeypatch.setattr(digests, "MOST_CELLS", 2)
+    monkeypatch.setattr(digests, "read_labels", noted)
     example = next(each for each in DIGESTED if each.entity.name == "schedules")
     scan = scan_in_memory(example.entity)
     (raw, *_) = base_documents(example, Random(1))  # not for secrets
     row = scanned(CollectionScan.of(example.entity), raw)
     assert row is not None
-    values, form = values_of(scan, row), scanning.table_form(native, table_data(scan))
+    values, form = values_of(scan, row), digests.table_form(native, table_data(scan))
     owners = ("t1", "t2", "t3", "t1", "t4")
     lines = [line_of([owner if value in TENANTS else value for value in values]) for owner in owners]
-    scanner = scanning.Scanner(native, form, example.entity, [], secret=SECRET)
+    scanner = digests.Scanner(native, form, example.entity, [], secret=SECRET)
     assert scanner.add_lines(b"".join(line + b"\n" for line in lines)) == len(lines)
     result = scanner.result(unique=True)
     assert {label: cell.count for (_, label), cell in result.cells.items()} == {"t1": 2, "t2": 1}
@@ -159,7 +159,7 @@ def test_owners_for_whom_no_cell_is_left_are_not_kept(
 
 
 def form_of_documents(native: ctypes.CDLL, example: Example) -> Handle:
-    return scanning.document_form(native, document_data(example.entity))
+    return digests.document_form(native, document_data(example.entity))
 
 
 def damaged(rng: Random, raw: bytes) -> bytes:

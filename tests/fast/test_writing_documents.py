@@ -10,10 +10,10 @@ from bson import ObjectId
 from hypothesis import given, settings
 
 from tests.fast.test_copy_rows import EXAMPLES, FACTORIES, TENANT, stored
-from twinstore.access import Row
-from twinstore.fast.reversing import highest, write_documents
-from twinstore.fields import INT64_MIN
-from twinstore.tenancy import Tenant
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
+from twinstore.fast.records import highest, write_documents
+from twinstore.models.fields import INT64_MIN
 from twinstore.testing.datasets import Dataset
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.mapping.codec import codec_of
@@ -22,9 +22,9 @@ from twinstore_mongo.mapping.layout import derived_fields
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
-    from twinstore.fast.reversing import WrittenDocuments
+    from twinstore.catalog.entity import Entity
+    from twinstore.fast.records import WrittenDocuments
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.datasets import RowFactory
     from twinstore.testing.examples import Example
 

@@ -11,9 +11,9 @@ import pytest
 from tests.fast.programs import programs
 from tests.fast.test_copy_rows import EXAMPLES, TENANT, fields_sent, stored, written
 from tests.fast.written_order import as_written
-from twinstore import jsontext
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.fast.nodes import NodeKind
+from twinstore.models import json_text
 
 if TYPE_CHECKING:
     from tests.databases import PostgresDatabase
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def named(node: Node) -> bytes:
-    return jsontext.dumps({field.name: None for field in node.fields})
+    return json_text.dumps({field.name: None for field in node.fields})
 
 
 def test_the_order_is_that_of_the_server(postgres_database: PostgresDatabase) -> None:
@@ -56,7 +56,7 @@ def test_the_server_finds_nothing_to_sort(name: str, postgres_database: Postgres
                 continue
             query = "SELECT %s::jsonb::text"
             (kept,) = connection.execute(query, [field[1:].decode()]).fetchone() or ("",)
-            compact = jsontext.dumps(json.loads(kept))
+            compact = json_text.dumps(json.loads(kept))
             assert b"\x01" + compact in row
             found += compact != field[1:]
     assert found

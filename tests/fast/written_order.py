@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from twinstore import jsontext
 from twinstore.fast.nodes import NodeKind
+from twinstore.models import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def _shown(
         item = None if node is None or node.item < 0 else nodes[node.item]
         return b"[%b]" % b",".join(_shown(entry, item, nodes) for entry in value)
     if not isinstance(value, dict):
-        return jsontext.dumps(value)
+        return json_text.dumps(value)
     inner: dict[str, Node] = {}
     if node is not None and node.kind is NodeKind.OBJECT:
         names = names or sorted(value, key=lambda name: (len(name.encode()), name.encode()))
@@ -55,6 +55,6 @@ def _shown(
     elif node is not None and node.kind is NodeKind.MAP:
         inner = dict.fromkeys(value, nodes[node.item])
     members = [
-        jsontext.dumps(name) + b":" + _shown(value[name], inner.get(name), nodes) for name in names or value
+        json_text.dumps(name) + b":" + _shown(value[name], inner.get(name), nodes) for name in names or value
     ]
     return b"{%b}" % b",".join(members)

@@ -13,7 +13,7 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Final
 
 from twinstore import aio
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler import ExecutionLogEntry, GraphJobStatus, RunState
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.instants import START

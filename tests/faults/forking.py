@@ -28,17 +28,18 @@ from pymongo import MongoClient
 
 import twinstore
 from twinstore import aio
-from twinstore.bulk import KeyRange, Record
+from twinstore.bulk.port import Record
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import TwinstoreError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
-from twinstore.tenancy import Tenant
 from twinstore.testing.scheduler.builders import make_run, make_run_summary, moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from twinstore.bulk import RangeWriter
+    from twinstore.bulk.port import RangeWriter
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage

@@ -14,7 +14,7 @@ from pymongo import MongoClient
 import twinstore
 from tests.stores import kept
 from twinstore.scheduler.enums import PolicyRunJobStatus, PolicyRunPriority
-from twinstore.scheduler.policy_runs import PolicyRunInputs
+from twinstore.scheduler.policy_jobs import PolicyRunInputs
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.policy_builders import as_submitted, make_policy_job
 from twinstore_postgres.mapping.owners import ScopeKind

@@ -13,7 +13,7 @@ import pytest
 
 import twinstore
 from tests.stores import fresh_settings
-from twinstore.retrying import CONTENTION_SECONDS
+from twinstore.access.retry import CONTENTION_SECONDS
 from twinstore.scheduler import ExecutionLogEntry, LogLevel, RunReason, RunState, RunSummary
 from twinstore.testing.instants import START, at
 from twinstore.testing.scheduler.builders import make_run, make_schedule, moved
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.servers import Settings
-    from twinstore.storage import Storage
+    from twinstore.storage.open import Storage
 
 TENANT: Final = "acme"
 SERVERS: Final = ("mongo", "postgres")

@@ -13,9 +13,9 @@ import pytest
 import twinstore
 from tests.every_module import for_every_module, migrate
 from tests.stores import fresh_settings, kept
+from twinstore.access.guard import MOST_BYTES, size_of
 from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.scheduler import ExecutionLogEntry, RunState
-from twinstore.sizes import MOST_BYTES, size_of
 from twinstore.testing.instants import START
 from twinstore.testing.scheduler.builders import make_run, moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
@@ -26,8 +26,8 @@ from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.canonical import CanonicalModel
-    from twinstore.storage import Storage
+    from twinstore.models.canonical import CanonicalModel
+    from twinstore.storage.open import Storage
     from twinstore.testing.examples import Example, ModuleExamples
 
 TENANT: Final = "acme"

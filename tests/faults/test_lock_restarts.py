@@ -15,11 +15,11 @@ import pytest
 import twinstore
 import twinstore_embedded
 from tests.servers import mongo_config, postgres_config
-from twinstore.access import Row
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import LeaseLostError
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.repositories.locks import Locks
-from twinstore.tenancy import ALL_TENANTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from twinstore.testing.scheduler.examples import make_worker
 
 if TYPE_CHECKING:
     from tests.databases import PostgresDatabase
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
 
 MINUTE = timedelta(minutes=1)
 

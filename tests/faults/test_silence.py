@@ -31,7 +31,7 @@ from tests.faults.silence import (
     settings_of,
     timed,
 )
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.errors import LeaseLostError, Outcome, TimeoutExceededError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.wires import CountingWire
-    from twinstore.storage import Storage
+    from twinstore.storage.open import Storage
 
 SERVERS: Final = {"mongo": "Mongo", "postgres": "Postgres"}
 ROWS: Final = 3

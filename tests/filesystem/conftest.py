@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tests.contract.deployments.filesystem import MEMORY
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import forked
-from twinstore.canonical import CanonicalJsonSerializer
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import ConcurrencyError, ConfigurationError, ConflictError, DocumentDecodeError
-from twinstore.storage import open_module
+from twinstore.models.canonical import CanonicalJsonSerializer
+from twinstore.storage.open import open_module
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions
-from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.taskrunner.builders import (
     make_approval,
     make_artifact,
@@ -308,7 +308,7 @@ def test_a_root_that_is_no_folder_is_refused(tmp_path: Path, content: bytes | No
 FULL = """
 import resource, sys
 from twinstore.errors import UnavailableError
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 from twinstore.testing.taskrunner.builders import make_draft, make_log_entry, make_pack_run
 settings = {"Persistence": {"Filesystem": {"Root": sys.argv[1]}}}
 with open_module("taskrunner", "Filesystem", settings) as storage:

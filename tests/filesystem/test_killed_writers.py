@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tests.filesystem.writer import RUNS
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 
 if TYPE_CHECKING:
     from twinstore.taskrunner.storage import TaskRunnerStorage

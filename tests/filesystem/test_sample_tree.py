@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 
 if TYPE_CHECKING:
     from twinstore.taskrunner.storage import TaskRunnerStorage

@@ -15,7 +15,7 @@ import traceback
 from typing import TYPE_CHECKING, cast
 
 from twinstore.errors import ConflictError
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 from twinstore.testing.taskrunner.builders import (
     make_approval,
     make_artifact,

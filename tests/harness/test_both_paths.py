@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from twinstore.fast.native import fast_path
+from twinstore.fast.library import fast_path
 
 OFF: Final = "off (TWINSTORE_FAST_PATH=off)"
 USUAL: Final = str(fast_path())
@@ -17,7 +17,7 @@ SEEN: list[str] = []
 
 @pytest.mark.usefixtures("both_paths")
 def test_this_one_runs_on_both_paths() -> None:
-    asked = [sys.executable, "-c", "from twinstore.fast.native import fast_path; print(fast_path())"]
+    asked = [sys.executable, "-c", "from twinstore.fast.library import fast_path; print(fast_path())"]
     done = subprocess.run(asked, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == str(fast_path())
     SEEN.append(done.stdout.strip())

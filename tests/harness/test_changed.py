@@ -24,7 +24,7 @@ TESTS: Final = (
     "tests/unit/test_sdist.py",
 )
 KNOWN: Final = {
-    "core/twinstore/paging.py": [PAGING, "tests/tutorials/test_tutorials.py"],
+    "core/twinstore/access/paging.py": [PAGING, "tests/tutorials/test_tutorials.py"],
     "tests/toolkit.py": ["tests/samples/test_ci.py"],
     PAGING: [PAGING],
     "core/twinstore/gone.py": [PAGING, "tests/unit/test_gone.py"],
@@ -36,7 +36,7 @@ PAGES: Final = {"tests/docs/test_links.py", "tests/tutorials/test_tutorials.py"}
 def checkout(tmp_path: Path) -> Path:
     """Make a repository with a commit on main."""
     folder = tmp_path / "checkout"
-    for name in ("core/twinstore/paging.py", "core/twinstore/new.py", "core/native/one.c", *TESTS):
+    for name in ("core/twinstore/access/paging.py", "core/twinstore/new.py", "core/native/one.c", *TESTS):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("")
     (folder / "data.json").write_text("{}")
@@ -62,7 +62,7 @@ def commit(folder: Path) -> str:
     ("name", "files", "whole"),
     [
         # A product file concerns whoever executes it; what only the long run does of them stays there.
-        ("core/twinstore/paging.py", {PAGING, "tests/tutorials/test_tutorials.py"}, set()),
+        ("core/twinstore/access/paging.py", {PAGING, "tests/tutorials/test_tutorials.py"}, set()),
         # Files of tests, pages and samples run all of what they concern.
         ("tests/toolkit.py", {"tests/samples/test_ci.py"}, {"tests/samples/test_ci.py"}),
         (PAGING, {PAGING}, {PAGING}),
@@ -105,7 +105,7 @@ def test_changes_count_from_where_a_branch_left_main(checkout: Path, monkeypatch
     git(checkout, "switch", "--create", "branch")
     (checkout / "data.json").unlink()
     commit(checkout)
-    (checkout / "core/twinstore/paging.py").write_text("x = 1")
+    (checkout / "core/twinstore/access/paging.py").write_text("x = 1")
     (checkout / "with ü and space.py").write_text("")
     git(checkout, "switch", "main")
     (checkout / "on main.py").write_text("")
@@ -113,7 +113,11 @@ def test_changes_count_from_where_a_branch_left_main(checkout: Path, monkeypatch
     git(checkout, "commit", "--message=b")
     git(checkout, "switch", "branch")
     assert base(checkout) == left
-    assert changed_since(left, checkout) == ["core/twinstore/paging.py", "data.json", "with ü and space.py"]
+    assert changed_since(left, checkout) == [
+        "core/twinstore/access/paging.py",
+        "data.json",
+        "with ü and space.py",
+    ]
 
 
 def test_changes_on_main_count_from_the_last_commit_that_passed(
@@ -154,5 +158,5 @@ def test_the_map_of_a_run_names_what_its_process_and_its_forks_execute(tmp_path:
     subprocess.run([*command, "-k", "row_more or nobody_reads"], cwd=executed.ROOT, check=True)
     found = json.loads(target.read_text())
     assert found[PAGING] == [PAGING]
-    assert PAGING in found["core/twinstore/paging.py"]
+    assert PAGING in found["core/twinstore/access/paging.py"]
     assert found["tools/backfill/twinstore_backfill/cli/config.py"] == ["tests/unit/test_cli_options.py"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Id, Name, TenantId
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Id, Name, TenantId
 
 
 class Book(CanonicalModel):

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Final, Self
 from typing_extensions import override
 
 from tests.library.books import Book, BookRepository
-from twinstore.access import Row
-from twinstore.catalog import Entity, Module, Tenancy, text
-from twinstore.checks import ListQuery, whole
-from twinstore.module_storage import ModuleStorage
-from twinstore.modules import ModuleSpec
-from twinstore.repository import Repository
-from twinstore.scope import id_argument
+from twinstore.access.repository import Repository
+from twinstore.access.scope import id_argument
+from twinstore.catalog.entity import Entity, Module
+from twinstore.catalog.keys import text
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenancy
+from twinstore.plugins.checks import ListQuery, whole
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.storage.module import ModuleStorage
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.checks import Cutoffs
+    from twinstore.access.protocol import Access
+    from twinstore.plugins.checks import Cutoffs
 
 BOOKS: Final = Entity(
     name="books",

@@ -7,8 +7,9 @@ from typing import Final
 
 from pydantic import Field
 
-from twinstore.modules import ModulePlugin, ModuleSpec
-from twinstore.options import Days, ModuleOptions, ModuleSettings
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.plugins.modules import ModulePlugin
+from twinstore.plugins.options import Days, ModuleOptions, ModuleSettings
 
 
 class LibraryOptions(ModuleOptions):

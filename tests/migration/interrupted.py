@@ -22,16 +22,16 @@ from psycopg import sql
 from pymongo import monitoring
 
 import twinstore
-from twinstore.errors import TwinstoreError
-from twinstore.migrations import Consent, EffectKind
-from twinstore.reverting import RevertsMigrations
+from twinstore.errors import EffectKind, TwinstoreError
+from twinstore.migrations.migration import Consent
+from twinstore.migrations.revert import RevertsMigrations
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
 
     from pymongo.monitoring import CommandFailedEvent, CommandStartedEvent, CommandSucceededEvent
 
-    from twinstore.migrations import Initializer
+    from twinstore.migrations.migration import Initializer
 
 
 BARRIER: Barrier | None = None

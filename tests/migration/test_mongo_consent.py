@@ -11,8 +11,8 @@ import twinstore
 from tests.backfill.foreign import Document, fill_with_pymongo, foreign_runs
 from tests.migration.test_mongo_migrations import database, opened
 from tests.shipped import MONGO_STEPS as STEPS
-from twinstore.errors import ConsentRequiredError, MigrationError
-from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind
+from twinstore.errors import ConsentRequiredError, Effect, EffectKind, MigrationError
+from twinstore.migrations.migration import COUNTED_ROWS, Consent
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_mongo.schema.comparison import Schema
 

@@ -15,10 +15,10 @@ from pymongo import MongoClient
 
 import twinstore
 from tests.releases import mongo_collections, restore_mongo
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.ledger import LEDGER_MODULE, Ledger, RangeState
 from twinstore.ledger.catalog import JOBS, LEDGER, RANGES
-from twinstore.migrations import MigrationState
+from twinstore.migrations.migration import MigrationState
 from twinstore.scheduler.catalog import TRIGGERS
 from twinstore.testing.copying import ledger_of
 from twinstore_mongo.mapping.codec import codec_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from tests.databases import MongoDatabase
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.scheduler.storage import SchedulerStorage
 
 Document = dict[str, Any]

@@ -13,8 +13,8 @@ from pymongo.errors import WriteError
 import twinstore
 from tests.migration.migrators import expire_lease, killed
 from tests.shipped import MONGO_STEPS as STEPS
-from twinstore.errors import MigrationError, ValidationError
-from twinstore.migrations import Consent, EffectKind, MigrationState
+from twinstore.errors import EffectKind, MigrationError, ValidationError
+from twinstore.migrations.migration import Consent, MigrationState
 from twinstore.testing.scheduler.builders import (
     make_impact_set,
     rich_audit_record,

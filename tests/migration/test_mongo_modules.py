@@ -13,10 +13,10 @@ import tests.library.module
 import twinstore
 from tests.distributions import LIBRARY, install_distribution
 from tests.library.module import BOOKS
-from twinstore.catalog import Module
+from twinstore.catalog.entity import Module
 from twinstore.errors import ConfigurationError
-from twinstore.options import ModuleOptions
-from twinstore.storage import open_module
+from twinstore.plugins.options import ModuleOptions
+from twinstore.storage.open import open_module
 from twinstore_mongo.schema.migrator import MongoInitializer
 from twinstore_mongo.schema.steps import parse_step
 

@@ -10,7 +10,7 @@ import pytest
 
 import twinstore
 import twinstore_embedded
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.errors import ConfigurationError, DuplicateError, UnsupportedCapabilityError
 from twinstore.ledger import Ledger, RangeTally
 from twinstore.scheduler.catalog import SCHEDULES

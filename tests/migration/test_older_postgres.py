@@ -15,7 +15,7 @@ from tests.every_module import for_every_module, migrate
 from twinstore import open_storage
 from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError, MigrationError
-from twinstore.migrations import MigrationState
+from twinstore.migrations.migration import MigrationState
 from twinstore_backfill.outcome import Exit
 from twinstore_memory.store import drop_store
 

@@ -13,7 +13,7 @@ import twinstore_postgres
 from tests.shipped import LEDGER_FILES
 from tests.shipped import POSTGRES_FILES as FILES
 from twinstore.errors import ConfigurationError, MigrationError
-from twinstore.migrations import MigrationState
+from twinstore.migrations.migration import MigrationState
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.copying import ledger_of
 from twinstore_postgres.schema import migrator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.databases import PostgresDatabase
     from tests.servers import Settings
-    from twinstore.migrations import MigrationReport
+    from twinstore.migrations.migration import MigrationReport
     from twinstore.scheduler.storage import SchedulerStorage
 
 

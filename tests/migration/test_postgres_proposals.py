@@ -10,8 +10,10 @@ import pytest
 from psycopg import sql
 
 from tests.databases import APP_ROLE
-from twinstore.catalog import Entity, Index, Module, text
-from twinstore.query import Equals, OneOf
+from twinstore.catalog.conditions import Equals, OneOf
+from twinstore.catalog.entity import Entity, Module
+from twinstore.catalog.indexes import Index
+from twinstore.catalog.keys import text
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
 from twinstore.scheduler.catalog_jobs import GRAPH_JOB_EVENTS
 from twinstore.scheduler.module import MODULE

@@ -14,8 +14,8 @@ from psycopg import sql
 from tests.shipped import LEDGER_FILES
 from tests.shipped import POSTGRES_FILES as FILES
 from twinstore import add_scheduler_postgres_storage
-from twinstore.errors import ConsentRequiredError, MigrationError
-from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind, MigrationState
+from twinstore.errors import ConsentRequiredError, Effect, EffectKind, MigrationError
+from twinstore.migrations.migration import COUNTED_ROWS, Consent, MigrationState
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.scheduler.module import MODULE
 from twinstore_postgres.schema import migrator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.databases import PostgresDatabase
-    from twinstore.migrations import Initializer
+    from twinstore.migrations.migration import Initializer
     from twinstore.scheduler.storage import SchedulerStorage
 
 Connection = psycopg.Connection[Any]

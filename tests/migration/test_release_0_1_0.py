@@ -20,13 +20,13 @@ from tests.releases import (
     row_text,
     wire,
 )
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DocumentDecodeError, LeaseLostError
 from twinstore.ledger import JobState, RangeState
-from twinstore.migrations import MigrationState
+from twinstore.migrations.migration import MigrationState
 from twinstore.scheduler.catalog import AUDIT, SCHEDULER, SCHEDULES
 from twinstore.scheduler.enums import RunState
-from twinstore.tenancy import Tenant
 from twinstore.testing.copying import ledger_of
 from twinstore.testing.scheduler import SCHEDULER_EXAMPLES
 from twinstore.testing.scheduler.builders import moved
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tests.databases import MongoServer, PostgresServer
     from tests.servers import Settings
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.scheduler.storage import SchedulerStorage
 
 MODULE: Final = "scheduler"

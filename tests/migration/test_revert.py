@@ -17,9 +17,15 @@ import twinstore
 from tests.backfill.toolkit import invoke, write_config
 from tests.migration.migrators import DRIVERS, empty_database, killed, ledger_of
 from tests.shipped import MONGO_STEPS, POSTGRES_FILES
-from twinstore.errors import ConsentRequiredError, MigrationError, MigrationMissingError, ValidationError
-from twinstore.migrations import Consent, EffectKind
-from twinstore.reverting import Reversal, RevertsMigrations
+from twinstore.errors import (
+    ConsentRequiredError,
+    EffectKind,
+    MigrationError,
+    MigrationMissingError,
+    ValidationError,
+)
+from twinstore.migrations.migration import Consent
+from twinstore.migrations.revert import Reversal, RevertsMigrations
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
 from twinstore_backfill.outcome import Exit

@@ -17,7 +17,7 @@ from tests.migration.migrators import DRIVERS, at_once, empty_database, killed, 
 from tests.servers import mongo_config
 from tests.shipped import MONGO_STEPS, POSTGRES_FILES
 from twinstore.errors import ConfigurationError, MigrationChecksumError, MigrationError
-from twinstore.migrations import MigrationState
+from twinstore.migrations.migration import MigrationState
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
 from twinstore_backfill.outcome import Exit

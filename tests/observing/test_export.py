@@ -28,7 +28,7 @@ from twinstore.observing import Counters
 from twinstore.observing.counters import LOCK_WAIT_BUCKETS, METRICS, OPERATION_BUCKETS
 from twinstore.observing.otel import OpenTelemetryObserver, system_of
 from twinstore.observing.prometheus import CountersCollector
-from twinstore.plugins import installed_backend_names, load_backend
+from twinstore.plugins.drivers import installed_backend_names, load_backend
 from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.workspace import unique
 

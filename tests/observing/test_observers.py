@@ -19,7 +19,8 @@ from typing_extensions import override
 
 import twinstore
 from tests.observing.watching import Watch
-from twinstore import errors, scope
+from twinstore import errors
+from twinstore.access import scope
 from twinstore.errors import (
     ConfigurationError,
     DuplicateError,
@@ -27,12 +28,17 @@ from twinstore.errors import (
     TenantScopeError,
     TwinstoreError,
 )
-from twinstore.forks import _renew_all
 from twinstore.observing import Call, CallOutcome, Counters, LockWait, Observer, Operation
 from twinstore.observing.counters import OPERATION_BUCKETS
-from twinstore.observing.notifier import PRESENT, Notifier
-from twinstore.observing.observer import Observers
-from twinstore.observing.proxies import observed, observed_class, observed_session
+from twinstore.observing.observer import (
+    PRESENT,
+    Notifier,
+    Observers,
+    observed,
+    observed_class,
+    observed_session,
+)
+from twinstore.runtime.forks import _renew_all
 from twinstore.scheduler import Run, RunRepository
 from twinstore.scheduler.repositories import Runs
 from twinstore.scheduler.repositories.locks import Locks

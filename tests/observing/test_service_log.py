@@ -16,11 +16,12 @@ import pytest
 
 import twinstore
 from tests.wires import over
-from twinstore import aio, servicelog
+from twinstore import aio
 from twinstore.errors import ConcurrencyError, ConfigurationError, TimeoutExceededError, UnavailableError
 from twinstore.observing import SlowCalls
-from twinstore.observing.events import Call, CallOutcome, Operation
-from twinstore.servicelog import Limiter, note_back, note_lost, note_lost_race
+from twinstore.observing.observer import Call, CallOutcome, Operation
+from twinstore.runtime import service_log
+from twinstore.runtime.service_log import Limiter, note_back, note_lost, note_lost_race
 from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Let each test begin as a process does."""
     found = Clock()
-    monkeypatch.setattr(servicelog, "_limiter", Limiter(clock=found))
+    monkeypatch.setattr(service_log, "_limiter", Limiter(clock=found))
     return found
 
 
@@ -168,7 +169,7 @@ def write_against_a_rival_with_asyncio(settings: Settings, key: str) -> int:
 def test_a_service_that_starts_says_where_it_is_connected_and_what_it_found(
     driver: str, settings: Settings, log: pytest.LogCaptureFixture
 ) -> None:
-    servicelog._limiter.renew()  # noqa: SLF001  # who made the database has connected to it, too
+    service_log._limiter.renew()  # noqa: SLF001  # who made the database has connected to it, too
     with twinstore.open_storage(settings) as storage:
         assert not lines(log)
         storage.scheduler.check_ready()
@@ -229,7 +230,7 @@ def test_a_store_that_is_away_is_told_once_a_minute(
 
     with twinstore.open_storage({"Persistence": {"Scheduler": name, name: section}}) as storage:
         code, *_ = [code_of_a_call() for _ in range(3)]
-        clock.now += servicelog.PAUSE_SECONDS
+        clock.now += service_log.PAUSE_SECONDS
         code_of_a_call()
     first, second = lines(log)
     assert first == (logging.WARNING, f"{name} cannot be reached ({code})")
@@ -263,7 +264,7 @@ def test_lost_races_are_told_once_a_minute_with_their_number(
     error = ConcurrencyError("lost", module="scheduler", entity="runs", key="r-1", driver="Mongo")
     for _ in range(1000):
         note_lost_race(error, 0.01)
-    clock.now += servicelog.PAUSE_SECONDS
+    clock.now += service_log.PAUSE_SECONDS
     note_lost_race(error, 0.01)
     told = [text for level, text in lines(log) if level == logging.WARNING]
     line = "lost against another writer on Mongo (runs); repeated in 10 ms"
@@ -370,7 +371,7 @@ def test_a_storm_of_many_kinds_takes_no_memory_for_what_is_over() -> None:
 def test_a_program_without_a_log_is_told_nothing() -> None:
     program = (
         "from twinstore.errors import ConcurrencyError\n"
-        "from twinstore.servicelog import note_lost_race\n"
+        "from twinstore.runtime.service_log import note_lost_race\n"
         "note_lost_race(ConcurrencyError('lost', driver='Mongo'), 0.01)\n"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.scheduler.enums import (
     GraphJobStatus,
     LogLevel,

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tests.plans.filling import Numbers
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.ledger.models import (
     ConflictLine,
     CopyJob,
@@ -16,7 +16,7 @@ from twinstore.ledger.models import (
     QuarantineLine,
     RangeState,
 )
-from twinstore.modules import module_spec
+from twinstore.plugins.modules import module_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

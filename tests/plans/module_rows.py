@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tests.plans.filling import Numbers
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.taskrunner.enums import LogLevel, PackApprovalStatus
 from twinstore.taskrunner.pack_run_logs import PackRunLogEntry
 from twinstore.testing.taskrunner.builders import make_approval, make_artifact, make_pack_run

@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure
 
 from tests.plans.judging import Finding
 from tests.plans.rows import rows_of
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore_mongo.bulk.owners import PARENT
 from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.layout import index_specs
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from pymongo.database import Database
 
-    from twinstore.catalog import Entity, Module
-    from twinstore.statements import Statement
+    from twinstore.catalog.entity import Entity, Module
+    from twinstore.plugins.statements import Statement
 
 __all__ = ["Explainer", "fill"]
 

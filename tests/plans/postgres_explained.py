@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tests.databases import PostgresDatabase
-    from twinstore.catalog import Entity, Module
-    from twinstore.statements import Statement
+    from twinstore.catalog.entity import Entity, Module
+    from twinstore.plugins.statements import Statement
 
 __all__ = ["Explainer", "fill", "reads_rows"]
 

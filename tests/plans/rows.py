@@ -8,13 +8,13 @@ from tests.plans.filling import FEW, MAKERS, MANY, Numbers
 from tests.plans.ledger_rows import LEDGER_ROWS
 from tests.plans.module_rows import MODULE_ROWS
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.modules import module_spec
+from twinstore.plugins.modules import module_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.access import Row
-    from twinstore.catalog import Entity, Module
+    from twinstore.catalog.entity import Entity, Module
+    from twinstore.catalog.row import Row
 
 __all__ = ["SPECS", "rows_of", "tenants_of"]
 

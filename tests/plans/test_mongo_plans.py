@@ -14,7 +14,7 @@ from pymongo import MongoClient, monitoring
 from typing_extensions import override
 
 import twinstore
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run, make_run_summary, make_schedule
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.databases import MongoServer
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
 Document = dict[str, Any]

@@ -16,8 +16,8 @@ from tests.plans.mongo_explained import Explainer, fill
 from tests.plans.rows import SPECS, tenants_of
 from tests.stores import kept
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.statements import statements_of
-from twinstore.storage import open_module
+from twinstore.plugins.statements import statements_of
+from twinstore.storage.open import open_module
 from twinstore_mongo.mapping.layout import ID, index_specs
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from tests.databases import MongoServer
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
 
 # Few are enough: this server follows an index wherever there is one.
 ROWS: Final = 1_000

@@ -18,16 +18,16 @@ from tests.plans.judging import figures, judged
 from tests.plans.postgres_explained import Explainer, fill, reads_rows
 from tests.plans.rows import SPECS, tenants_of
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.statements import statements_of
-from twinstore.storage import open_module
+from twinstore.plugins.statements import statements_of
+from twinstore.storage.open import open_module
 from twinstore_postgres.mapping.columns import index_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.databases import PostgresServer
-    from twinstore.catalog import Module
-    from twinstore.modules import ModuleSpec
+    from twinstore.catalog.entity import Module
+    from twinstore.plugins.module_spec import ModuleSpec
 
 Connections = tuple[psycopg.Connection[Any], psycopg.Connection[Any]]
 

@@ -37,7 +37,7 @@ KIT: Final = ("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproj
 FAULTS: Final = {
     "books of all tenants are listed": (
         "books_query(self._admit(tenant_id),",
-        'books_query(self._admit(tenant_id) and import_module("twinstore.tenancy").ALL_TENANTS,',
+        'books_query(self._admit(tenant_id) and import_module("twinstore.catalog.tenancy").ALL_TENANTS,',
         "test_rows_of_another_tenant_do_not_exist",
     ),
     "any text is a key": (

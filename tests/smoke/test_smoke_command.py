@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tests.databases import PostgresDatabase
     from tests.servers import Settings
-    from twinstore.checks import TrialStep
+    from twinstore.plugins.checks import TrialStep
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.smoke.engine import Finding
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.backfill.toolkit import fill, invoke, open_store, write_config
 from tests.distributions import LIBRARY, install_distribution
+from twinstore.access.paging import Page
 from twinstore.config import load_settings
 from twinstore.errors import UnavailableError
-from twinstore.paging import Page
 from twinstore.scheduler.checks import SchedulerLists
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore_backfill.process.stopping import StopSwitch
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from twinstore.catalog import Entity
-    from twinstore.checks import ListedRow, ListQuery, TrialStep
+    from twinstore.catalog.entity import Entity
+    from twinstore.plugins.checks import ListedRow, ListQuery, TrialStep
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.smoke.engine import Finding
     from twinstore_backfill.stores import Store

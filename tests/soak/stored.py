@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.faults.claiming import TENANTS
 from tests.soak.calls import counter_of, strange
 from tests.soak.plan import LOCKS, SERVED
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler import PolicyJobQueryOptions, RunQueryOptions
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry

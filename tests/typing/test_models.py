@@ -13,8 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from tests.library.books import Book
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Id
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Id
 from twinstore.scheduler import Run, RunState
 from twinstore.testing.scheduler.builders import make_run
 

@@ -19,9 +19,9 @@ from twinstore.scheduler import repositories
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from twinstore.access import Access
-    from twinstore.backend import ModuleBackend
-    from twinstore.guard import GuardedAccess
+    from twinstore.access.guard import GuardedAccess
+    from twinstore.access.protocol import Access
+    from twinstore.plugins.backend import ModuleBackend
     from twinstore.scheduler.repositories import Repositories
     from twinstore_memory.access import MemoryAccess
     from twinstore_memory.backend import MemoryBackend

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, cast
 
 from twinstore.config import load_settings
-from twinstore.fast.native import fast_path
+from twinstore.fast.library import fast_path
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions

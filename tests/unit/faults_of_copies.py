@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tests.mutants import Mutant, Patch, case, replacing
 from twinstore.documents import DocumentWriter, bulk
-from twinstore.ledger import ranges
+from twinstore.ledger import ledger
 from twinstore.ledger.catalog import JOBS
 from twinstore.ledger.models import RangeState
 from twinstore.ledger.rows import change_model
@@ -51,25 +51,25 @@ def whoever(*, worker: bool = True, fence: bool = True, state: bool = True) -> C
             and (not state or stored.state is RangeState.COPYING)
         )
 
-    return replacing(ranges, "is_owned", owned)
+    return replacing(ledger, "is_owned", owned)
 
 
 def a_commit_locks_the_job(patch: Patch) -> None:
-    finish = ranges.RangeLedger.finish
+    finish = ledger.RangeLedger.finish
 
     def locking(self: Any, access: Any, claim: Any, tally: Any) -> None:
         change_model(access, JOBS, (claim.job_id,), lambda job, _: job)
         finish(self, access, claim, tally)
 
-    patch.setattr(ranges.RangeLedger, "finish", locking)
+    patch.setattr(ledger.RangeLedger, "finish", locking)
 
 
 def others_are_never_dead(patch: Patch) -> None:
-    patch.setattr(ranges.RangeLedger, "_is_dead", lambda *_: False)
+    patch.setattr(ledger.RangeLedger, "_is_dead", lambda *_: False)
 
 
 def others_are_always_dead(patch: Patch) -> None:
-    patch.setattr(ranges.RangeLedger, "_is_dead", lambda *_: True)
+    patch.setattr(ledger.RangeLedger, "_is_dead", lambda *_: True)
 
 
 def batches_ignore_their_size(patch: Patch) -> None:
@@ -137,24 +137,24 @@ MUTANTS: Final = [
     ),
     Mutant(
         "ranges never fail",
-        replacing(ranges, "MAX_ATTEMPTS", 99),
+        replacing(ledger, "MAX_ATTEMPTS", 99),
         case("test_a_range_that_is_given_back_too_often_has_failed", of=SchedulerCopies),
     ),
     Mutant(
         "ranges that kill their worker never fail",
-        replacing(ranges, "MAX_DEATHS", 99),
+        replacing(ledger, "MAX_DEATHS", 99),
         case("test_a_range_whose_worker_dies_too_often_has_failed", of=SchedulerCopies),
     ),
     Mutant(
         "a worker that stops has died",
-        replacing(ranges.RangeLedger, "sign_off", ranges.RangeLedger.leave),
+        replacing(ledger.RangeLedger, "sign_off", ledger.RangeLedger.leave),
         case(
             "test_a_worker_that_stops_in_order_gives_its_ranges_back_and_no_death_counts", of=SchedulerCopies
         ),
     ),
     Mutant(
         "lines outlive their range",
-        replacing(ranges.RangeLedger, "_forget_lines", lambda *_: None),
+        replacing(ledger.RangeLedger, "_forget_lines", lambda *_: None),
         case("test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened", of=SchedulerCopies),
     ),
     Mutant(

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, Final
 
 from tests.mutants import Mutant, Patch, case, replacing
-from twinstore import failures, guard
-from twinstore.access import UniqueKey
+from twinstore.access import errors, guard
+from twinstore.access.protocol import UniqueKey
+from twinstore.documents import access
 from twinstore.documents import access as documents
-from twinstore.documents import selection
 from twinstore.documents.rows import sort_key
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS
 from twinstore.scheduler.rules import schedules as schedule_rules
@@ -36,7 +36,7 @@ def looks_and_writes_apart(operation: str, patch: Patch) -> None:
         wanted = rows.encode(entity, row.model, row.storage)
         found = self._steps.take(lambda unit: unit.get(entity, wanted.key))
         if found is not None and (operation == "insert" or entity.append_only or found.owner != scope):
-            raise failures.duplicate(entity, wanted.key, store.DRIVER)
+            raise errors.duplicate(entity, wanted.key, store.DRIVER)
         self._steps.take(lambda unit: rows.write(unit.unit, wanted))
         return row
 
@@ -64,14 +64,14 @@ def whole_seconds(value: Any) -> Any:
 
 
 def filters_in_whole_seconds(patch: Patch) -> None:
-    is_true = selection.is_true
+    is_true = access.is_true
 
     def truncated(condition: Any, row: Any) -> bool:
         if hasattr(condition, "value"):
             condition = replace(condition, value=whole_seconds(condition.value))
         return is_true(condition, row)
 
-    patch.setattr(selection, "is_true", truncated)
+    patch.setattr(access, "is_true", truncated)
 
 
 def stored_with(changed: Any, patch: Patch) -> None:
@@ -124,12 +124,12 @@ def keys_made_alike(change: Any, patch: Patch) -> None:
 
 
 def a_token_that_leads_back(patch: Patch) -> None:
-    follows = selection.follows
+    follows = access.follows
 
     def inclusive(row: Any, order: Any, after: Any) -> bool:
         return sort_key(row, order) == tuple(after) or follows(row, order, after)
 
-    patch.setattr(selection, "follows", inclusive)
+    patch.setattr(access, "follows", inclusive)
 
 
 def due_by_the_trigger_alone(patch: Patch) -> None:
@@ -147,7 +147,7 @@ def removes(choose: Any, patch: Patch) -> None:
 
     def remove(self: Any, entity: Any, query: Any) -> Any:
         def step(unit: Any) -> int:
-            chosen = choose(selection.ordered(unit.rows(entity, query.scope), query), query.limit)
+            chosen = choose(access.ordered(unit.rows(entity, query.scope), query), query.limit)
             for row in chosen:
                 documents.discard(unit, self._entities, entity, row.key)
             return len(chosen)
@@ -255,9 +255,9 @@ MUTANTS: Final = [
     Mutant(
         "an absent key is named as it was given",
         replacing(
-            failures,
+            errors,
             "not_found",
-            lambda entity, key, driver, found=failures.not_found: found(entity, f" {key} ", driver),
+            lambda entity, key, driver, found=errors.not_found: found(entity, f" {key} ", driver),
         ),
         case("test_an_absent_row_is_nothing_or_an_error_with_the_normalised_key", RUN),
     ),

@@ -16,7 +16,7 @@ import pytest
 from typing_extensions import override
 
 from tests.mutants import Mutant, Patch, case, declaring, replacing
-from twinstore.backend import Lifetime
+from twinstore.access.unit_state import Lifetime
 from twinstore.documents import access as documents
 from twinstore.documents import rows
 from twinstore.errors import (
@@ -27,8 +27,8 @@ from twinstore.errors import (
     MigrationMissingError,
     UnavailableError,
 )
-from twinstore.migrations import Consent, MigrationReport, MigrationState, MigrationStatus
-from twinstore.plugins import hookimpl
+from twinstore.migrations.migration import Consent, MigrationReport, MigrationState, MigrationStatus
+from twinstore.plugins.drivers import hookimpl
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES

@@ -8,11 +8,13 @@ from threading import Barrier, get_ident
 from typing import Any, Final
 
 from tests.mutants import Mutant, Patch, case, replacing
-from twinstore import guard, units
-from twinstore.backend import UnitState
+from twinstore.access import guard, nested_units
+from twinstore.access.scope import Scope
+from twinstore.access.unit_state import UnitState
+from twinstore.catalog.conditions import Before
+from twinstore.documents import access
 from twinstore.documents import access as documents
-from twinstore.documents import selection
-from twinstore.query import Before
+from twinstore.documents.rows import sort_value
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
@@ -20,7 +22,6 @@ from twinstore.scheduler.repositories import run_summaries as summaries
 from twinstore.scheduler.rules import run_summaries as summary_rules
 from twinstore.scheduler.rules import runs as run_rules
 from twinstore.scheduler.rules import schedules as schedule_rules
-from twinstore.scope import Scope
 from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.contracts.tenancy import OtherTenant
 from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
@@ -86,13 +87,11 @@ def last_writer_wins(patch: Patch) -> None:
 
 def ties_by_insertion(patch: Patch) -> None:
     def ordered(found: Any, query: Any) -> list[Any]:
-        kept = [row for row in found if selection.matches(row, query)]
+        kept = [row for row in found if access.matches(row, query)]
         first = query.order[0]
-        return sorted(
-            kept, key=lambda row: selection.rank(selection.part(row, first)), reverse=first.descending
-        )
+        return sorted(kept, key=lambda row: access.rank(sort_value(row, first)), reverse=first.descending)
 
-    patch.setattr(selection, "ordered", ordered)
+    patch.setattr(access, "ordered", ordered)
 
 
 def broken_rows_are_skipped(patch: Patch) -> None:
@@ -251,12 +250,12 @@ MUTANTS: Final = [
     ),
     Mutant(
         "units nest",
-        replacing(units, "present_context", object),
+        replacing(nested_units, "present_context", object),
         case("test_a_second_unit_in_the_same_thread_is_refused_and_the_first_goes_on"),
     ),
     Mutant(
         "units of other threads are refused",
-        replacing(units, "present_context", lambda: 1),
+        replacing(nested_units, "present_context", lambda: 1),
         case("test_units_of_two_storages_and_of_two_threads_stand_beside_each_other"),
     ),
     Mutant(

@@ -67,7 +67,7 @@ async def swallow_a_store_error(opened: AsyncStorage) -> None:
 @pytest.mark.long
 def test_the_generated_module_is_current() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "twinstore.generate_aio", "--check"],
+        [sys.executable, "-m", "twinstore.codegen.aio", "--check"],
         check=False,
         capture_output=True,
         text=True,

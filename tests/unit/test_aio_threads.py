@@ -16,10 +16,9 @@ import pytest
 
 from tests.faults.held_rows import eventually
 from twinstore import add_scheduler_memory_storage, aio, open_storage
-from twinstore.aio import threads as threads_module
-from twinstore.aio.entering import of_block
-from twinstore.aio.joined import JoinedThreads
-from twinstore.aio.threads import ATTEMPTS, SharedThreads, UnitThread
+from twinstore.aio import calls as threads_module
+from twinstore.aio.calls import ATTEMPTS, SharedThreads, UnitThread, of_block
+from twinstore.aio.handles import JoinedThreads
 from twinstore.errors import ConfigurationError, UnavailableError, ValidationError
 from twinstore.testing.scheduler.builders import make_run
 
@@ -356,7 +355,7 @@ def test_those_who_wait_for_a_lock_are_bounded_and_their_time_begins_with_their_
 
 
 def test_threads_end_when_nobody_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinstore.aio.jobs.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("twinstore.aio.calls.IDLE_SECONDS", 0.05)
 
     async def work() -> None:
         threads = SharedThreads(PLACES, "twinstore-idle")

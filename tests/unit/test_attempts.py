@@ -12,9 +12,8 @@ from typing import Final, cast
 
 import pytest
 
-from twinstore import aio, attempts, open_storage
-from twinstore.attempts import SharedAttempt
-from twinstore.backend import ReadyWithin
+from twinstore import aio, open_storage
+from twinstore.access.unit_state import ReadyWithin
 from twinstore.errors import (
     ConfigurationError,
     Outcome,
@@ -22,6 +21,8 @@ from twinstore.errors import (
     UnavailableError,
     ValidationError,
 )
+from twinstore.runtime import shared_attempt
+from twinstore.runtime.shared_attempt import SharedAttempt
 from twinstore_memory.backend import MemoryBackend
 
 CALLERS: Final = 8
@@ -40,7 +41,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Semaphore:
         found.release()
         return now
 
-    monkeypatch.setattr(attempts, "monotonic", monotonic)
+    monkeypatch.setattr(shared_attempt, "monotonic", monotonic)
     return found
 
 

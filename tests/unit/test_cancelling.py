@@ -6,9 +6,9 @@ from threading import Event, Thread
 
 import pytest
 
-from twinstore.cancelling import RUNNING, RunningCall, cancellable, given_up, running_call
+from twinstore.access.retry import repeat
 from twinstore.errors import ConcurrencyError, Outcome, TimeoutExceededError
-from twinstore.retrying import repeat
+from twinstore.runtime.cancellation import RUNNING, RunningCall, cancellable, given_up, running_call
 
 
 def test_where_nobody_could_give_up_a_block_costs_nothing_and_cancels_nothing() -> None:

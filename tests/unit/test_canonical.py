@@ -12,15 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinstore import jsontext
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, decode_stored, describe_failure
+from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DocumentDecodeError, ValidationError
-from twinstore.fields import FreeObject
-from twinstore.revalidation import revalidated
+from twinstore.models import json_text
+from twinstore.models.canonical import (
+    CanonicalJsonSerializer,
+    CanonicalModel,
+    decode_stored,
+    describe_failure,
+)
+from twinstore.models.fields import FreeObject
+from twinstore.models.validation import revalidated
 from twinstore.scheduler import ImpactSet, Run, RunStats, Schedule, Selector, selector_digest
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.selectors import digest_for
-from twinstore.tenancy import Tenant
 from twinstore.testing.taskrunner.builders import make_pack_run
 
 CREATED = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
@@ -31,7 +36,7 @@ free_text = st.text(st.characters(exclude_characters="\x00", exclude_categories=
 free_json = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(jsontext.INT64_MIN, jsontext.INT64_MAX)
+    | st.integers(json_text.INT64_MIN, json_text.INT64_MAX)
     | st.floats(-1e15, 1e15)
     | free_text,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(free_text, inner, max_size=4),
@@ -101,7 +106,7 @@ def test_nulls_and_empty_deltas_are_left_out_and_empty_lists_stay() -> None:
     ],
 )
 def test_numbers_have_the_spelling_of_python(given_value: float, written: str) -> None:
-    assert jsontext.dumps(jsontext.encodable(jsontext.normalise(given_value))).decode() == written
+    assert json_text.dumps(json_text.encodable(json_text.normalise(given_value))).decode() == written
 
 
 class Reading(CanonicalModel):
@@ -128,15 +133,15 @@ def test_small_numbers_of_a_model_and_of_a_list_of_models_have_the_spelling_of_p
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e19, 2**63, "a\x00", "\ud800", {"\x00": 1}])
-def test_values_that_a_store_would_change_are_refused(value: jsontext.JsonValue) -> None:
+def test_values_that_a_store_would_change_are_refused(value: json_text.JsonValue) -> None:
     with pytest.raises(ValueError, match=r"."):
-        jsontext.normalise(value)
+        json_text.normalise(value)
 
 
 @given(free_json)
-def test_free_json_keeps_its_bytes_through_decoding(value: jsontext.JsonValue) -> None:
-    first = jsontext.dumps(jsontext.encodable(jsontext.normalise(value)))
-    again = jsontext.dumps(jsontext.encodable(jsontext.normalise(jsontext.parse_json(first))))
+def test_free_json_keeps_its_bytes_through_decoding(value: json_text.JsonValue) -> None:
+    first = json_text.dumps(json_text.encodable(json_text.normalise(value)))
+    again = json_text.dumps(json_text.encodable(json_text.normalise(json_text.parse_json(first))))
     assert again == first
     text = first.decode()
     assert json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"), sort_keys=True) == text

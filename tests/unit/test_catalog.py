@@ -6,25 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from twinstore.catalog import Entity, Index, Marker, Module, Parent, Tenancy, text, uuid
-from twinstore.query import (
-    After,
-    AtLeast,
-    AtMost,
-    Before,
-    Equals,
-    IsNull,
-    IsPresent,
-    OneOf,
-    holds,
-    label_of_value,
-)
+from twinstore.access.query import holds, label_of_value
+from twinstore.catalog.conditions import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.entity import Entity, Marker, Module, Parent
+from twinstore.catalog.indexes import Index
+from twinstore.catalog.keys import text, uuid
+from twinstore.catalog.tenancy import Tenancy
 from twinstore.scheduler.catalog import RUN_SUMMARIES
 from twinstore.testing.entities import DEVICES, ENTRIES, LINES, NOTES, PARTS, PLACES, Colour, Level
 from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
-    from twinstore.query import Condition
+    from twinstore.catalog.conditions import Condition
 
 
 def described(entity: Entity[Any], **changes: Any) -> Entity[Any]:  # noqa: ANN401  # any field of a description

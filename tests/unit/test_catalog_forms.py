@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import pytest
 
-from twinstore.catalog import Derived, Entity, Index, Layout, Marker, Parent, StoreKind, digits, text
-from twinstore.fields import Count, Id
+from twinstore.catalog.entity import Derived, Entity, Layout, Marker, Parent
+from twinstore.catalog.indexes import Index, StoreKind
+from twinstore.catalog.keys import digits, text
+from twinstore.models.fields import Count, Id
+from twinstore.models.shapes import Kind, VariantModel, shapes_of, variants_of
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS, IMPACT_SNAPSHOTS
 from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphOverlayJob
-from twinstore.shapes import Kind, shapes_of
 from twinstore.testing.entities import PARCELS
-from twinstore.variants import VariantModel, variants_of
 
 TABLES: Final = frozenset({StoreKind.TABLES})
 NUMBER: Final = Derived(name="n", kind=Kind.INTEGER, value=lambda *_: 1, stores=TABLES)

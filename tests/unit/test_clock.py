@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from twinstore.clock import Clock, FixedClock, ManualClock, SystemClock, truncate_to_millisecond
-from twinstore.cron import next_fire
+from twinstore.models.cron import next_fire
 
 START = datetime(2025, 10, 26, 14, 5, 0, 123_999, tzinfo=UTC)
 

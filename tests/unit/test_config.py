@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, SecretStr, model_validator
 
-from twinstore.backend import BackendSettings, BackendSpec, ModuleBackend, OpenRequest
 from twinstore.config import ConfigSource, Settings, load_settings
 from twinstore.errors import ConfigurationError
+from twinstore.plugins.backend import BackendSpec, ModuleBackend, OpenRequest
+from twinstore.plugins.settings import BackendSettings
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore.taskrunner.options import TaskRunnerOptions
 from twinstore.tracking.options import TrackingOptions

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from twinstore import aio
-from twinstore.errors import ConsentRequiredError, ValidationError
-from twinstore.migrations import Consent, Effect, EffectKind, consent_required, without_consent
+from twinstore.errors import ConsentRequiredError, Effect, EffectKind, ValidationError
+from twinstore.migrations.migration import Consent, consent_required, without_consent
 from twinstore_memory.initializer import MemoryInitializer
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from twinstore.migrations import MigrationReport
+    from twinstore.migrations.migration import MigrationReport
 
 
 def effect(

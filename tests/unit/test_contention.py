@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.contention import TURNS, Place, Turns
+from twinstore.access.retry import TURNS, Place, Turns, repeat
 from twinstore.errors import ConcurrencyError
-from twinstore.retrying import repeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinstore.cron import CronError, next_fire, passed_and_next, validate_cron, validate_timezone
+from twinstore.models.cron import CronError, next_fire, passed_and_next, validate_cron, validate_timezone
 
 MINUTE = timedelta(minutes=1)
 
@@ -425,6 +425,6 @@ def test_daylight_saving_is_still_known_in_the_last_year() -> None:
 def test_a_name_of_a_zone_that_is_too_long_is_refused_before_near_ones_are_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delattr("twinstore.cron.get_close_matches")
+    monkeypatch.delattr("twinstore.models.cron.get_close_matches")
     with pytest.raises(CronError, match="10000000 characters; at most 100"):
         validate_timezone("x" * 10_000_000)

@@ -14,12 +14,12 @@ from bson import DBRef
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.int64 import Int64
 
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.errors import DocumentDecodeError
-from twinstore.jsondates import date_in, date_object
+from twinstore.models.fields import date_in, date_object
+from twinstore.models.shapes import Kind, ValueShape
 from twinstore.scheduler.catalog import EXECUTION_LOGS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
-from twinstore.shapes import Kind, ValueShape
 from twinstore_mongo.bulk.scan import StoredForm
 from twinstore_mongo.mapping.codec import codec_of, converted
 from twinstore_mongo.mapping.free_json import dates_written, free_map, references, walk_of
@@ -27,7 +27,7 @@ from twinstore_mongo.mapping.free_json import dates_written, free_map, reference
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore.jsontext import JsonObject, JsonValue
+    from twinstore.models.json_text import JsonObject, JsonValue
 
 CODEC = codec_of(EXECUTION_LOGS)
 FORM = StoredForm.of(EXECUTION_LOGS)
@@ -172,7 +172,7 @@ def test_a_date_outside_the_years_of_the_models_makes_the_document_bad() -> None
 
 
 def test_a_datetime_in_free_json_is_refused_with_what_to_give_instead() -> None:
-    with pytest.raises(pydantic.ValidationError, match=r"jsondates\.date_object"):
+    with pytest.raises(pydantic.ValidationError, match=r"fields\.date_object"):
         ExecutionLogEntry.model_validate({**entry({}).wire(), "data": {"a": WHEN}})
 
 

@@ -9,12 +9,11 @@ import pydantic
 import pytest
 
 from docs.parts.entities import MODULES
-from twinstore.canonical import CanonicalModel
 from twinstore.errors import ValidationError
-from twinstore.fields import Count, Text
-from twinstore.modelrules import FieldAtMost
-from twinstore.revalidation import revalidated
-from twinstore.rulechecks import FilledFrom, filled_from
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Count, Text
+from twinstore.models.rules import FieldAtMost, FilledFrom, filled_from
+from twinstore.models.validation import revalidated
 from twinstore.scheduler.schedules import Schedule
 from twinstore.scheduler.triggers import Trigger
 from twinstore.testing.instants import at

@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING
 import pytest
 from typing_extensions import override
 
+from twinstore.access.paging import SortKey
+from twinstore.access.query import Query
+from twinstore.catalog.conditions import Equals, OneOf
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
 from twinstore.documents import DocumentRow, DocumentUnit, RowLocks, SqlText, row_of_json
 from twinstore.documents.access import hold
-from twinstore.documents.content import has_text_timestamp
+from twinstore.documents.rows import has_text_timestamp
 from twinstore.errors import ConcurrencyError
-from twinstore.paging import SortKey
-from twinstore.query import Equals, OneOf, Query
-from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.entities import NOTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from twinstore.bulk import KeyRange
-    from twinstore.catalog import Entity, Key
-    from twinstore.tenancy import Tenants
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.catalog.tenancy import Tenants
 
 ROWS = [("a", 1), ("b", None), ("c", 2), ("d", 1), ("e", None)]
 

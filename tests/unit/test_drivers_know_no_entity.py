@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from twinstore.modules import built_modules, module_plugins, module_spec
+from twinstore.plugins.modules import built_modules, module_plugins, module_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

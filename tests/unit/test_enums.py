@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinstore import tracking
-from twinstore.enums import NumberedEnum
+from twinstore.models.enums import NumberedEnum
 from twinstore.scheduler import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
 from twinstore.scheduler.enums import SEVERITY_ORDER
 

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from twinstore.bulk.corruption import PlantRefusedError
 from twinstore.errors import (
     ConsentRequiredError,
+    Effect,
+    EffectKind,
     InvalidTransitionError,
     Outcome,
     TwinstoreError,
     UnavailableError,
     ValidationError,
 )
-from twinstore.migrations import Effect, EffectKind
-from twinstore.planting import PlantRefusedError
 from twinstore_backfill.outcome import InterruptedRunError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tests.unit.test_report_rendering import report
-from twinstore.fast.native import SWITCH
+from twinstore.fast.library import SWITCH
 from twinstore_backfill.cli.copy import _texts as copy_texts
 from twinstore_backfill.cli.verify import report_texts
 from twinstore_backfill.copy.report import CopyResult, Totals, report_document

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from twinstore.catalog import Entity
-from twinstore.guard import check_query
+from twinstore.access.guard import check_query
+from twinstore.access.paging import SortKey
+from twinstore.access.query import Query, expired_query, key_order
+from twinstore.catalog.conditions import AtMost, Condition, IsNull
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
 from twinstore.ledger.catalog import JOBS, RANGES
-from twinstore.paging import SortKey
-from twinstore.query import AtMost, Condition, IsNull, Query, expired_query, key_order
 from twinstore.scheduler import ScheduleQueryOptions, queries
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
-from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.instants import at
 
 TENANT = Tenant("t")

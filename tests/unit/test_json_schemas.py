@@ -12,8 +12,8 @@ import pytest
 from fastapi import FastAPI
 
 from docs.parts.samples import samples_of
-from twinstore.canonical import CanonicalModel
-from twinstore.modules import built_modules, module_spec
+from twinstore.models.canonical import CanonicalModel
+from twinstore.plugins.modules import built_modules, module_spec
 from twinstore.scheduler import ExecutionLogEntry, Run, Schedule
 from twinstore.scheduler.module import MODULE
 

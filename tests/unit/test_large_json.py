@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinstore import jsontext
+from twinstore.models import json_text
 
-FILLING = "x" * jsontext.LARGE_TEXT
+FILLING = "x" * json_text.LARGE_TEXT
 # What servers and other programs write, at the limits of 64 bits and of floats.
 NUMBERS = [
     *("0", "-0", "-0.0", "1.0", "1e20", "1E-7", "1e308", "5e-324", "1e-400", "2.2250738585072011e-308"),
@@ -39,7 +39,7 @@ def same(value: object, other: object) -> bool:
 def test_a_number_is_the_same_in_a_large_text(number: str) -> None:
     small = orjson.loads(number)
     for text in (large(number), large(number).encode()):
-        found = jsontext.loads(text)
+        found = json_text.loads(text)
         assert isinstance(found, dict)
         assert same(found["value"], small)
 
@@ -48,7 +48,7 @@ def test_a_number_is_the_same_in_a_large_text(number: str) -> None:
 def test_a_number_beyond_all_floats_is_refused_in_texts_of_any_size(number: str) -> None:
     for text in (f'{{"value":{number}}}', large(number)):
         with pytest.raises(orjson.JSONDecodeError):
-            jsontext.loads(text)
+            json_text.loads(text)
 
 
 VALUES = st.recursive(
@@ -65,6 +65,6 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_any_value_is_the_same_in_a_large_text(value: object) -> None:
     text = json.dumps(value)  # integers of any width
-    found = jsontext.loads(large(text))
+    found = json_text.loads(large(text))
     assert isinstance(found, dict)
     assert same(found["value"], orjson.loads(text))

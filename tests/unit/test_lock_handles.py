@@ -13,7 +13,7 @@ import pytest
 
 import twinstore
 from twinstore import aio, scheduler
-from twinstore.catalog import LifeInCopy, Release
+from twinstore.catalog.entity import LifeInCopy, Release
 from twinstore.errors import LeaseLostError, LockTimeoutError, Outcome, UnavailableError
 from twinstore.scheduler import DistributedLock, LockHandle, LockInfo, holding
 from twinstore.scheduler.aio import AsyncSchedulerStorage

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.bulk import ImportOutcome, KeyRange, Record
-from twinstore.catalog import Entity
+from twinstore.bulk.port import ImportOutcome, Record
+from twinstore.bulk.rows import has_marks
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import UNKNOWN_TENANT, Tenant
 from twinstore.clock import ManualClock
 from twinstore.errors import ConcurrencyError, NotFoundError, UnsupportedCapabilityError
 from twinstore.ledger import Ledger, RangeTally
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
-from twinstore.stored import has_marks
-from twinstore.tenancy import UNKNOWN_TENANT, Tenant
 from twinstore.testing.instants import START, at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule, make_trigger
 from twinstore_memory.backend import MemoryBackend
@@ -23,7 +24,7 @@ from twinstore_memory.rows import DocumentRow, plant, stored_rows
 from twinstore_memory.store import MemoryDatabase
 
 if TYPE_CHECKING:
-    from twinstore.bulk import OnConflict
+    from twinstore.bulk.port import OnConflict
     from twinstore.ledger import Claim, Lease
 
 TENANT: Final = "tenant"

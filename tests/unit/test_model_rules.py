@@ -11,9 +11,9 @@ import pydantic
 import pytest
 
 import twinstore
-from twinstore.canonical import CanonicalModel, describe_failure
-from twinstore.fieldtypes import FieldTypes
-from twinstore.ordering import Ordered
+from twinstore.models.canonical import CanonicalModel, describe_failure
+from twinstore.models.collections import Ordered
+from twinstore.models.rules import FieldTypes
 from twinstore.scheduler.enums import GraphJobStatus, PolicyRunJobStatus, RunState, SelectorScope
 from twinstore.scheduler.graph_job_store import GraphJobResponse
 from twinstore.scheduler.run_summaries import RunSummaryCounters

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import reference_fields
-from twinstore import fields, scheduler
-from twinstore.fields import explain
+from twinstore import scheduler
+from twinstore.models import fields
+from twinstore.models.fields import explain
 
 Document = dict[str, Any]
 T0 = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)

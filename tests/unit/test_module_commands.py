@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 BOOK = Book(id="first", tenant_id="acme", title="On stores")
 SIDES = ("--from", "Memory", "--to", "Memory")
 SHOP = """
-from twinstore.modules import ModulePlugin
-from twinstore.options import ModuleSettings
+from twinstore.plugins.modules import ModulePlugin
+from twinstore.plugins.options import ModuleSettings
 
 PLUGIN = ModulePlugin(name="shop", title="Shop", settings=ModuleSettings(section="Shop"))
 """

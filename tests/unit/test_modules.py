@@ -20,17 +20,23 @@ from tests.library.module import LibraryStorage
 from tests.library.plugin import LibraryOptions
 from twinstore import aio, load_settings, open_storage
 from twinstore.errors import ConfigurationError, ValidationError
-from twinstore.modules import broken_modules, built_modules, module_plugin, module_plugins, module_spec
-from twinstore.plugins import list_backends
+from twinstore.plugins.drivers import list_backends
+from twinstore.plugins.modules import (
+    broken_modules,
+    built_modules,
+    module_plugin,
+    module_plugins,
+    module_spec,
+)
 from twinstore.scheduler import storage as scheduler_storage
 from twinstore.scheduler.module import MODULE
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 
 Install = Callable[..., None]
 
 PLUGIN = """
-from twinstore.modules import ModulePlugin
-from twinstore.options import ModuleSettings
+from twinstore.plugins.modules import ModulePlugin
+from twinstore.plugins.options import ModuleSettings
 
 def spec():
     {spec}
@@ -209,7 +215,7 @@ def test_a_section_of_the_settings_belongs_to_one_module(install: Install, secti
 
 LIGHT = """
 import sys
-from twinstore.modules import built_modules, module_plugins
+from twinstore.plugins.modules import built_modules, module_plugins
 module_plugins(), built_modules()
 print(*sorted(name for name in sys.modules if name.startswith("twinstore.scheduler")))
 """

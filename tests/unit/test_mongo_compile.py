@@ -6,12 +6,23 @@ from typing import Any
 
 import pytest
 
-from twinstore.access import UniqueKey
-from twinstore.paging import SortKey
-from twinstore.query import After, AtLeast, AtMost, Before, Condition, Equals, IsNull, IsPresent, OneOf, Query
+from twinstore.access.paging import SortKey
+from twinstore.access.protocol import UniqueKey
+from twinstore.access.query import Query
+from twinstore.catalog.conditions import (
+    After,
+    AtLeast,
+    AtMost,
+    Before,
+    Condition,
+    Equals,
+    IsNull,
+    IsPresent,
+    OneOf,
+)
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES
 from twinstore_mongo.access.queries import FIRST_INSTANT, any_of, compiled, filter_of
 from twinstore_mongo.mapping.codec import codec_of

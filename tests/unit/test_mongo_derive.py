@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinstore.catalog import Entity, Index, Module
-from twinstore.options import ModuleOptions
-from twinstore.query import AtLeast, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.conditions import AtLeast, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.entity import Entity, Module
+from twinstore.catalog.indexes import Index
+from twinstore.plugins.options import ModuleOptions
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUN_SUMMARIES, SCHEDULER, SCHEDULES, TRIGGERS
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.options import SchedulerOptions
@@ -28,7 +29,7 @@ from twinstore_mongo.schema.proposal import contradictions, proposed_step
 from twinstore_mongo.schema.steps import Step, load_steps, parse_step
 
 if TYPE_CHECKING:
-    from twinstore.query import Condition
+    from twinstore.catalog.conditions import Condition
 
 SHIPPED = load_steps(MODULE.migrations("mongo"))
 

@@ -11,14 +11,14 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.int64 import Int64
 
 from tests.releases import mongo_collections
-from twinstore.access import Row
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DocumentDecodeError
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHEDULES
 from twinstore.scheduler.impact_snapshots import ImpactSet, identify
 from twinstore.scheduler.repositories.impact_snapshots import row_of
 from twinstore.scheduler.repositories.schedules import deletion_of
 from twinstore.scheduler.runs import Run
-from twinstore.tenancy import Tenant
 from twinstore.testing.datasets import DEVICE, PARCEL, SCAN, Dataset
 from twinstore.testing.entities import DEVICES, PARCELS, SCANS
 from twinstore.testing.scheduler.builders import (
@@ -31,7 +31,7 @@ from twinstore.testing.scheduler.builders import (
 from twinstore_mongo.mapping.codec import codec_of, converted
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 TENANT = "tenant-1"
 FIRST = Int64(1)

@@ -4,15 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from twinstore.catalog import Entity, Index, StoreKind, Tenancy, text
-from twinstore.paging import SortKey
-from twinstore.query import Equals, IsPresent, OneOf, Query, expired_query
+from twinstore.access.paging import SortKey
+from twinstore.access.query import Query, expired_query
+from twinstore.catalog.conditions import Equals, IsPresent, OneOf
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.indexes import Index, StoreKind
+from twinstore.catalog.keys import text
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenancy, Tenant
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.entities import Note
 from twinstore.testing.instants import at
 from twinstore_mongo.mapping.codec import Reading, along_index, codec_of

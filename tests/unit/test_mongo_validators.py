@@ -6,10 +6,10 @@ import bson
 import pytest
 
 from tests.releases import mongo_collections
-from twinstore.catalog import Entity
+from twinstore.catalog.entity import Entity
+from twinstore.models.shapes import instant_paths
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHEDULES
 from twinstore.scheduler.runs import Run
-from twinstore.shapes import instant_paths
 from twinstore.testing.entities import DEVICES, ENTRIES, NOTES, PARCELS, SCANS
 from twinstore_mongo.bulk.scan import StoredForm
 from twinstore_mongo.schema.validators import validator_of

@@ -14,7 +14,7 @@ import pytest
 
 import hatch_build
 from tests.installed import ROOT, built_wheel
-from twinstore.fast import native
+from twinstore.fast import library as native
 from twinstore.fast.sources import source_version
 
 if TYPE_CHECKING:

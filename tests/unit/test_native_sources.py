@@ -17,7 +17,7 @@ from elftools.elf.sections import SymbolTableSection
 import hatch_build
 from release_wheels import PLATFORMS, Platform, problems
 from tests.unit.test_drivers_know_no_entity import NAMES
-from twinstore.fast import native
+from twinstore.fast import library as native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinstore.canonical import CanonicalModel
-from twinstore.enums import NumberedEnum
-from twinstore.ordering import Limit, Ordered, Ranked, Unique
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.collections import Limit, Ordered, Ranked, Unique
+from twinstore.models.enums import NumberedEnum
 
 
 class Size(NumberedEnum):

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinstore.canonical import undecodable
+from twinstore.access.paging import Page, SortKey, encode_token, undecodable_row
+from twinstore.access.query import Query, build_query
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants
 from twinstore.errors import ValidationError
-from twinstore.paging import Page, SortKey, encode_token, undecodable_row
-from twinstore.query import Query, build_query
+from twinstore.models.canonical import undecodable
 from twinstore.scheduler import RunQueryOptions, RunState, queries
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants
 
 NOW = datetime(2025, 10, 26, 14, 5, 0, 123000, tzinfo=UTC)
 

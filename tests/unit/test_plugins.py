@@ -10,16 +10,17 @@ from textwrap import dedent
 
 import pytest
 
-from twinstore.backend import BackendSpec
 from twinstore.errors import ConfigurationError
-from twinstore.plugins import GUIDE, BackendInfo, installed_backend_names, list_backends, load_backend
-from twinstore.storage import open_module
+from twinstore.plugins.backend import BackendSpec
+from twinstore.plugins.drivers import GUIDE, BackendInfo, installed_backend_names, list_backends, load_backend
+from twinstore.storage.open import open_module
 
 Install = Callable[..., None]
 
 PLUGIN = """
-from twinstore.backend import BackendSettings, BackendSpec
-from twinstore.plugins import hookimpl
+from twinstore.plugins.settings import BackendSettings
+from twinstore.plugins.backend import BackendSpec
+from twinstore.plugins.drivers import hookimpl
 
 def factory(request):
     raise RuntimeError("nobody opened this driver")
@@ -340,7 +341,7 @@ class Blocker:
         if name.partition(".")[0] in {"pymongo", "psycopg", "psycopg_pool", "bson"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Blocker())
-from twinstore.plugins import list_backends
+from twinstore.plugins.drivers import list_backends
 for info in list_backends():
     print(f"{info.name}|{info.state}|{info.detail}")
 """

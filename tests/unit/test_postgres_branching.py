@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
+from twinstore.catalog.tenancy import Tenant
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import POLICY_JOBS, RUNS, WORKERS
 from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
 from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.workers import WorkerStatus
-from twinstore.tenancy import Tenant
 from twinstore.testing.instants import START
 from twinstore_postgres.access.queries import branches_of, compile_claim, compile_query
 from twinstore_postgres.mapping.table import table_of

@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from twinstore.access.paging import SortKey
+from twinstore.access.query import Query
+from twinstore.catalog.conditions import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.errors import ValidationError
-from twinstore.paging import SortKey
-from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf, Query
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.runs import RunQueryOptions
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore_postgres.access.queries import compile_query
 from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
-    from twinstore.tenancy import Tenants
+    from twinstore.catalog.tenancy import Tenants
 
 RUNS_TABLE, SCHEDULES_TABLE, TRIGGERS_TABLE = map(table_of, (RUNS, SCHEDULES, TRIGGERS))
 SCOPE = Tenant("t")

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinstore.access import Row
-from twinstore.catalog import Entity, Marker
+from twinstore.catalog.entity import Entity, Marker
+from twinstore.catalog.indexes import EVERYWHERE
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import NO_TENANT, Tenant
 from twinstore.errors import ValidationError
-from twinstore.indexes import EVERYWHERE
+from twinstore.models.shapes import Kind
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHEDULES
-from twinstore.shapes import Kind
-from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore.testing.datasets import DEVICE, NOTE, Dataset
 from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, KIT, NOTES, PARTS
 from twinstore.testing.scheduler.builders import make_impact_set

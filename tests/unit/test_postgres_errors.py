@@ -10,7 +10,7 @@ import pytest
 from psycopg import errors as pg
 from typing_extensions import override
 
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.errors import (
     ConcurrencyError,
     ConfigurationError,

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.modules import built_modules, module_spec
+from twinstore.plugins.modules import built_modules, module_spec
 from twinstore_postgres.mapping.columns import column_name, columns_of
 from twinstore_postgres.schema.comparison import wanted_schema
 from twinstore_postgres.schema.proposal import contradictions, proposed_migration
 
 if TYPE_CHECKING:
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
 
 every_module = pytest.mark.parametrize(
     "module", [LEDGER_MODULE, *map(module_spec, built_modules())], ids=lambda module: module.name

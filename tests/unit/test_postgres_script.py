@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinstore.modules import module_spec
+from twinstore.plugins.modules import module_spec
 from twinstore_postgres.schema.script import script
 
 

@@ -10,10 +10,11 @@ import pytest
 from pydantic import SecretStr
 from pydantic.alias_generators import to_pascal
 
-from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
+from twinstore.plugins.backend import OpenRequest
+from twinstore.plugins.resources import SharedResources
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore_postgres.connection.target import LOCKS, Route, direct_target, target_of

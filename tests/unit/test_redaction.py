@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinstore.redaction import is_secret_key, mask_secret_url, mentions_secret, secrets_in
+from twinstore.runtime.secrets import is_secret_key, mask_secret_url, mentions_secret, secrets_in
 
 PASSWORDS = st.text(
     st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1, max_size=12

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from twinstore.access.retry import LONGEST_PAUSE, pauses, repeat
 from twinstore.errors import ConcurrencyError, DuplicateError, ValidationError
-from twinstore.retrying import LONGEST_PAUSE, pauses, repeat
 
 
 class FakeTime:

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from twinstore.access.scope import UNBOUND, Scope, bound_scope, id_argument, system_scope_openings
 from twinstore.errors import TenantScopeError, ValidationError
-from twinstore.scope import UNBOUND, Scope, bound_scope, id_argument, system_scope_openings
 
 
 def test_a_tenant_is_trimmed_and_keeps_its_case() -> None:

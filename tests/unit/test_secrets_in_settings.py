@@ -12,18 +12,19 @@ from pydantic import SecretStr, field_validator
 import twinstore
 from tests.leaks import MONGO, PASSWORD, POSTGRES, assert_hidden
 from twinstore import aio
-from twinstore.backend import BACKEND_API_VERSION, BackendSettings, BackendSpec, OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
 from twinstore.config.entries import Entries, collect, walk
 from twinstore.config.settings import build_settings
-from twinstore.driver_checks import opened
 from twinstore.errors import ConfigurationError, TwinstoreError, ValidationError
-from twinstore.forgetting import without_locals
-from twinstore.modules import module_spec
-from twinstore.options import ModuleOptions
-from twinstore.redaction import digest_of_secret
-from twinstore.storage import open_module
+from twinstore.plugins.backend import BACKEND_API_VERSION, BackendSpec, OpenRequest
+from twinstore.plugins.drivers import opened
+from twinstore.plugins.modules import module_spec
+from twinstore.plugins.options import ModuleOptions
+from twinstore.plugins.resources import SharedResources
+from twinstore.plugins.settings import BackendSettings
+from twinstore.runtime.secrets import digest_of_secret, without_locals
+from twinstore.storage.open import open_module
 from twinstore_mongo.settings import MongoSettings
 from twinstore_postgres.connection.target import target_of
 from twinstore_postgres.settings import PostgresSettings

@@ -20,10 +20,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tests.leaks import assert_hidden
 from twinstore import aio, open_storage
-from twinstore.backend import BackendSettings
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError
-from twinstore.plugins import load_backend
+from twinstore.plugins.drivers import load_backend
+from twinstore.plugins.settings import BackendSettings
 from twinstore_postgres.settings import PostgresSettings
 
 PASSWORD = "hunter2Zq"

@@ -12,15 +12,8 @@ from bson.int64 import Int64
 from hypothesis import strategies as st
 
 import twinstore
-from twinstore import sizes
-from twinstore.access import Row
-from twinstore.errors import ValidationError
-from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
-from twinstore.scheduler.enums import RunState
-from twinstore.scheduler.execution_logs import ExecutionLogEntry
-from twinstore.scheduler.rules.run_summaries import projected
-from twinstore.scheduler.run_summaries import ERROR_LENGTH, RunSnapshot, RunSummary
-from twinstore.sizes import (
+from twinstore.access import guard
+from twinstore.access.guard import (
     MOST_BYTES,
     check_batch,
     check_size,
@@ -30,6 +23,13 @@ from twinstore.sizes import (
     places_size,
     size_of,
 )
+from twinstore.catalog.row import Row
+from twinstore.errors import ValidationError
+from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
+from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.execution_logs import ExecutionLogEntry
+from twinstore.scheduler.rules.run_summaries import projected
+from twinstore.scheduler.run_summaries import ERROR_LENGTH, RunSnapshot, RunSummary
 from twinstore.testing.instants import START
 from twinstore.testing.scheduler.builders import make_run, make_schedule, moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
@@ -129,7 +129,7 @@ def test_small_values_are_counted_with_their_places_and_gain_no_more_than_the_bo
 ) -> None:
     count = 1_200_000 if long_form else 120_000
     if not long_form:
-        monkeypatch.setattr(sizes, "MOST_BYTES", MOST_BYTES // 10)
+        monkeypatch.setattr(guard, "MOST_BYTES", MOST_BYTES // 10)
     many: list[JsonValue] = [0] * count
     row = Row(entry("").model.evolve(data={"list": many}))
     with pytest.raises(ValidationError, match=r"has 19\.\d\d MB" if long_form else r"has 1\.8\d MB"):
@@ -169,8 +169,8 @@ def test_rows_that_an_older_version_has_stored_above_the_limit_go_on_living(
         run = session.runs.create(make_run(TENANT, "r", schedule_id="s", reason={"manualReason": long}))
         summary = RunSummary.of(TENANT, "s", (long_snapshot(run),), START)
         session.run_summaries.upsert(summary)
-        monkeypatch.setattr(sizes, "MOST_BYTES", 4000)
-        monkeypatch.setattr(sizes, "GROWTH", 500)
+        monkeypatch.setattr(guard, "MOST_BYTES", 4000)
+        monkeypatch.setattr(guard, "GROWTH", 500)
         assert session.schedules.soft_delete(TENANT, "s", "eve", START)
         assert session.schedules.restore(TENANT, "s", "eve", START)
         assert session.schedules.upsert(schedule.evolve(enabled=False)).enabled is False

@@ -11,8 +11,8 @@ from tests.contract.recording.recorded import Recorded
 from tests.library.module import MODULE as LIBRARY
 from tests.plans.judging import Allowance, Fault, Finding, judged
 from twinstore.errors import ConfigurationError
+from twinstore.plugins.statements import Statement, format_statements, parse_statements, statements_of
 from twinstore.scheduler.module import MODULE
-from twinstore.statements import Statement, format_statements, parse_statements, statements_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ from twinstore_memory.testing import memory_deployments
 from twinstore_memory.unit import MemoryUnit
 
 if TYPE_CHECKING:
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.testing.defaults import DefaultsOnly
 
 Patch = pytest.MonkeyPatch

@@ -11,9 +11,9 @@ import pytest
 import twinstore.testing
 from tests.distributions import LIBRARY, install_distribution
 from tests.library.kit import LIBRARY_EXAMPLES, LibraryContract
-from twinstore.catalog import Entity
-from twinstore.generate_aio import facades
-from twinstore.modules import built_modules, module_spec
+from twinstore.catalog.entity import Entity
+from twinstore.codegen.aio import facades
+from twinstore.plugins.modules import built_modules, module_spec
 from twinstore.scheduler.catalog import TRIGGERS, WORKERS
 from twinstore.scheduler.module import MODULE
 from twinstore.testing import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.scheduler.catalog import TRIGGERS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.policy_jobs import PolicyRunJob

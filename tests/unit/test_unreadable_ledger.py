@@ -15,7 +15,7 @@ from twinstore_memory.rows import plant, stored_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 
 @pytest.mark.parametrize("entity", [JOBS, RANGES], ids=lambda entity: entity.name)

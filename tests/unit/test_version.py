@@ -161,6 +161,8 @@ def test_who_does_not_ask_for_it_imports_nothing_for_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "['twinstore.moved_modules']",
-        f"{version('twinstore')} ['twinstore.moved_modules', 'twinstore.released']",
+        "['twinstore.runtime', 'twinstore.runtime.moved_modules']",
+        "{} ['twinstore.runtime', 'twinstore.runtime.moved_modules', 'twinstore.runtime.version']".format(
+            version("twinstore")
+        ),
     ]

@@ -66,7 +66,7 @@ def test_a_wheel_with_the_library_is_for_this_platform_and_every_python(site: Pa
     assert told["Tag"] == f"py3-none-{platform()}"
     assert told["Root-Is-Purelib"] == "false"
     assert not {path.suffix for path in (site / "twinstore/fast").iterdir()} & {".c", ".h", ".txt"}
-    asked = "from twinstore.fast.native import LIBRARY, fast_path as f; print(f(), LIBRARY.parents[2])"
+    asked = "from twinstore.fast.library import LIBRARY, fast_path as f; print(f(), LIBRARY.parents[2])"
     done = subprocess.run(
         [sys.executable, "-B", "-c", asked],
         cwd=site,

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from twinstore.access.results import check_written, checked
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULES
 from twinstore.scheduler.impact_snapshots import ImpactSet
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
 from twinstore.testing.scheduler.builders import make_impact_set, make_run, make_schedule
-from twinstore.written import check_written, checked
 
 if TYPE_CHECKING:
-    from twinstore.bulk import Key
+    from twinstore.catalog.keys import Key
 
 RUN = make_run("acme", "run-1")
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.canonical import CanonicalModel
+from twinstore.access.query import label_of_value
+from twinstore.access.repository import PURGE
 from twinstore.documents import DocumentAccess, DocumentRow
-from twinstore.documents.steps import OneUnit
-from twinstore.forks import ending
-from twinstore.query import label_of_value
-from twinstore.repository import PURGE
+from twinstore.documents.access import OneUnit
+from twinstore.models.canonical import CanonicalModel
+from twinstore.runtime.forks import ending
 from twinstore_filesystem.errors import DRIVER
 from twinstore_filesystem.purging import purge
 from twinstore_filesystem.rows import decoded_row
@@ -25,14 +25,15 @@ from twinstore_filesystem.unit import FileUnit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from twinstore.access import Access, Row
-    from twinstore.backend import Capabilities
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access
+    from twinstore.access.query import Query
+    from twinstore.access.scope import Scope
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.row import Row
+    from twinstore.catalog.tenancy import Tenants
     from twinstore.documents import DocumentUnit
-    from twinstore.documents.steps import Steps
-    from twinstore.query import Query
-    from twinstore.scope import Scope
-    from twinstore.tenancy import Tenants
+    from twinstore.documents.access import Steps
+    from twinstore.plugins.backend import Capabilities
     from twinstore_filesystem.unit import Files
 
 __all__ = ["FilesystemAccess"]
@@ -41,7 +42,7 @@ M = TypeVar("M", bound=CanonicalModel)
 
 
 class FilesystemAccess(DocumentAccess):
-    """Implements :class:`~twinstore.access.Access`; a call that writes one file is all or nothing."""
+    """Implements ``Access``; a call that writes one file is all or nothing."""
 
     def __init__(  # noqa: PLR0917  # what a backend hands to its access
         self,

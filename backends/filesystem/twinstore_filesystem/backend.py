@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access_backend import AccessBackend
-from twinstore.backend import Capabilities, ModuleBackend, wrong_handle
-from twinstore.documents.steps import OwnUnits
+from twinstore.access.scope import UNBOUND
+from twinstore.access.unit_state import wrong_handle
+from twinstore.documents.access import OwnUnits
 from twinstore.errors import ConfigurationError
-from twinstore.scope import UNBOUND
+from twinstore.plugins.access_backend import AccessBackend
+from twinstore.plugins.backend import Capabilities, ModuleBackend
 from twinstore_filesystem.access import FilesystemAccess
 from twinstore_filesystem.bulk import FilesystemBulk
 from twinstore_filesystem.errors import DRIVER
@@ -24,11 +25,11 @@ from twinstore_filesystem.tree import Tree
 from twinstore_filesystem.unit import Files, FileUnit
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.backend import OpenRequest
-    from twinstore.documents.steps import Steps
-    from twinstore.modules import ModuleSpec
-    from twinstore.scope import Scope
+    from twinstore.access.protocol import Access
+    from twinstore.access.scope import Scope
+    from twinstore.documents.access import Steps
+    from twinstore.plugins.backend import OpenRequest
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_filesystem.initializer import FilesystemInitializer
 
 __all__ = ["CAPABILITIES", "FilesystemBackend", "open_backend"]
@@ -44,7 +45,7 @@ CAPABILITIES: Final = Capabilities(
 
 
 class FilesystemBackend(AccessBackend[R], ModuleBackend[R]):
-    """Implements :class:`~twinstore.backend.ModuleBackend` for a module that has a layout."""
+    """Implements :class:`~twinstore.plugins.backend.ModuleBackend` for a module that has a layout."""
 
     def __init__(
         self, module: ModuleSpec[R], request: OpenRequest, layouts: Mapping[str, FileLayout] = LAYOUTS

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.bulk import KeyRange, Record, ScanRow, Survey
-from twinstore.catalog import TenancyKind
+from twinstore.bulk.port import Record, Survey
+from twinstore.bulk.rows import ScanRow, marked
+from twinstore.catalog.keys import LEAST, KeyRange, KeyType, can_bound
+from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind
 from twinstore.documents import DocumentBulk, DocumentView
-from twinstore.documents.asking import batched, scope_of, unowned
-from twinstore.documents.content import key_of, record_of, scan_row
+from twinstore.documents.access import batched, scope_of, unowned
+from twinstore.documents.rows import key_of, record_of, scan_row
 from twinstore.errors import ConfigurationError
-from twinstore.forks import ending, of_one_process
-from twinstore.jsontext import dumps_sorted
-from twinstore.keys import LEAST, KeyType, can_bound
-from twinstore.stored import marked
-from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner
+from twinstore.models.json_text import dumps_sorted
+from twinstore.runtime.forks import ending, of_one_process
 from twinstore_filesystem.appending import log_end
 from twinstore_filesystem.errors import DRIVER, translated
 from twinstore_filesystem.forms import RunFile
@@ -33,11 +32,12 @@ from twinstore_filesystem.walking import covers, files_in_order, rows_in_order
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from twinstore.bulk import CommitCheck, OnConflict, Position
-    from twinstore.catalog import Entity, Key
+    from twinstore.bulk.port import CommitCheck, OnConflict, Position
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.documents import DocumentRow, DocumentWriter
     from twinstore.documents.bulk import Opener
-    from twinstore.migrations import Initializer
+    from twinstore.migrations.migration import Initializer
     from twinstore_filesystem.unit import Files
 
 __all__ = ["FilesystemBulk", "FilesystemView"]
@@ -46,7 +46,7 @@ VIEW: Final = "This view"
 
 
 class FilesystemBulk(DocumentBulk):
-    """Implements :class:`~twinstore.bulk.BulkPort` for a source."""
+    """Implements :class:`~twinstore.bulk.port.BulkPort` for a source."""
 
     def __init__(self, backend: Opener, files: Files, entities: Sequence[Entity]) -> None:
         """Take the backend, the files, and the entities, parents first."""
@@ -124,7 +124,7 @@ class FilesystemBulk(DocumentBulk):
 
 
 class FilesystemView(DocumentView):
-    """Implements :class:`~twinstore.bulk.BulkView` over the tree."""
+    """Implements :class:`~twinstore.bulk.port.BulkView` over the tree."""
 
     def __init__(self, unit: FileUnit, files: Files) -> None:
         """Take the unit and the files."""

@@ -9,7 +9,7 @@ from twinstore_filesystem.forms import is_before
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from twinstore.keys import Key
+    from twinstore.catalog.keys import Key
     from twinstore_filesystem.forms import Form, RunFile
     from twinstore_filesystem.rows import FileRow
 

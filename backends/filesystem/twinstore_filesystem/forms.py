@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Final, cast
 
 from typing_extensions import override
 
-from twinstore import jsontext
-from twinstore.canonical import undecodable
 from twinstore.documents import DocumentRow
 from twinstore.errors import ConfigurationError
+from twinstore.models import json_text
+from twinstore.models.canonical import undecodable
 from twinstore_filesystem.appending import FEED, append_lines, lines_backwards, lines_of
 from twinstore_filesystem.errors import DRIVER
 from twinstore_filesystem.names import encoded
 from twinstore_filesystem.rows import FileOriginal, FileRow, broken_row, file_row, text_of
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_filesystem.tree import Place, Tree
 
 __all__ = ["ArrayForm", "Form", "LinesForm", "ObjectForm", "RunFile", "Staged", "problem_of", "refuse_deep"]
@@ -285,14 +286,14 @@ def is_before(one: Key, other: Key) -> bool:
     return type(one[-1]) is type(other[-1]) and one[1:] < other[1:]
 
 
-def parsed(content: bytes) -> jsontext.JsonValue:
+def parsed(content: bytes) -> json_text.JsonValue:
     """Return the value of a JSON text.
 
     Raises:
         ValueError: it cannot be read; says why without any of it.
     """
     try:
-        value = jsontext.parse_json(content)
+        value = json_text.parse_json(content)
         refuse_deep(content, value)
     except (ValueError, RecursionError) as error:
         raise ValueError(problem_of(error)) from error

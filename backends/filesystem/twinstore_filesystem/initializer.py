@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.applied import SchemalessInitializer
-from twinstore.drivernames import named_initializer
+from twinstore.migrations.applied import SchemalessInitializer
+from twinstore.storage.driver_names import named_initializer
 from twinstore_filesystem.errors import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from twinstore.migrations import Consent, MigrationReport
-    from twinstore.modules import ModuleSpec
+    from twinstore.migrations.migration import Consent, MigrationReport
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_filesystem.tree import Tree
 
 __all__ = ["FilesystemInitializer", "initializer_class"]
 
 
 class FilesystemInitializer(SchemalessInitializer):
-    """Implements :class:`~twinstore.migrations.Initializer`: folders are made when they are written to."""
+    """Implements ``Initializer``: folders are made when they are written to."""
 
     def __init__(self, module: str, tree: Tree) -> None:
         """Take the module and the tree."""

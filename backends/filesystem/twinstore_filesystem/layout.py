@@ -13,14 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from twinstore.query import Equals
+from twinstore.catalog.conditions import Equals
 from twinstore_filesystem.forms import ArrayForm, LinesForm, ObjectForm
 from twinstore_filesystem.names import TEMPORARY, decoded, encoded, is_shortened
 from twinstore_filesystem.tree import Place
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity, Key
-    from twinstore.query import Query
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_filesystem.forms import Form
 
 __all__ = ["LAYOUTS", "STATE", "FileLayout", "is_lock"]

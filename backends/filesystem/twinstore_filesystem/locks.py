@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from twinstore.documents import RowLocks
 from twinstore.errors import ConcurrencyError
-from twinstore.forks import Renewable, renew_in_child
+from twinstore.runtime.forks import Renewable, renew_in_child
 from twinstore_filesystem.errors import DRIVER, translated
 
 if TYPE_CHECKING:

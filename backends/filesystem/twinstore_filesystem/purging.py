@@ -9,19 +9,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from twinstore.access.defaults import Stepwise
+from twinstore.catalog.conditions import Equals
 from twinstore.documents.access import discard
-from twinstore.query import Equals
-from twinstore.stepwise import Stepwise
 from twinstore_filesystem.rows import FileRow
 from twinstore_filesystem.unit import FileUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from twinstore.catalog import Entity, Key
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.documents import DocumentUnit
-    from twinstore.documents.steps import Steps
-    from twinstore.query import Query
+    from twinstore.documents.access import Steps
     from twinstore_filesystem.unit import Files
 
 __all__ = ["purge"]

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
 
 from typing_extensions import override
 
-from twinstore import jsontext
-from twinstore.access import Row
-from twinstore.canonical import CanonicalModel, undecodable
+from twinstore.bulk.rows import LONGEST_READABLE, PIECE_BYTES, Original, base64_pieces
+from twinstore.catalog.row import Row
 from twinstore.documents import DocumentRow, decode
 from twinstore.documents.rows import row_of_values
 from twinstore.errors import ConfigurationError, DocumentDecodeError
-from twinstore.originals import LONGEST_READABLE, PIECE_BYTES, Original, base64_pieces
+from twinstore.models import json_text
+from twinstore.models.canonical import CanonicalModel, undecodable
 from twinstore_filesystem.errors import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_filesystem.tree import Place, Tree
 
 __all__ = ["FileOriginal", "FileRow", "broken_row", "decoded_row", "file_row", "text_of"]
@@ -46,7 +47,7 @@ class FileOriginal(Original):
     def pieces(self) -> Iterator[str]:
         """Yield ``{"path": …, "line": …, "bytes": base64, "text": its beginning}``."""
         head = {"path": self.place.path, **({"line": self.line} if self.line else {})}
-        yield jsontext.dumps(head).decode()[:-1] + ',"bytes":"'
+        yield json_text.dumps(head).decode()[:-1] + ',"bytes":"'
         first = b""
         # One that may not be read has its path and reason alone.
         with suppress(ConfigurationError):
@@ -54,7 +55,7 @@ class FileOriginal(Original):
                 first += piece[: max(0, LONGEST_READABLE - len(first))]
                 yield from base64_pieces(piece)
         shown = first.decode("utf-8", "backslashreplace")[:LONGEST_READABLE]
-        yield '","text":' + jsontext.dumps(shown).decode() + "}"
+        yield '","text":' + json_text.dumps(shown).decode() + "}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +124,10 @@ def decoded_row(entity: Entity[M], row: DocumentRow) -> Row[M]:
 
 def text_of(document: Mapping[str, object]) -> bytes:
     """Return the canonical JSON of a row."""
-    text = jsontext.dumps(document)
-    if not jsontext.may_need_repr(text):
+    text = json_text.dumps(document)
+    if not json_text.may_need_repr(text):
         return text
-    return jsontext.dumps(jsontext.encodable(cast("jsontext.JsonValue", _lists(document))))
+    return json_text.dumps(json_text.encodable(cast("json_text.JsonValue", _lists(document))))
 
 
 def _lists(value: object) -> object:

@@ -24,8 +24,8 @@ from twinstore_filesystem.rows import FileOriginal, FileRow, broken_row, file_ro
 from twinstore_filesystem.tree import Place
 
 if TYPE_CHECKING:
-    from twinstore.bulk import KeyRange
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
     from twinstore_filesystem.unit import Files
 
 __all__ = ["scanned"]

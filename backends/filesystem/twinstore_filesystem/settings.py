@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from twinstore.backend import BackendSettings
+from twinstore.plugins.settings import BackendSettings
 
 __all__ = ["FilesystemSettings"]
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.canonical import undecodable
-from twinstore.catalog import TenancyKind
+from twinstore.access.query import pinned_key
+from twinstore.catalog.conditions import After, Equals
+from twinstore.catalog.tenancy import ALL_TENANTS, UNKNOWN_TENANT, TenancyKind, admits
 from twinstore.documents import DocumentRow, DocumentUnit
-from twinstore.documents.selection import first_keys, first_rows, follows, is_true
+from twinstore.documents.access import first_keys, first_rows, follows, is_true
 from twinstore.errors import DocumentDecodeError, Outcome, TwinstoreError, UnavailableError
-from twinstore.query import After, Equals, pinned_key
-from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, admits
+from twinstore.models.canonical import undecodable
 from twinstore_filesystem.cursor import LogCursor
 from twinstore_filesystem.errors import DRIVER
 from twinstore_filesystem.forms import RunFile
@@ -28,11 +28,11 @@ from twinstore_filesystem.scanning import scanned
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.bulk import KeyRange
-    from twinstore.catalog import Entity, Key
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.catalog.tenancy import Tenants
     from twinstore.clock import Clock
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
     from twinstore_filesystem.forms import Staged
     from twinstore_filesystem.layout import FileLayout
     from twinstore_filesystem.locks import RunLocks

@@ -14,8 +14,8 @@ from twinstore_filesystem.tree import Place
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from twinstore.bulk import KeyRange
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
     from twinstore_filesystem.layout import FileLayout
     from twinstore_filesystem.tree import Entry
     from twinstore_filesystem.unit import Files

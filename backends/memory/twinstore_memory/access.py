@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from twinstore.access.query import label_of_value
 from twinstore.documents import DocumentAccess
-from twinstore.documents.selection import matches
-from twinstore.query import label_of_value
+from twinstore.documents.access import matches
 from twinstore_memory.rows import table
 from twinstore_memory.unit import MemoryUnit
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
     from twinstore.documents import DocumentUnit
-    from twinstore.query import Query
 
 __all__ = ["MemoryAccess"]
 
 
 class MemoryAccess(DocumentAccess):
-    """Implements :class:`~twinstore.access.Access`; every step is one unit of work."""
+    """Implements :class:`~twinstore.access.protocol.Access`; every step is one unit of work."""
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.backend import Capabilities, wrong_handle
+from twinstore.access.unit_state import wrong_handle
 from twinstore.documents import DocumentBackend
+from twinstore.plugins.backend import Capabilities
 from twinstore_memory.access import MemoryAccess
 from twinstore_memory.bulk import MemoryBulk
 from twinstore_memory.initializer import initializer_class
@@ -16,10 +17,10 @@ from twinstore_memory.store import DRIVER, MemoryDatabase, Unit, shared_store
 from twinstore_memory.unit import MemoryUnit
 
 if TYPE_CHECKING:
-    from twinstore.backend import OpenRequest
-    from twinstore.documents.steps import Steps
-    from twinstore.modules import ModuleSpec
-    from twinstore.scope import Scope
+    from twinstore.access.scope import Scope
+    from twinstore.documents.access import Steps
+    from twinstore.plugins.backend import OpenRequest
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["CAPABILITIES", "MemoryBackend", "open_backend"]
 

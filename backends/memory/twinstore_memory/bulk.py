@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, TypeVar
 from typing_extensions import override
 
 from twinstore.documents import DocumentBulk, DocumentRow, DocumentView
-from twinstore.documents.asking import scope_of, unowned
-from twinstore.forks import ending
+from twinstore.documents.access import scope_of, unowned
 from twinstore.ledger import LEDGER_MODULE
+from twinstore.runtime.forks import ending
 from twinstore_memory.initializer import MemoryInitializer
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from twinstore.bulk import KeyRange, Position
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import Position
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import KeyRange
     from twinstore_memory.backend import MemoryBackend
 
 __all__ = ["MemoryBulk", "MemoryView"]
@@ -26,7 +27,7 @@ R = TypeVar("R")
 
 
 class MemoryBulk(DocumentBulk):
-    """Implements :class:`~twinstore.bulk.BulkPort`."""
+    """Implements :class:`~twinstore.bulk.port.BulkPort`."""
 
     def __init__(self, backend: MemoryBackend[R], entities: Sequence[Entity]) -> None:
         """Take the backend and the entities of its module."""
@@ -47,7 +48,7 @@ class MemoryBulk(DocumentBulk):
 
 
 class MemoryView(DocumentView):
-    """Implements :class:`~twinstore.bulk.BulkView` in a unit that reads one state."""
+    """Implements :class:`~twinstore.bulk.port.BulkView` in a unit that reads one state."""
 
     @override
     def _paged(

@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from twinstore.applied import SchemalessInitializer
-from twinstore.drivernames import named_initializer
+from twinstore.migrations.applied import SchemalessInitializer
+from twinstore.storage.driver_names import named_initializer
 from twinstore_memory.store import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["MemoryInitializer", "initializer_class"]
 
 
 class MemoryInitializer(SchemalessInitializer):
-    """Implements :class:`~twinstore.migrations.Initializer`: there is nothing to migrate."""
+    """Implements :class:`~twinstore.migrations.migration.Initializer`: there is nothing to migrate."""
 
     def __init__(self, module: str) -> None:
         super().__init__(module, DRIVER, "Storage in memory has no schema;")

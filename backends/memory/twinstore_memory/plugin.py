@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.backend import BACKEND_API_VERSION, BackendSpec
-from twinstore.plugins import hookimpl
+from twinstore.plugins.backend import BACKEND_API_VERSION, BackendSpec
+from twinstore.plugins.drivers import hookimpl
 from twinstore_memory.settings import MemorySettings
 
 if TYPE_CHECKING:
-    from twinstore.backend import ModuleBackend, OpenRequest
+    from twinstore.plugins.backend import ModuleBackend, OpenRequest
 
 
 def open_module(request: OpenRequest) -> ModuleBackend[object]:

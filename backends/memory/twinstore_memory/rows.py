@@ -8,7 +8,8 @@ from twinstore.documents.rows import DocumentRow, encode, unique_value
 from twinstore_memory.store import MemoryDatabase, TableName, Unit
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
 
 __all__ = [
     "DocumentRow",

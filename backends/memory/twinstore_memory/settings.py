@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinstore.backend import BackendSettings
+from twinstore.plugins.settings import BackendSettings
 
 __all__ = ["MemorySettings"]
 

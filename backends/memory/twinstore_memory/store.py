@@ -17,15 +17,15 @@ from threading import Condition, RLock, get_ident
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, cast
 from uuid import uuid4
 
-from twinstore.backend import UnitState
+from twinstore.access.unit_state import UnitState
 from twinstore.clock import SystemClock
 from twinstore.errors import ConcurrencyError
-from twinstore.forks import ForkSafeLock, renew_in_child
+from twinstore.runtime.forks import ForkSafeLock, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from twinstore.catalog import Key
+    from twinstore.catalog.keys import Key
     from twinstore.clock import Clock
 
 __all__ = ["DRIVER", "MemoryDatabase", "TableName", "Unit", "drop_store", "shared_store"]

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from twinstore.storage import open_module
-from twinstore.tenancy import Tenant
+from twinstore.catalog.tenancy import Tenant
+from twinstore.storage.open import open_module
 from twinstore.testing import Deployment, DeploymentDefaults, ProbeDefaults, RawProbe, StoredRow
 from twinstore_memory import rows
 from twinstore_memory.backend import MemoryBackend
@@ -23,11 +23,12 @@ from twinstore_memory.unit import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from twinstore.backend import ModuleBackend
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.clock import Clock
-    from twinstore.module_storage import ModuleStorage
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.backend import ModuleBackend
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.storage.module import ModuleStorage
 
 R = TypeVar("R")
 

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.catalog import TenancyKind
+from twinstore.access.errors import duplicate
+from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind
 from twinstore.documents import DocumentUnit
-from twinstore.documents.content import key_of
-from twinstore.documents.selection import select
-from twinstore.failures import duplicate
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.documents.access import select
+from twinstore.documents.rows import key_of
 from twinstore_memory.rows import table, unique_value, write
 from twinstore_memory.store import DRIVER
 
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from twinstore.access import UniqueKey
-    from twinstore.bulk import KeyRange
-    from twinstore.catalog import Entity, Key
+    from twinstore.access.protocol import UniqueKey
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.catalog.tenancy import Tenants
     from twinstore.documents import DocumentRow
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
     from twinstore_memory.store import Unit
 
 __all__ = ["MemoryUnit"]

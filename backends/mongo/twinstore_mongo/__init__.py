@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinstore.drivernames import bound_name
+from twinstore.storage.driver_names import bound_name
 
 
 def __getattr__(name: str) -> type:

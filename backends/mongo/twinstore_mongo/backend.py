@@ -11,10 +11,11 @@ import pymongo
 from pymongo.client_session import ClientSession
 from typing_extensions import override
 
-from twinstore.access_backend import AccessBackend
-from twinstore.backend import ModuleBackend, ReadyWithin, UnitState, wrong_handle
+from twinstore.access.scope import UNBOUND
+from twinstore.access.unit_state import ReadyWithin, UnitState, wrong_handle
 from twinstore.errors import Outcome, TimeoutExceededError
-from twinstore.scope import UNBOUND
+from twinstore.plugins.access_backend import AccessBackend
+from twinstore.plugins.backend import ModuleBackend
 from twinstore_mongo.access.access import MongoAccess
 from twinstore_mongo.access.execution import RepositoryContext, client_session, transaction, translating
 from twinstore_mongo.bulk.port import MongoBulk
@@ -26,11 +27,11 @@ from twinstore_mongo.special import specials_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.access import Access
-    from twinstore.backend import Capabilities, OpenRequest
-    from twinstore.modules import ModuleSpec
-    from twinstore.options import ModuleOptions
-    from twinstore.scope import Scope
+    from twinstore.access.protocol import Access
+    from twinstore.access.scope import Scope
+    from twinstore.plugins.backend import Capabilities, OpenRequest
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.plugins.options import ModuleOptions
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.schema.migrator import MongoInitializer
     from twinstore_mongo.settings import MongoSettings
@@ -44,7 +45,7 @@ READY_MS: Final = 5000
 
 
 class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
-    """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
+    """Implements :class:`~twinstore.plugins.backend.ModuleBackend` for any module."""
 
     def __init__(
         self,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.backend import BACKEND_API_VERSION, BackendSpec
-from twinstore.plugins import hookimpl
+from twinstore.plugins.backend import BACKEND_API_VERSION, BackendSpec
+from twinstore.plugins.drivers import hookimpl
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from twinstore.backend import BackendSettings, ModuleBackend, OpenRequest
-    from twinstore.migrations import MigrationDraft
-    from twinstore.modules import ModuleSpec
-    from twinstore.planting import Planter
+    from twinstore.bulk.corruption import Planter
+    from twinstore.migrations.migration import MigrationDraft
+    from twinstore.plugins.backend import ModuleBackend, OpenRequest
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.plugins.settings import BackendSettings
 
 
 def open_module(request: OpenRequest) -> ModuleBackend[object]:

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from twinstore.backend import BackendSettings
+from twinstore.plugins.settings import BackendSettings
 
 __all__ = ["MongoSettings"]
 

@@ -15,15 +15,15 @@ from uuid import uuid4
 from pymongo import MongoClient
 
 from twinstore.errors import ConfigurationError
-from twinstore.modules import module_plugins
-from twinstore.storage import open_module
+from twinstore.plugins.modules import module_plugins
+from twinstore.storage.open import open_module
 from twinstore_mongo.client.errors import DRIVER
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from twinstore.clock import Clock
-    from twinstore.module_storage import ModuleStorage
+    from twinstore.storage.module import ModuleStorage
 
 __all__ = ["MongoTestContext"]
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import psycopg
 from typing_extensions import override
 
-from twinstore.access_backend import AccessBackend
-from twinstore.backend import Capabilities, ModuleBackend, ReadyWithin, UnitState, wrong_handle
+from twinstore.access.scope import UNBOUND
+from twinstore.access.unit_state import ReadyWithin, UnitState, wrong_handle
 from twinstore.errors import ConfigurationError, Outcome
-from twinstore.scope import SYSTEM_TENANT, UNBOUND
+from twinstore.models.fields import SYSTEM_TENANT
+from twinstore.plugins.access_backend import AccessBackend
+from twinstore.plugins.backend import Capabilities, ModuleBackend
 from twinstore_postgres.access.access import PostgresAccess
 from twinstore_postgres.access.execution import (
     JoinedExecution,
@@ -36,10 +38,10 @@ from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.backend import OpenRequest
-    from twinstore.modules import ModuleSpec
-    from twinstore.scope import Scope
+    from twinstore.access.protocol import Access
+    from twinstore.access.scope import Scope
+    from twinstore.plugins.backend import OpenRequest
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.access.execution import Execution
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.schema.initializer import PostgresInitializer
@@ -55,7 +57,7 @@ READY_SECONDS: Final = 5.0
 
 
 class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
-    """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
+    """Implements :class:`~twinstore.plugins.backend.ModuleBackend` for any module."""
 
     def __init__(self, module: ModuleSpec[R], request: OpenRequest) -> None:
         """Take the module and the settings; nothing is connected yet.

@@ -7,8 +7,8 @@ from typing import Annotated, Final, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from twinstore.backend import BackendSettings
-from twinstore.redaction import digest_of_secret
+from twinstore.plugins.settings import BackendSettings
+from twinstore.runtime.secrets import digest_of_secret
 
 __all__ = ["DRIVER", "PostgresSettings"]
 

@@ -1,5 +1,5 @@
 // How a table holds the slots of a program. Made once and never changed, so that all threads may use it. The kinds
-// are those of twinstore.fast.copying.
+// are those of twinstore.fast.records.
 #ifndef TWINSTORE_COPIER_COLUMNS_H
 #define TWINSTORE_COPIER_COLUMNS_H
 

@@ -23,7 +23,7 @@ typedef struct Program Program;
 typedef struct Documents Documents;
 typedef struct Columns Columns;
 
-// The bytes of twinstore.fast.encoding; NULL for malformed ones and where there is no memory.
+// The bytes of twinstore.fast.program; NULL for malformed ones and where there is no memory.
 TS_API Program *ts_program_new(const u8 *bytes, size_t size);
 TS_API void ts_program_free(Program *program);
 

@@ -3,7 +3,7 @@
 
 #include "copier/program.h"
 
-// Whether a text is a cron expression that twinstore.cronrule would leave as it is: five fields of numbers, of which
+// Whether a text is a cron expression that twinstore.models.cron would leave as it is: five fields of numbers, of which
 // the day of the month admits one that every month has, so that it surely fires. Names of months and days are declined.
 int text_is_cron(Text text);
 

@@ -75,7 +75,7 @@ static int add_flag(const Element *element, Buffer *out) {
   return 1;
 }
 
-// A date is read as the object of twinstore.jsondates that stands for it.
+// A date is read as the object of twinstore.models.fields that stands for it.
 static int add_date(i64 instant, Buffer *out) {
   if (instant < LEAST_INSTANT || instant > MOST_INSTANT) return 0;
   buffer_add(out, "{\"$date\":", 9);

@@ -1,7 +1,7 @@
 // Rows: the values of all slots, judged and packed.
 #include "copier/judging.h"
 
-// No longer text identifies a row, see twinstore.keys.
+// No longer text identifies a row, see twinstore.catalog.keys.
 #define LONGEST_KEY 4096
 
 static void add_text(Buffer *rows, u8 tag, Text text) {

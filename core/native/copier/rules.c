@@ -1,4 +1,4 @@
-// The rules of twinstore.modelrules.
+// The rules of twinstore.models.rules.
 #include "copier/judging.h"
 #include "copier/text.h"
 

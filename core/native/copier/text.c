@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// As in twinstore.jsontext.
+// As in twinstore.models.json_text.
 #define SMALLEST_PLAIN 1e-4
 #define EACH(byte) (0x0101010101010101ULL * (byte))
 #define TOPS EACH(0x80)

@@ -26,7 +26,7 @@ static inline int text_equal(Text left, Text right) {
 
 void json_text(Buffer *out, Text text, int plain);
 void json_int(Buffer *out, i64 value);
-// With quotes, as twinstore.jsontext.format_timestamp writes it.
+// With quotes, as twinstore.models.json_text.format_timestamp writes it.
 void json_instant(Buffer *out, i64 milliseconds);
 // The repr of Python, and an integer where the number is whole; 0 where that is not certain, or not finite. Only tells
 // where `out` is NULL.

@@ -20,7 +20,7 @@ typedef struct {
 // and free JSON in the order of their bytes.
 u8 transcode(Transcoder *transcoder, const Node *node, Text json);
 
-// The milliseconds since 1970 of a text exactly as twinstore.jsontext.format_timestamp writes it; 0 where it is none.
+// The milliseconds since 1970 of a text exactly as twinstore.models.json_text.format_timestamp writes it; 0 where it is none.
 int read_instant(Text text, i64 *milliseconds);
 
 #endif

@@ -6,21 +6,25 @@ those who wait would keep out the one who gives it up.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 
-from twinstore.aio.entering import Entering, of_block
-from twinstore.aio.threads import Awaited
+from typing_extensions import override
+
+from twinstore.aio.calls import Awaited, CallThreads, Entering, Job, of_block
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from types import TracebackType
 
-    from twinstore.aio.threads import CallThreads
+    from twinstore.aio.calls import SharedThreads
 
-__all__ = ["AwaitedHandle", "entered", "handed_out", "left"]
+__all__ = ["AwaitedHandle", "JoinedThreads", "entered", "handed_out", "left"]
+
 
 A = TypeVar("A")
 H = TypeVar("H", bound=AbstractContextManager[object])
@@ -88,3 +92,47 @@ async def entered(block: AbstractContextManager[T], threads: CallThreads) -> Asy
             raise
     else:
         await threads.leave(entering, None)
+
+
+# Calls for asyncio on what a caller has: a connection, or a client session.
+
+
+P = ParamSpec("P")
+
+
+class JoinedThreads(CallThreads):
+    """Makes the calls on a connection or client session of a caller, in shared threads.
+
+    A task that gives a call up goes on when the call has ended: before, what is the caller's is in use.
+    """
+
+    def __init__(self, shared: SharedThreads) -> None:
+        """Take the threads."""
+        self._shared = shared
+
+    @property
+    @override
+    def shared(self) -> SharedThreads:
+        return self._shared
+
+    @property
+    @override
+    def waiting(self) -> CallThreads:
+        """The same: what is asked belongs to what was joined."""
+        return self
+
+    @override
+    def submit(self, job: Job[T]) -> None:
+        self._shared.submit(job)
+
+    @override
+    async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        job = Job(partial(call, *args, **kwargs))
+        self.submit(job)
+        try:
+            return await asyncio.shield(job.future)
+        except asyncio.CancelledError:
+            self._shared.give_up(job)
+            if job.begun:
+                await asyncio.wait({job.future})
+            raise

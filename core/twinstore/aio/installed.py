@@ -1,7 +1,7 @@
 """The names for asyncio that come from the modules that are installed.
 
 Type checkers read ``installed.pyi`` instead, which knows the modules of this distribution;
-``python -m twinstore.generate_aio`` writes it.
+``python -m twinstore.codegen.aio`` writes it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.errors import ConfigurationError
-from twinstore.installed import ModuleAttributes
-from twinstore.modules import built_modules, module_plugins, module_spec
+from twinstore.plugins.modules import built_modules, module_plugins, module_spec
+from twinstore.storage.attributes import ModuleAttributes
 
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads
+    from twinstore.aio.calls import CallThreads
 
 __all__ = ["AsyncModuleAttributes", "facade_of", "names"]
 

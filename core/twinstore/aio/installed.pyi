@@ -1,8 +1,8 @@
-# The names for asyncio that come from our modules, as `python -m twinstore.generate_aio` wrote it.
+# The names for asyncio that come from our modules, as `python -m twinstore.codegen.aio` wrote it.
 
 from collections.abc import Callable
 
-from twinstore.aio.threads import CallThreads
+from twinstore.aio.calls import CallThreads
 from twinstore.scheduler.aio import AsyncSchedulerSession as AsyncSchedulerSession
 from twinstore.scheduler.aio import AsyncSchedulerStorage as AsyncSchedulerStorage
 from twinstore.taskrunner.aio import AsyncTaskRunnerSession as AsyncTaskRunnerSession

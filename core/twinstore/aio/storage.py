@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, overload
 
+from twinstore.access.retry import pauses
+from twinstore.aio.calls import SharedThreads, UnitThread, of_block
+from twinstore.aio.handles import JoinedThreads
 from twinstore.aio.installed import AsyncModuleAttributes, facade_of
-from twinstore.aio.joined import JoinedThreads
-from twinstore.aio.module_parts import AsyncInitializer, AsyncModuleSessions, in_one_thread, observing
-from twinstore.aio.threads import SharedThreads
 from twinstore.errors import ConcurrencyError, ValidationError
-from twinstore.forgetting import without_locals
-from twinstore.retrying import note_lost_race, pauses
-from twinstore.storage import open_storage as open_sync_storage
+from twinstore.runtime.secrets import without_locals
+from twinstore.runtime.service_log import note_lost_race
+from twinstore.storage.open import open_storage as open_sync_storage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
-    from contextlib import AbstractAsyncContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from types import TracebackType
 
-    from twinstore.aio.threads import CallThreads
-    from twinstore.backend import Capabilities
+    from twinstore.aio.calls import CallThreads
     from twinstore.clock import Clock
     from twinstore.config import ConfigPathLike, ConfigSource
-    from twinstore.migrations import Consent, MigrationReport
-    from twinstore.module_storage import ModuleStorage
-    from twinstore.observing.observer import Observer
-    from twinstore.storage import Storage
+    from twinstore.errors import Effect
+    from twinstore.migrations.migration import Consent, Initializer, MigrationReport, MigrationStatus
+    from twinstore.observing.observer import Notifier, Observer
+    from twinstore.plugins.backend import Capabilities
+    from twinstore.storage.module import ModuleStorage, SessionFactory
+    from twinstore.storage.open import Storage
 
 __all__ = ["AsyncModuleStorage", "AsyncStorage", "open_storage"]
+
 
 A = TypeVar("A")
 S = TypeVar("S")
@@ -97,7 +99,7 @@ class AsyncModuleStorage(Generic[S, A]):
     ) -> AsyncGenerator[A]:
         """Open a unit of work: commit at normal exit, roll back on any exception or cancellation.
 
-        See :meth:`twinstore.module_storage.ModuleStorage.transaction`; a second unit of one task is
+        See :meth:`twinstore.storage.module.ModuleStorage.transaction`; a second unit of one task is
         refused, units of several tasks stand beside each other.
 
         Raises:
@@ -112,7 +114,7 @@ class AsyncModuleStorage(Generic[S, A]):
     async def bind(self, handle: object, tenant_id: str | None = None) -> A:
         """Join a caller's own psycopg connection or pymongo client session, inside its transaction.
 
-        See :meth:`twinstore.module_storage.ModuleStorage.bind`. The handle is a synchronous one; await its
+        See :meth:`twinstore.storage.module.ModuleStorage.bind`. The handle is a synchronous one; await its
         calls one after the other. A call that is cancelled may end the transaction of the caller; its task
         goes on when the handle is free again.
         """
@@ -133,7 +135,7 @@ class AsyncModuleStorage(Generic[S, A]):
     ) -> T:
         """Await ``fn`` in a unit of work and repeat both after ``ConcurrencyError``, with growing pauses.
 
-        See :meth:`twinstore.module_storage.ModuleStorage.transact`.
+        See :meth:`twinstore.storage.module.ModuleStorage.transact`.
         """
         with observing(self._storage.sessions.notifier, "transact"):
             return await self._repeated(fn, tenant_id, purpose, attempts)
@@ -184,7 +186,7 @@ class AsyncStorage(AsyncModuleAttributes):
     @overload
     def module(self, name: str, kind: type[T]) -> T: ...
     def module(self, name: str, kind: type[object] = object) -> object:
-        """Return the storage of a module; see :meth:`twinstore.storage.Storage.module`.
+        """Return the storage of a module; see :meth:`twinstore.storage.open.Storage.module`.
 
         Args:
             name: the module, compared without case.
@@ -270,3 +272,95 @@ def open_storage(
         observers=observers,
     )
     return AsyncStorage(storage, concurrency)
+
+
+# The parts of a module for asyncio that are the same for every module: its migrations and its sessions.
+
+
+class AsyncInitializer:
+    """Awaits an :class:`~twinstore.migrations.migration.Initializer`, whose contracts hold.
+
+    A task that is cancelled stops waiting; what was begun is completed.
+    """
+
+    def __init__(self, sync: Callable[[], Initializer], threads: CallThreads) -> None:
+        """Take what finds the synchronous one, and the threads to call it in."""
+        self._sync = sync
+        self._threads = threads
+
+    async def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
+        """Apply what is pending and bring indexes in line; safe from several processes at once."""
+        return await self._threads.run(lambda: self._sync().ensure_migrations(release=release, accept=accept))
+
+    async def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
+        """Return what ``ensure_migrations`` would need consent for, by kind and name; writes nothing."""
+        return await self._threads.run(lambda: self._sync().effects(release=release))
+
+    async def status(self) -> tuple[MigrationStatus, ...]:
+        """Return the shipped and the applied migrations by name; writes nothing."""
+        return await self._threads.run(lambda: self._sync().status())
+
+    async def verify(self, *, additions: bool = True) -> tuple[str, ...]:
+        """Return how the real schema differs from the wanted one, one sentence each; writes nothing."""
+        return await self._threads.run(lambda: self._sync().verify(additions=additions))
+
+    async def export(self, names: Collection[str] | None = None) -> str:
+        """Return the migrations as text for an administrator: SQL, or a shell script."""
+        return await self._threads.run(lambda: self._sync().export(names))
+
+
+class AsyncModuleSessions(Generic[S, A]):
+    """The session factory."""
+
+    def __init__(
+        self,
+        sync: SessionFactory[object, S],
+        threads: SharedThreads,
+        facade: Callable[[S, CallThreads], A],
+    ) -> None:
+        """Take the synchronous factory, the threads, and the class of the awaited sessions."""
+        self._sync = sync
+        self._threads = threads
+        self._facade = facade
+
+    @asynccontextmanager
+    async def open(
+        self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
+    ) -> AsyncGenerator[A]:
+        """Open a session; see :meth:`twinstore.storage.module.SessionFactory.open`.
+
+        Raises:
+            UnavailableError: besides, all places for sessions and units stayed in use.
+        """
+        opening = self._sync.unobserved(tenant_id, causal_consistency=causal_consistency, purpose=purpose)
+        with observing(self._sync.notifier, "session"):
+            async with in_one_thread(opening, self._facade, self._threads) as bound:
+                yield bound
+
+
+def observing(notifier: Notifier | None, name: str) -> AbstractContextManager[None]:
+    """Return a block whose length the observers are told, in the context of the task inside."""
+    return nullcontext() if notifier is None else notifier.block(name, nullcontext())
+
+
+@asynccontextmanager
+async def in_one_thread(
+    opening: AbstractContextManager[S], facade: Callable[[S, CallThreads], A], threads: SharedThreads
+) -> AsyncGenerator[A]:
+    """Enter, use and leave a session in one thread, which is kept as long.
+
+    Leaving is shielded: a cancelled task must not leave a transaction open, and because the thread works
+    in order, the end comes after a call that still runs.
+    """
+    thread, entering = UnitThread(threads), of_block(opening)
+    session = await thread.open(entering)
+    try:
+        yield facade(session, thread)
+    except BaseException as error:
+        # True: the session has dealt with the error, as any context manager may.
+        if not await thread.leave(entering, error):
+            raise
+    else:
+        await thread.leave(entering, None)

@@ -9,8 +9,8 @@ from typing import Final, cast
 from pydantic import SecretStr
 
 from twinstore.errors import ConfigurationError
-from twinstore.options import ConfigPath
-from twinstore.redaction import mask_secret_url
+from twinstore.plugins.options import ConfigPath
+from twinstore.runtime.secrets import mask_secret_url
 
 __all__ = [
     "ConfigPath",

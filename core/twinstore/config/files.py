@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.config.entries import ConfigPath, SettingsEntry
 from twinstore.errors import ConfigurationError
-from twinstore.redaction import mask_secret_url
+from twinstore.runtime.secrets import mask_secret_url
 
 if TYPE_CHECKING:
     import yaml
 
 __all__ = ["environment", "read_env_file", "read_file", "read_secrets"]
+
 
 # Windows editors put a byte order mark in front of appsettings.json.
 ENCODING: Final = "utf-8-sig"

@@ -9,12 +9,12 @@ from typing import Final, cast
 from pydantic import BaseModel
 
 from twinstore.config.entries import ConfigPath, SettingsEntry
-from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
-from twinstore.modules import broken_modules, module_plugins
-from twinstore.options import ModuleSettings
-from twinstore.plugins import installed_backend_names
-from twinstore.redaction import mask_secret_url
+from twinstore.plugins.drivers import installed_backend_names
+from twinstore.plugins.entry_points import did_you_mean
+from twinstore.plugins.modules import broken_modules, module_plugins
+from twinstore.plugins.options import ModuleSettings
+from twinstore.runtime.secrets import mask_secret_url
 
 __all__ = [
     "allowed_drivers",

@@ -21,8 +21,7 @@ from twinstore.config.files import environment, read_env_file, read_file, read_s
 from twinstore.config.keys import key_tree, spelled
 from twinstore.config.settings import Settings
 from twinstore.errors import ConfigurationError
-from twinstore.forgetting import without_locals
-from twinstore.redaction import mask_secret_url
+from twinstore.runtime.secrets import mask_secret_url, without_locals
 
 __all__ = [
     "CONFIG_VARIABLE",

@@ -14,7 +14,6 @@ from typing import Final, cast, get_args
 from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 from typing_extensions import override
 
-from twinstore.backend import BackendSettings, BackendSpec
 from twinstore.config.entries import (
     ConfigPath,
     Entries,
@@ -37,13 +36,14 @@ from twinstore.config.keys import (
     modules,
     spelled,
 )
-from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError, TwinstoreError
-from twinstore.forgetting import without_locals
-from twinstore.modules import built_modules
-from twinstore.options import ModuleOptions, ModuleSettings
-from twinstore.plugins import installed_backend_names, load_backend
-from twinstore.redaction import (
+from twinstore.plugins.backend import BackendSpec
+from twinstore.plugins.drivers import installed_backend_names, load_backend
+from twinstore.plugins.entry_points import did_you_mean
+from twinstore.plugins.modules import built_modules
+from twinstore.plugins.options import ModuleOptions, ModuleSettings
+from twinstore.plugins.settings import BackendSettings
+from twinstore.runtime.secrets import (
     ALIKE,
     MASK,
     is_secret_key,
@@ -51,6 +51,7 @@ from twinstore.redaction import (
     mentions_secret,
     resembles_secret_key,
     secrets_in,
+    without_locals,
 )
 
 __all__ = ["Settings", "build_settings"]

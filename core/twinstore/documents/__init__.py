@@ -1,7 +1,8 @@
 """The part of a driver that every store of documents would write in the same words.
 
 A driver writes one class, its :class:`DocumentUnit`: operations on stored rows in one unit of work. From it
-follow the operations of :class:`~twinstore.access.Access`, sessions, transactions, and the bulk port:
+follow the operations of :class:`~twinstore.access.protocol.Access`, sessions, transactions, and the bulk
+port:
 
     repository -> GuardedAccess -> DocumentAccess -> DocumentUnit of the driver
     tool       -> DocumentBulk  -> DocumentView, DocumentWriter -> DocumentUnit of the driver
@@ -11,15 +12,11 @@ A driver overrides what its store can do in one round trip. Stores with typed co
 
 from __future__ import annotations
 
-from twinstore.documents.access import DocumentAccess
+from twinstore.documents.access import DocumentAccess, DocumentUnit, RowLocks
 from twinstore.documents.backend import DocumentBackend
 from twinstore.documents.bulk import DocumentBulk, DocumentView, DocumentWriter
-from twinstore.documents.onetable import OneTable
-from twinstore.documents.row_locks import RowLocks
+from twinstore.documents.one_table import AppliedScript, OneTable, Script, ScriptInitializer, SqlText
 from twinstore.documents.rows import DocumentRow, decode, encode, row_of_json, sort_key
-from twinstore.documents.scripts import AppliedScript, Script, ScriptInitializer
-from twinstore.documents.sqltext import SqlText
-from twinstore.documents.unit import DocumentUnit
 
 __all__ = [
     "AppliedScript",

@@ -7,36 +7,67 @@ is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from datetime import datetime
+from functools import partial, total_ordering
+from heapq import nsmallest
+from itertools import islice
+from operator import itemgetter
+from threading import RLock, get_ident
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults, Binding, Moment, Row, UniqueKey
-from twinstore.canonical import CanonicalModel
-from twinstore.documents.content import content
-from twinstore.documents.rows import amended, decode, encode, sort_key
-from twinstore.documents.steps import OneUnit
+from twinstore.access.defaults import AccessDefaults
+from twinstore.access.errors import duplicate, not_found
+from twinstore.access.protocol import Binding, Moment, UniqueKey
+from twinstore.access.query import Query, holds, key_order, query_of_key
+from twinstore.access.retry import repeat
+from twinstore.access.unit_state import UnitState
+from twinstore.catalog.conditions import Comparison, Condition, Equals
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind, Tenant
+from twinstore.documents.rows import amended, content, decode, encode, instant, sort_key
+from twinstore.documents.rows import sort_value as part
 from twinstore.errors import ConcurrencyError
-from twinstore.failures import duplicate, not_found
-from twinstore.forks import ending
-from twinstore.query import Equals, Query, key_order
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.models.canonical import CanonicalModel
+from twinstore.runtime.forks import Renewable, ending, renew_in_child
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Ref, Rows, Rule, Values
-    from twinstore.catalog import Entity, Key
-    from twinstore.documents.rows import DocumentRow
-    from twinstore.documents.steps import Steps
-    from twinstore.documents.unit import DocumentUnit
-    from twinstore.paging import Page
-    from twinstore.scope import Scope
-    from twinstore.tenancy import Tenants
+    from collections.abc import Hashable
 
-__all__ = ["DocumentAccess"]
+    from twinstore.access.paging import Page, SortKey, SortValue
+    from twinstore.access.protocol import Access, Ref, Rows, Rule, Values
+    from twinstore.access.scope import Scope
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.catalog.tenancy import Tenants
+    from twinstore.documents.rows import DocumentRow
+
+__all__ = [
+    "DocumentAccess",
+    "DocumentUnit",
+    "OneUnit",
+    "OwnUnits",
+    "RowLocks",
+    "Steps",
+    "batched",
+    "first_keys",
+    "first_rows",
+    "follows",
+    "is_true",
+    "matches",
+    "ordered",
+    "scope_of",
+    "select",
+    "unowned",
+]
+
 
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
@@ -45,7 +76,7 @@ CHILDREN: Final = 500
 
 
 class DocumentAccess(AccessDefaults):
-    """Implements :class:`~twinstore.access.Access`; every operation is one step in a unit of work."""
+    """Implements ``Access``; every operation is one step in a unit of work."""
 
     def __init__(
         self,
@@ -344,3 +375,356 @@ def discard(unit: DocumentUnit, entities: Iterable[Entity], entity: Entity, key:
             for place in keys:
                 unit.hold(child, place)
                 discard(unit, entities, child, place)
+
+
+# Which unit of work answers a call: one of its own, or the one that is open.
+
+
+class Steps(Protocol):
+    """How an access reaches the store.
+
+    Attributes:
+        state: whether the access can still be used.
+        read_only: the unit was opened for reading.
+        in_unit: somebody else ends the unit.
+    """
+
+    state: UnitState
+    read_only: bool
+    in_unit: bool
+
+    def take(self, action: Callable[[DocumentUnit], T]) -> T:
+        """Return what one step gives; all of its writes are kept, or none."""
+        ...
+
+
+class OwnUnits(Steps):
+    """Each step is a unit of its own: an access without a transaction."""
+
+    read_only = False
+    in_unit = False
+
+    def __init__(
+        self, begin: Callable[[], DocumentUnit], *, unbound: bool = False, repeats: bool = True
+    ) -> None:
+        """Take the way to units.
+
+        Args:
+            begin: opens a unit.
+            unbound: the access belongs to no session.
+            repeats: a step that lost a race is repeated; not where units wait for each other.
+        """
+        self._repeats = repeats
+        self.state = UnitState(unbound=unbound)
+        self._begin = begin
+
+    @override
+    def take(self, action: Callable[[DocumentUnit], T]) -> T:
+        """Commit the unit of one step at its end."""
+        return repeat(lambda: self._once(action)) if self._repeats else self._once(action)
+
+    def _once(self, action: Callable[[DocumentUnit], T]) -> T:
+        unit = self._begin()
+        with ending(unit.rollback):
+            result = action(unit)
+            unit.commit()
+            return result
+
+
+class OneUnit(Steps):
+    """All steps belong to one unit, which somebody else ends: an access in a transaction."""
+
+    in_unit = True
+
+    def __init__(self, unit: DocumentUnit) -> None:
+        """Take the unit."""
+        self.state = unit.state
+        self.read_only = unit.read_only
+        self._unit = unit
+
+    @override
+    def take(self, action: Callable[[DocumentUnit], T]) -> T:
+        """Take the step in the unit; one that fails takes back what it wrote, where the store can."""
+        # A caller may catch the error of a step and commit; half of the step must not be in it then.
+        with self._unit.part():
+            return action(self._unit)
+
+
+# Exclusive rights to rows between the units of one process, for stores that lock no rows themselves.
+
+
+# As long as the memory driver waits, so that rivals lose alike on both.
+PATIENCE_SECONDS: Final = 5.0
+
+
+class RowLocks(Renewable):
+    """Who may write which row. Between processes the store compares when it commits: see the guide.
+
+    Of two units of callers the first writer wins, so the other one loses at once instead of waiting for a
+    lock that it could not use. A call that stands alone waits, and builds on what it has waited for.
+    """
+
+    def __init__(self, driver: str, patience: float = PATIENCE_SECONDS) -> None:
+        """Take the name of the driver, for messages, and how long to wait, in seconds."""
+        self._driver = driver
+        self._patience = patience
+        self.waiting = 0
+        self._holders: dict[Hashable, tuple[object, int, bool]] = {}
+        # Entered itself and not through the condition, whose ``with`` a signal could leave locked.
+        self._lock = RLock()
+        self._changed = threading.Condition(self._lock)
+        renew_in_child(self)
+
+    @override
+    def renew(self) -> None:
+        """Forget in a forked child the units of the parent."""
+        self._holders, self._lock = {}, RLock()
+        self._changed = threading.Condition(self._lock)
+
+    def acquire(self, unit: object, row: Hashable, *, isolated: bool) -> None:
+        """Give a unit the right to a row until :meth:`release`.
+
+        Args:
+            unit: whose right it is; it is asked for in the thread that will end the unit.
+            row: what tells the row from others.
+            isolated: the unit is one that a caller opened.
+
+        Raises:
+            ConcurrencyError: another unit wrote first, kept it too long, or would have to end in this thread.
+        """
+        thread = get_ident()
+        with self._lock:
+            deadline = time.monotonic() + self._patience
+            while (found := self._holders.get(row, (unit, thread, isolated)))[0] is not unit:
+                _, of_thread, of_caller = found
+                remaining = deadline - time.monotonic()
+                # The holder can only end in its own thread, so waiting for it in that thread would never end.
+                if of_thread == thread or (isolated and of_caller) or remaining <= 0:
+                    raise ConcurrencyError(
+                        "Another unit of work has changed the same row and has not ended; try again later.",
+                        driver=self._driver,
+                    )
+                self.waiting += 1
+                try:
+                    self._changed.wait(remaining)
+                finally:
+                    self.waiting -= 1
+            self._holders[row] = (unit, thread, isolated)
+
+    def release(self, unit: object) -> None:
+        """Take back every right of a unit; a second call does nothing."""
+        with self._lock:
+            self._holders = {row: holder for row, holder in self._holders.items() if holder[0] is not unit}
+            # All, because each waits for rows of its own, and only it can tell whether they are free now.
+            self._changed.notify_all()
+
+
+# One unit of work on a store of documents: what such a driver writes itself.
+
+
+class DocumentUnit(ABC):
+    """Stored rows of any entity in one unit of work. Used by one thread at a time.
+
+    Reads see what the unit has written. In an isolated unit they see one state of the store beside that, the
+    one of its first call; otherwise what is committed at the moment.
+
+    Attributes:
+        driver: the name of the driver, for messages.
+        state: whether the unit can still be used.
+        read_only: nobody will write in it.
+    """
+
+    driver: ClassVar[str]
+
+    def __init__(self, *, read_only: bool = False) -> None:
+        """Start usable."""
+        self.state = UnitState()
+        self.read_only = read_only
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """Return the time that judges leases, whole milliseconds in UTC: that of the server if it has one."""
+
+    @abstractmethod
+    def select(self, entity: Entity, query: Query) -> list[DocumentRow]:
+        """Return the first ``limit + 1`` rows of a list, in its order; broken rows like any other."""
+
+    @abstractmethod
+    def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[DocumentRow]:
+        """Yield the rows of a range in the order of the key, by a statement of its own.
+
+        It is what a comparison reads, so it shares no paging with :meth:`select`. Memory is bounded.
+        """
+
+    @abstractmethod
+    def hold(self, entity: Entity, key: Key) -> None:
+        """Let nobody else change, insert or remove this row until the unit ends.
+
+        A store without locks notes what is there, and compares when it commits.
+
+        Raises:
+            ConcurrencyError: another unit has changed it first, or holds it for too long.
+        """
+
+    def hold_value(self, entity: Entity, unique: UniqueKey) -> None:
+        """Let nobody else take unique values until the unit ends, where a store can lock what no row has."""
+        del entity, unique
+
+    @abstractmethod
+    def write(self, row: DocumentRow) -> None:
+        """Store a row in place of the one of its key. It is held, and its unique values are free."""
+
+    @abstractmethod
+    def delete(self, entity: Entity, key: Key) -> None:
+        """Remove a row that is held."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make everything visible at once and end the unit; call :meth:`UnitState.check_commit` first.
+
+        Raises:
+            ConcurrencyError: a row that was held has changed after all, or a unique value was taken.
+        """
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """End the unit without a trace; nothing after the end."""
+
+    def keys(self, entity: Entity, query: Query) -> list[Key]:
+        """Return the keys of the first ``limit`` rows of a list, in its order.
+
+        A store that can tell them without the rows does so: the rows may be large.
+        """
+        return [row.key for row in self.select(entity, query)[: query.limit]]
+
+    def part(self) -> AbstractContextManager[object]:
+        """Bound a step whose writes vanish when it fails, in a transaction that somebody else will commit."""
+        return nullcontext()
+
+    def get(self, entity: Entity, key: Key, scope: Tenants = ALL_TENANTS) -> DocumentRow | None:
+        """Return the row of a key, when it is seen in a scope."""
+        found = self.select(entity, query_of_key(entity, scope, key))
+        return found[0] if found else None
+
+    def holder(self, entity: Entity, unique: UniqueKey) -> Key | None:
+        """Return the key of the row that has some unique values, whoever owns it."""
+        equal = (Equals(name, value) for name, value in zip(unique.index.names, unique.values, strict=True))
+        query = Query(
+            entity=entity.name,
+            scope=ALL_TENANTS,
+            where=(*equal, *unique.index.where),
+            order=key_order(entity),
+            limit=1,
+        )
+        found = self.select(entity, query)
+        return found[0].key if found else None
+
+
+# Whose rows a tool asks a store of documents for, and how many it gets at a time.
+
+
+def scope_of(tenant_id: str | None) -> Tenants:
+    """Return whose rows a tool asks for."""
+    return ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
+
+
+def unowned(entity: Entity, tenant_id: str | None) -> bool:
+    """Whether rows are asked for of a tenant although none has one."""
+    return tenant_id is not None and entity.tenancy.kind is TenancyKind.NONE
+
+
+def batched(items: Iterator[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in order, at most ``size`` at a time."""
+    while batch := list(islice(items, size)):
+        yield batch
+
+
+# Answers a :class:`~twinstore.access.query.Query` from rows, for stores that cannot be asked one.
+
+
+Rank = tuple[int, str | int | datetime]
+
+
+def select(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
+    """Return up to ``limit + 1`` rows of a query, in its order."""
+    return ordered(rows, query)[: query.limit + 1]
+
+
+def first_rows(rows: Iterable[DocumentRow], order: tuple[SortKey, ...], count: int) -> list[DocumentRow]:
+    """Return the first rows of a stream in an order; no more than so many are in memory."""
+    return nsmallest(count, rows, key=lambda row: Standing(row, order))
+
+
+def first_keys(rows: Iterable[DocumentRow], order: tuple[SortKey, ...], count: int) -> list[Key]:
+    """Return the keys of the first rows of a stream in an order; of the rows one is in memory at a time."""
+    found = nsmallest(count, ((Standing(row, order), row.key) for row in rows), key=itemgetter(0))
+    return [key for _, key in found]
+
+
+@total_ordering
+class Standing:
+    """Where a row stands in an order, comparable with the others."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, row: DocumentRow, order: tuple[SortKey, ...]) -> None:
+        """Take what the order looks at."""
+        self._parts = tuple((rank(part(row, key)), key.descending) for key in order)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        """Whether two rows have equal values."""
+        return isinstance(other, Standing) and self._parts == other._parts
+
+    @override
+    def __hash__(self) -> int:
+        """Return a hash of the values."""
+        return hash(self._parts)
+
+    def __lt__(self, other: Standing) -> bool:
+        """Whether this row comes first."""
+        for (mine, descending), (theirs, _) in zip(self._parts, other._parts, strict=True):
+            if mine != theirs:
+                return (mine > theirs) if descending else (mine < theirs)
+        return False
+
+
+def ordered(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
+    """Return all rows of a query, in its order."""
+    found = [row for row in rows if matches(row, query)]
+    # Sorting is stable, so the least significant key comes first.
+    for key in reversed(query.order):
+        found.sort(key=lambda row, key=key: rank(part(row, key)), reverse=key.descending)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+    return found
+
+
+def matches(row: DocumentRow, query: Query) -> bool:
+    """Whether a row satisfies the conditions of the list and follows its starting point."""
+    if not all(is_true(condition, row) for condition in query.where):
+        return False
+    return query.after is None or follows(row, query.order, query.after)
+
+
+def is_true(condition: Condition, row: DocumentRow) -> bool:
+    """Whether one condition is true of a row; an instant that is stored as text compares as the instant."""
+    value = row.value(condition.field)
+    timed = isinstance(condition, Comparison) and isinstance(condition.value, datetime)
+    return holds(condition, instant(value) if timed else value)
+
+
+def follows(row: DocumentRow, order: tuple[SortKey, ...], after: tuple[SortValue, ...]) -> bool:
+    """Whether a row comes strictly after a sort key."""
+    for key, bound in zip(order, after, strict=True):
+        mine, other = rank(part(row, key)), rank(bound)
+        if mine != other:
+            return (mine > other) is not key.descending
+    return False
+
+
+def rank(value: SortValue) -> Rank:
+    """Return a value that is comparable with every other: nulls first, then text, instants and numbers."""
+    if value is None:  # first in every store
+        return (0, "")
+    if isinstance(value, str):
+        return (1, value)
+    return (2, value) if isinstance(value, datetime) else (3, value)

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access_backend import AccessBackend
-from twinstore.documents.access import DocumentAccess
-from twinstore.documents.steps import OneUnit, OwnUnits
-from twinstore.forks import ending
-from twinstore.scope import UNBOUND
+from twinstore.access.scope import UNBOUND
+from twinstore.documents.access import DocumentAccess, OneUnit, OwnUnits
+from twinstore.plugins.access_backend import AccessBackend
+from twinstore.runtime.forks import ending
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.applied import SchemalessInitializer
-    from twinstore.backend import Capabilities
-    from twinstore.documents.scripts import ScriptInitializer
-    from twinstore.documents.steps import Steps
-    from twinstore.documents.unit import DocumentUnit
-    from twinstore.modules import ModuleSpec
-    from twinstore.scope import Scope
+    from twinstore.access.protocol import Access
+    from twinstore.access.scope import Scope
+    from twinstore.documents.access import DocumentUnit, Steps
+    from twinstore.documents.one_table import ScriptInitializer
+    from twinstore.migrations.applied import SchemalessInitializer
+    from twinstore.plugins.backend import Capabilities
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["DocumentBackend"]
 

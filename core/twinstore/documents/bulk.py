@@ -17,43 +17,33 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from typing_extensions import override
 
-from twinstore.bulk import (
-    BulkPort,
-    BulkView,
-    Conflict,
-    ImportOutcome,
-    KeyRange,
-    RangeWriter,
-    Rejected,
-    Survey,
-)
-from twinstore.documents.access import HeldRow, discard, hold, store
-from twinstore.documents.asking import batched, scope_of, unowned
-from twinstore.documents.content import content, record_of, scan_row
-from twinstore.documents.rows import encode
-from twinstore.documents.steps import OneUnit
+from twinstore.access.query import Query, key_order
+from twinstore.access.scope import UNBOUND
+from twinstore.bulk.port import BulkPort, BulkView, Conflict, ImportOutcome, RangeWriter, Rejected, Survey
+from twinstore.bulk.unique_moves import obstacles, reason_of_obstacle
+from twinstore.catalog.keys import KeyRange, can_bound
+from twinstore.catalog.tenancy import ALL_TENANTS, label_of
+from twinstore.documents.access import HeldRow, OneUnit, batched, discard, hold, scope_of, store, unowned
+from twinstore.documents.rows import content, encode, record_of, scan_row
 from twinstore.errors import DuplicateError, NotFoundError
-from twinstore.fields import parse_timestamp
-from twinstore.forks import ending, of_one_process
-from twinstore.keys import can_bound
-from twinstore.migrations import MigrationState
-from twinstore.moving import obstacles, reason_of_obstacle
-from twinstore.query import Query, key_order
-from twinstore.scope import UNBOUND
-from twinstore.tenancy import ALL_TENANTS, label_of
+from twinstore.migrations.migration import MigrationState
+from twinstore.models.fields import parse_timestamp
+from twinstore.runtime.forks import ending, of_one_process
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.backend import Capabilities
-    from twinstore.bulk import CommitCheck, OnConflict, Position, Record, ScanRow
-    from twinstore.catalog import Entity, Key
+    from twinstore.access.protocol import Access
+    from twinstore.access.scope import Scope
+    from twinstore.bulk.port import CommitCheck, OnConflict, Position, Record
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.documents.access import DocumentUnit, Steps
     from twinstore.documents.rows import DocumentRow
-    from twinstore.documents.steps import Steps
-    from twinstore.documents.unit import DocumentUnit
-    from twinstore.migrations import Initializer
-    from twinstore.scope import Scope
+    from twinstore.migrations.migration import Initializer
+    from twinstore.plugins.backend import Capabilities
 
 __all__ = ["DocumentBulk", "DocumentView", "DocumentWriter"]
+
 
 T = TypeVar("T")
 VIEW: Final = "This view"
@@ -86,7 +76,7 @@ class Opener(Protocol):
 
 
 class DocumentBulk(BulkPort):
-    """Implements :class:`~twinstore.bulk.BulkPort` over a backend."""
+    """Implements :class:`~twinstore.bulk.port.BulkPort` over a backend."""
 
     def __init__(
         self,
@@ -199,7 +189,7 @@ class DocumentBulk(BulkPort):
 
 
 class DocumentView(BulkView):
-    """Implements :class:`~twinstore.bulk.BulkView` in a unit that reads one state."""
+    """Implements :class:`~twinstore.bulk.port.BulkView` in a unit that reads one state."""
 
     def __init__(self, unit: DocumentUnit) -> None:
         """Take the unit."""
@@ -265,7 +255,7 @@ class DocumentView(BulkView):
 
 
 class DocumentWriter(RangeWriter):
-    """Implements :class:`~twinstore.bulk.RangeWriter` in one unit; every record is written as it comes."""
+    """Implements ``RangeWriter`` in one unit; every record is written as it comes."""
 
     def __init__(
         self,

@@ -1,10 +1,11 @@
 """The parts of a reader program: what a document must look like for native code to take it.
 
-The numbers are those of :mod:`twinstore.fast.encoding`; native code has the same ones in a header of its own.
+The numbers are those of :mod:`twinstore.fast.program`; native code has the same ones in a header of its own.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final
@@ -28,7 +29,9 @@ __all__ = [
     "RuleOp",
     "SortKey",
     "TextFlag",
+    "template_of",
 ]
+
 
 ABSENT_NODE: Final = -1
 NO_LIMIT: Final = -1
@@ -106,7 +109,7 @@ class ListRule(IntEnum):
 
 
 class RuleOp(IntEnum):
-    """The kinds of rules, in the order of :mod:`twinstore.modelrules`."""
+    """The kinds of rules, in the order of :mod:`twinstore.models.rules`."""
 
     FIELD_AT_MOST = 0
     SUM_AT_MOST = 1
@@ -171,7 +174,7 @@ class Operand:
 class NodeRule:
     """A rule between fields.
 
-    The operands by kind, as :mod:`twinstore.modelrules` names them; in brackets the numbers beside a path:
+    The operands by kind, as :mod:`twinstore.models.rules` names them; in brackets the numbers beside a path:
 
     - FIELD_AT_MOST: field, limit
     - SUM_AT_MOST: limit, fields...
@@ -255,3 +258,41 @@ class DueWhere:
 
     slot: int
     numbers: tuple[int, ...]
+
+
+# Patterns that admit texts of one form only: literal characters and hexadecimal digits at their places.
+
+
+HEX_CLASS: Final = "[0-9a-f]"
+# What such a pattern consists of: a class or a literal character or a group of them, each repeated or not.
+PART: Final = re.compile(
+    r"(?:(?P<digit>\[0-9a-f\])|(?P<literal>[A-Za-z0-9_:-])|\((?P<group>[^()|?*+]+)\))(?:\{(?P<times>\d{1,3})\})?"
+)
+LONGEST: Final = 256
+
+
+def template_of(pattern: str) -> str | None:
+    """Return the only form of text that a pattern admits, ``None`` where it may admit another one.
+
+    In the template :data:`~twinstore.fast.nodes.HEX_DIGIT` stands for a hexadecimal digit.
+    """
+    if not (pattern.startswith("^") and pattern.endswith("$")):
+        return None
+    found = _expanded(pattern[1:-1])
+    return found if found and len(found) <= LONGEST else None
+
+
+def _expanded(text: str) -> str | None:
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        part = PART.match(text, at)
+        if part is None:
+            return None
+        group = part["group"]
+        one = _expanded(group) if group else part["literal"] or HEX_DIGIT
+        if one is None:
+            return None
+        parts.append(one * int(part["times"] or 1))
+        at = part.end()
+    return "".join(parts)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from twinstore.ledger.catalog import LEDGER_MODULE
 from twinstore.ledger.ledger import Ledger
-from twinstore.ledger.models import ConflictLine, CopyJob, JobState, QuarantineLine, RangeState
-from twinstore.ledger.records import Claim, Lease, RangeProgress, RangeTally
+from twinstore.ledger.models import (
+    Claim,
+    ConflictLine,
+    CopyJob,
+    JobState,
+    Lease,
+    QuarantineLine,
+    RangeProgress,
+    RangeState,
+    RangeTally,
+)
 
 __all__ = [
     "LEDGER_MODULE",

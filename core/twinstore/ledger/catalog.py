@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.catalog import Entity, Index, Module, Tenancy, int64, text
+from twinstore.catalog.entity import Entity, Module
+from twinstore.catalog.indexes import Index
+from twinstore.catalog.keys import int64, text
+from twinstore.catalog.tenancy import Tenancy
 from twinstore.ledger.models import ConflictLine, CopyJob, CopyRange, CopyWorker, QuarantineLine
-from twinstore.modules import ModuleSpec
+from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["CONFLICTS", "JOBS", "LEDGER", "LEDGER_MODULE", "QUARANTINE", "RANGES", "WORKERS"]
 

@@ -6,20 +6,19 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from twinstore.access.leases import LeaseState, acquired, held, owned, released, renewed
+from twinstore.access.paging import SortKey
+from twinstore.access.scope import instant_argument
+from twinstore.catalog.conditions import Equals
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import LeaseLostError
-from twinstore.jsontext import format_timestamp
-from twinstore.leases import LeaseState, acquired, held, owned, released, renewed
 from twinstore.ledger.catalog import CONFLICTS, JOBS, QUARANTINE, RANGES
-from twinstore.ledger.models import PAUSED, CopyJob, JobState
-from twinstore.ledger.records import Lease
+from twinstore.ledger.models import PAUSED, CopyJob, JobState, Lease
 from twinstore.ledger.rows import LedgerRows, change_model
-from twinstore.paging import SortKey
-from twinstore.query import Equals
-from twinstore.scope import instant_argument
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.models.json_text import format_timestamp
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Moment
+    from twinstore.access.protocol import Access, Moment
 
 __all__ = ["JobLedger"]
 

@@ -7,22 +7,25 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from twinstore.access import Ref, Row
-from twinstore.canonical import CanonicalModel
+from twinstore.access.protocol import Ref
+from twinstore.access.query import Query, key_order
+from twinstore.access.retry import repeat
+from twinstore.catalog.conditions import Equals
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import NotFoundError
 from twinstore.ledger.catalog import CONFLICTS, QUARANTINE
-from twinstore.query import Equals, Query, key_order
-from twinstore.retrying import repeat
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.models.canonical import CanonicalModel
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Moment, Rows
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
-    from twinstore.paging import SortKey
-    from twinstore.query import Condition
+    from twinstore.access.paging import SortKey
+    from twinstore.access.protocol import Access, Moment, Rows
+    from twinstore.catalog.conditions import Condition
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
 
 __all__ = ["LedgerRows", "change_model"]
+
 
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
@@ -35,7 +38,7 @@ class LedgerRows:
     """Base of the ledger: how its parts read and write."""
 
     def __init__(self, access: Access, *, atomic: bool = True) -> None:
-        """Take the rows of the target; see :meth:`twinstore.bulk.BulkPort.access`.
+        """Take the rows of the target; see :meth:`twinstore.bulk.port.BulkPort.access`.
 
         Args:
             access: the rows of the ledger and of everything else in its store.

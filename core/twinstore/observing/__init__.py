@@ -10,9 +10,16 @@ OpenTelemetry. The last two need an extra each and are imported by whoever asks 
 from __future__ import annotations
 
 from twinstore.observing.counters import Counters
-from twinstore.observing.events import Call, CallOutcome, LockWait, Operation, SystemScopeOpening
-from twinstore.observing.notifier import note_lock_wait
-from twinstore.observing.observer import Ending, Observer
+from twinstore.observing.observer import (
+    Call,
+    CallOutcome,
+    Ending,
+    LockWait,
+    Observer,
+    Operation,
+    SystemScopeOpening,
+    note_lock_wait,
+)
 from twinstore.observing.slow import SlowCalls
 
 __all__ = [

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
 from twinstore.observing.observer import Ending, Observer
+from twinstore.runtime.forks import ForkSafeLock, Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore.observing.events import Call, CallOutcome, LockWait, Operation, SystemScopeOpening
+    from twinstore.observing.observer import Call, CallOutcome, LockWait, Operation, SystemScopeOpening
 
 __all__ = [
     "LOCK_WAIT_BUCKETS",
@@ -28,6 +28,7 @@ __all__ = [
     "Metric",
     "Snapshot",
 ]
+
 
 # From half a millisecond, about what one round trip to a server nearby takes, in steps of 2 to 2.5, so that
 # no quantile is off by more than that factor. `transact` gives up after 10 s and a statement by default after

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
+from dataclasses import fields, is_dataclass
+from enum import Enum, StrEnum
+from functools import lru_cache, wraps
+from inspect import getattr_static, isfunction
+from time import perf_counter
+from types import new_class
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
-from twinstore.errors import ConfigurationError
-from twinstore.forks import ForkSafeLock
-from twinstore.observing.events import call_of
+from pydantic import BaseModel
+
+from twinstore.errors import ConfigurationError, TwinstoreError
+from twinstore.runtime.forks import ForkSafeLock
 
 if TYPE_CHECKING:
-    from twinstore.observing.events import Call, LockWait, Operation, SystemScopeOpening
+    from collections.abc import Generator
+    from contextlib import AbstractContextManager
 
-__all__ = ["SYSTEMS", "Ending", "Observer", "Observers"]
+__all__ = [
+    "PRESENT",
+    "SYSTEMS",
+    "Call",
+    "CallOutcome",
+    "Ending",
+    "LockWait",
+    "Notifier",
+    "Observer",
+    "Observers",
+    "Operation",
+    "SystemScopeOpening",
+    "note_lock_wait",
+    "observed",
+    "observed_session",
+]
+
 
 log = logging.getLogger("twinstore.observing")
 E = TypeVar("E")
@@ -148,3 +175,345 @@ def checked(observers: object) -> tuple[Observer, ...]:
                     f"The observer {name} has no method {method}; derive it from Observer."
                 )
     return cast("tuple[Observer, ...]", found)
+
+
+# What observers are told: each call, each wait for a lock, each opening of system scope.
+#
+# No record holds a tenant, a key or a payload. What a record says comes from code: names of modules,
+# entities, operations and drivers, codes of errors and names of their classes. So a metric over any of them
+# stays small.
+#
+# They are named tuples and not data classes, because one is made in every call: that takes a third of the
+# time, and the names of an operation are the key of its numbers as they are.
+
+
+class CallOutcome(StrEnum):
+    """How a call ended: well, with one of our errors, whose code it is then, or with an error of others.
+
+    An answer is a good end, whatever it says: also ``None``, ``False`` and an empty page.
+    """
+
+    OK = "ok"
+    ABORTED = "aborted"
+    CAPABILITY_NOT_SUPPORTED = "capability_not_supported"
+    CONCURRENCY = "concurrency"
+    CONFIGURATION_ERROR = "configuration_error"
+    CONFLICT = "conflict"
+    CONNECTION_ERROR = "connection_error"
+    CONSENT_REQUIRED = "consent_required"
+    DUPLICATE = "duplicate"
+    INVALID_TRANSITION = "invalid_transition"
+    LEASE_LOST = "lease_lost"
+    LOCK_TIMEOUT = "lock_timeout"
+    MIGRATION_ERROR = "migration_error"
+    NOT_FOUND = "not_found"
+    TENANT_SCOPE = "tenant_scope"
+    TIMEOUT = "timeout"
+    UNDECODABLE = "undecodable"
+    VALIDATION_ERROR = "validation_error"
+    ERROR = "error"
+
+
+FAILURES: Final = {outcome.value: outcome for outcome in CallOutcome if outcome is not CallOutcome.OK}
+
+
+class Operation(NamedTuple):
+    """What is called.
+
+    Attributes:
+        module: the name of the module, such as ``library``.
+        entity: the attribute of the storage on which it is called, such as ``books`` or ``loan_service``;
+            ``storage`` for what concerns the storage as a whole.
+        operation: the method, such as ``update``.
+        driver: the name of the driver.
+    """
+
+    module: str
+    entity: str
+    operation: str
+    driver: str
+
+
+class Call(NamedTuple):
+    """One call that has ended.
+
+    Attributes:
+        module, entity, operation, driver: what was called; see :class:`Operation`.
+        outcome: how it ended.
+        seconds: how long it took, by a clock that only goes forward.
+        error: the class of what it raised with its module, such as ``twinstore.errors.DuplicateError``;
+            ``None`` after a good end.
+    """
+
+    module: str
+    entity: str
+    operation: str
+    driver: str
+    outcome: CallOutcome
+    seconds: float
+    error: str | None
+
+
+class LockWait(NamedTuple):
+    """One attempt to acquire a lock that has ended without an error of the store.
+
+    Attributes:
+        module, entity, driver: where the lock is; see :class:`Operation`.
+        seconds: how long it took until the caller had the lock or gave up.
+        contended: somebody else had the lock at the first question.
+        acquired: the caller has the lock.
+    """
+
+    module: str
+    entity: str
+    driver: str
+    seconds: float
+    contended: bool
+    acquired: bool
+
+
+class SystemScopeOpening(NamedTuple):
+    """System scope was opened, in which one sees all tenants.
+
+    Attributes:
+        module: the module it was opened for.
+        driver: the name of the driver.
+        purpose: what for; one of at most a hundred texts in a process, ``other`` for all further ones.
+    """
+
+    module: str
+    driver: str
+    purpose: str
+
+
+def outcome_of(error: BaseException | None) -> CallOutcome:
+    """Return how a call ended that raised this error, or none."""
+    if error is None:
+        return CallOutcome.OK
+    code = error.code if isinstance(error, TwinstoreError) else ""
+    # A class of somebody else may have a code of its own.
+    return FAILURES.get(code, CallOutcome.ERROR)
+
+
+def call_of(operation: Operation, seconds: float, error: BaseException | None) -> Call:
+    """Return the record of a call that has ended, well or with an error."""
+    kind = None if error is None else f"{type(error).__module__}.{type(error).__qualname__}"
+    return Call(*operation, outcome_of(error), seconds, kind)
+
+
+# Who tells the observers of one entity what becomes of the calls to it.
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+STORAGE: Final = "storage"
+"""The entity of what concerns a storage as a whole."""
+
+
+class Notifier:
+    """Tells the observers of a storage of the calls to one of its entities. Thread-safe."""
+
+    def __init__(self, observers: Observers, module: str, driver: str, entity: str = STORAGE) -> None:
+        """Take who is told, and the names that do not change from call to call."""
+        self._observers = observers
+        self._module = module
+        self._driver = driver
+        self._entity = entity
+        # No lock: two threads that meet here make the same twice, and one of them stays.
+        self._operations: dict[str, Operation] = {}
+        self._entities: dict[str, Notifier] = {}
+
+    def of(self, entity: str) -> Notifier:
+        """Return who tells the same observers of another entity."""
+        found = self._entities.get(entity)
+        if found is None:
+            found = self._entities[entity] = Notifier(self._observers, self._module, self._driver, entity)
+        return found
+
+    def run(self, name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a call to the operation of this name and return its answer."""
+        operation = self._operation(name)
+        endings = self._observers.started(operation)
+        token = PRESENT.set(self)
+        start = perf_counter()
+        try:
+            answer = call(*args, **kwargs)
+        except BaseException as error:
+            self._ended(operation, endings, perf_counter() - start, error)
+            raise
+        else:
+            self._ended(operation, endings, perf_counter() - start, None)
+            return answer
+        finally:
+            PRESENT.reset(token)
+
+    @contextmanager
+    def block(self, name: str, block: AbstractContextManager[T]) -> Generator[T]:
+        """Enter and leave a block, which is one call to the operation of this name."""
+        operation = self._operation(name)
+        endings = self._observers.started(operation)
+        start = perf_counter()
+        try:
+            with block as value:
+                yield value
+        except BaseException as error:
+            self._ended(operation, endings, perf_counter() - start, error)
+            raise
+        self._ended(operation, endings, perf_counter() - start, None)
+
+    def lock_waited(self, seconds: float, *, contended: bool, acquired: bool) -> None:
+        """Tell how an attempt to acquire a lock of this entity ended; see :class:`LockWait`."""
+        self._observers.lock_waited(
+            LockWait(self._module, self._entity, self._driver, seconds, contended, acquired)
+        )
+
+    def system_scope_opened(self, purpose: str) -> None:
+        """Tell that system scope was opened; see :class:`SystemScopeOpening`."""
+        self._observers.system_scope_opened(SystemScopeOpening(self._module, self._driver, purpose))
+
+    def _operation(self, name: str) -> Operation:
+        found = self._operations.get(name)
+        if found is None:
+            found = self._operations[name] = Operation(self._module, self._entity, name, self._driver)
+        return found
+
+    def _ended(
+        self,
+        operation: Operation,
+        endings: list[tuple[Observer, Ending]],
+        seconds: float,
+        error: BaseException | None,
+    ) -> None:
+        self._observers.ended(endings, call_of(operation, seconds, error))
+
+
+PRESENT: Final[ContextVar[Notifier | None]] = ContextVar("twinstore_notifier", default=None)
+"""Who tells of the call that runs here; ``None`` outside of calls and where nobody observes.
+
+What lies below a repository learns by it whom to tell of locks and system scope, so that no signature between
+them has to name it.
+"""
+
+
+def note_lock_wait(entity: str, seconds: float, *, contended: bool, acquired: bool) -> None:
+    """Tell the observers of the present call, if there are any, how an attempt to acquire a lock ended.
+
+    Args:
+        entity: the name under which locks are observed.
+        seconds: from the call until the caller had the lock or gave up.
+        contended: somebody else had it at the first question.
+        acquired: the caller has it.
+    """
+    notifier = PRESENT.get()
+    if notifier is not None:
+        notifier.of(entity).lock_waited(seconds, contended=contended, acquired=acquired)
+
+
+# The parts of a session with somebody between them and the caller, who tells of every call.
+#
+#     session of a module -> copy with an observed part in the place of each -> Notifier.run -> the part
+#   itself
+#
+# A part is a repository or a service of any module on any driver, so what is observed is found by its class:
+# every public method. The parts among themselves do not meet the observed ones, nor does a method that calls
+# another one of its own object: what is told is what the host calls, once.
+
+
+S = TypeVar("S")
+
+# Modules have some tens; a driver that makes classes as it goes must not fill the memory.
+CLASSES: Final = 512
+
+
+class Runner(Protocol):
+    """Makes the calls of an observed part; as a rule the one who tells of them."""
+
+    def run(self, name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a call to the operation of this name and return its answer."""
+        ...
+
+
+class Observed:
+    """What an observed part has beside the class of the part itself, in names that no part has."""
+
+    twinstore_part: object
+    twinstore_notifier: Runner
+
+    def __getattr__(self, name: str) -> object:
+        """Return an attribute of the part, whose state the observed one does not have."""
+        # copy and pickle ask before there is a part to look at.
+        if name.startswith("twinstore_"):
+            raise AttributeError(name)
+        return getattr(self.twinstore_part, name)
+
+
+def observed_session(session: S, notifier: Notifier) -> S:
+    """Return a session whose parts are observed; the entity is the name of the attribute."""
+    found = copy(session)
+    for name in attributes(session):
+        # Past the class, because sessions are frozen.
+        object.__setattr__(found, name, observed(getattr(session, name), notifier.of(name)))
+    return found
+
+
+def attributes(session: object) -> Iterable[str]:
+    """Return the names under which a session has its parts."""
+    return [field.name for field in fields(session)] if is_dataclass(session) else vars(session)
+
+
+def observed(part: T, notifier: Runner) -> T:
+    """Return an object of the class of ``part`` and with its attributes, whose public methods are observed.
+
+    Args:
+        part: a repository, a service, or anything else that is asked by its methods; what has no public
+            method of its own is returned as it is.
+        notifier: tells of the calls.
+    """
+    kind = observed_class(type(part))  # type: ignore[arg-type]  # asks for the hash of a part, not of its class
+    if kind is None:
+        return part
+    found = object.__new__(kind)
+    object.__setattr__(found, "twinstore_part", part)
+    object.__setattr__(found, "twinstore_notifier", notifier)
+    return cast("T", found)
+
+
+@lru_cache(maxsize=CLASSES)
+def observed_class(kind: type[object]) -> type[Observed] | None:
+    """Return the class of the observed parts of a class, ``None`` where there is nothing to observe.
+
+    It derives from that class, so that ``isinstance`` says the same of both. A class that admits none below
+    it, or that is a container of Python, is left alone with a warning: a host must not fail because it
+    observes.
+    """
+    # Values, which may stand beside the parts.
+    if issubclass(kind, (BaseModel, Enum)):
+        return None
+    methods: dict[str, object] = {
+        name: observed_method(name, getattr(kind, name))
+        for name in dir(kind)
+        if not name.startswith("_") and isfunction(getattr_static(kind, name))
+    }
+    if not methods:
+        return None
+    body = {"__module__": kind.__module__, "__doc__": kind.__doc__, **methods}
+    try:
+        # What is observed may itself stand before something: a storage that is closed refuses its parts so.
+        bases = (kind,) if issubclass(kind, Observed) else (Observed, kind)
+        found = new_class(kind.__name__, bases, {}, lambda names: names.update(body))
+        object.__new__(found)
+    except TypeError as error:
+        log.warning("Calls to %s.%s are not observed: %s.", kind.__module__, kind.__qualname__, error)
+        return None
+    return cast("type[Observed]", found)
+
+
+def observed_method(name: str, method: Callable[..., object]) -> Callable[..., object]:
+    """Return the method of an observed part that calls the one of the part and tells of it."""
+
+    @wraps(method)
+    def call(self: Observed, /, *args: object, **kwargs: object) -> object:
+        return self.twinstore_notifier.run(name, getattr(self.twinstore_part, name), *args, **kwargs)
+
+    return call

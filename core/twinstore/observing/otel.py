@@ -15,8 +15,7 @@ from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
 from twinstore.observing.counters import METRICS
-from twinstore.observing.events import CallOutcome
-from twinstore.observing.observer import SYSTEMS, Ending, Observer
+from twinstore.observing.observer import SYSTEMS, CallOutcome, Ending, Observer
 
 try:
     from opentelemetry.context import attach, detach
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from twinstore.observing.events import Call, LockWait, Operation, SystemScopeOpening
+    from twinstore.observing.observer import Call, LockWait, Operation, SystemScopeOpening
 
 __all__ = ["OpenTelemetryObserver"]
 

@@ -8,13 +8,39 @@ from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
 from twinstore.observing.observer import Ending, Observer
-from twinstore.servicelog import PAUSE_SECONDS, Limiter, note_slow
-from twinstore.telling import shown
+from twinstore.runtime.formatting import shown
+from twinstore.runtime.service_log import PAUSE_SECONDS, Limiter, log, more
 
 if TYPE_CHECKING:
-    from twinstore.observing.events import Call, Operation
+    from twinstore.observing.observer import Call, Operation
 
-__all__ = ["SLOW_SECONDS", "SlowCalls"]
+__all__ = ["SlowCalls"]
+
+
+def note_slow(call: Call, limiter: Limiter) -> None:
+    """Say that a call was slow."""
+    left_out = limiter.passes(call[:4])
+    if left_out is not None:
+        log.warning(
+            "%s.%s.%s on %s took %.2f s (%s)%s",
+            call.module,
+            call.entity,
+            call.operation,
+            call.driver,
+            call.seconds,
+            call.outcome.value,
+            more(left_out),
+            extra={
+                "twinstore_module": call.module,
+                "twinstore_entity": call.entity,
+                "twinstore_operation": call.operation,
+                "twinstore_driver": call.driver,
+                "twinstore_outcome": call.outcome.value,
+                "twinstore_seconds": call.seconds,
+                "twinstore_left_out": left_out,
+            },
+        )
+
 
 SLOW_SECONDS: Final = 1.0
 

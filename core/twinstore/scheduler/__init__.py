@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.lazy import from_submodules
+from twinstore.runtime.lazy import from_submodules
 
 if TYPE_CHECKING:
     from twinstore.scheduler.audit import (
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
         SeverityRank,
     )
     from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
-    from twinstore.scheduler.graph_job_events import GraphJobEvent, GraphJobEventPayload
     from twinstore.scheduler.graph_job_store import GraphJobResponse, GraphJobStore
     from twinstore.scheduler.graph_jobs import (
         GraphBuildJob,
         GraphJob,
+        GraphJobEvent,
+        GraphJobEventPayload,
         GraphJobRepository,
         GraphOverlayJob,
         new_graph_build_job_id,
@@ -49,15 +50,13 @@ if TYPE_CHECKING:
     from twinstore.scheduler.policy_jobs import (
         PolicyJobQueryOptions,
         PolicyJobRepository,
-        PolicyRunJob,
-        policy_job_id,
-    )
-    from twinstore.scheduler.policy_runs import (
         PolicyRunInputs,
+        PolicyRunJob,
         PolicyRunRequest,
         PolicyRunService,
         PolicyRunStats,
         PolicyRunStatus,
+        policy_job_id,
     )
     from twinstore.scheduler.run_summaries import (
         RunSnapshot,
@@ -179,12 +178,10 @@ if not TYPE_CHECKING:
             "audit",
             "enums",
             "execution_logs",
-            "graph_job_events",
             "graph_job_store",
             "graph_jobs",
             "impact_snapshots",
             "policy_jobs",
-            "policy_runs",
             "locks",
             "run_summaries",
             "runs",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import Field
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import (
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import (
     Actor,
     Id,
     LowerKeyMap,
@@ -22,7 +22,7 @@ from twinstore.fields import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
 
 __all__ = [
     "AuditActor",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, content_digest
-from twinstore.catalog import (
+from twinstore.catalog.conditions import Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.entity import (
     Derived,
     Entity,
-    Index,
     Layout,
     LifeInCopy,
     Marker,
@@ -17,13 +16,13 @@ from twinstore.catalog import (
     Parent,
     Release,
     Retention,
-    StoreKind,
-    Tenancy,
-    int64,
-    text,
 )
-from twinstore.fields import SYSTEM_TENANT
-from twinstore.query import Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.indexes import Index, StoreKind
+from twinstore.catalog.keys import int64, text
+from twinstore.catalog.tenancy import Tenancy
+from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel, content_digest
+from twinstore.models.fields import SYSTEM_TENANT
+from twinstore.models.shapes import Kind
 from twinstore.scheduler.audit import AuditRecord
 from twinstore.scheduler.catalog_jobs import GRAPH_JOB_EVENTS, GRAPH_JOBS, POLICY_JOBS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
@@ -34,7 +33,6 @@ from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
 from twinstore.scheduler.triggers import Trigger
 from twinstore.scheduler.workers import Worker
-from twinstore.shapes import Kind
 
 __all__ = [
     "AUDIT",

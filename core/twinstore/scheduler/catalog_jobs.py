@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import Derived, Entity, Index, Layout, Marker, Parent, StoreKind, Tenancy, digits, text
-from twinstore.query import Equals, IsPresent
+from twinstore.catalog.conditions import Equals, IsPresent
+from twinstore.catalog.entity import Derived, Entity, Layout, Marker, Parent
+from twinstore.catalog.indexes import Index, StoreKind
+from twinstore.catalog.keys import digits, text
+from twinstore.catalog.tenancy import Tenancy
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.shapes import Kind
 from twinstore.scheduler.enums import GraphJobStatus, GraphJobType, PolicyRunJobStatus
-from twinstore.scheduler.graph_job_events import GraphJobEvent
-from twinstore.scheduler.graph_jobs import GraphJob
+from twinstore.scheduler.graph_jobs import GraphJob, GraphJobEvent
 from twinstore.scheduler.policy_jobs import PolicyRunJob
-from twinstore.shapes import Kind
 
 __all__ = ["GRAPH_JOBS", "GRAPH_JOB_EVENTS", "POLICY_JOBS"]
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.canonical import CanonicalJsonSerializer
-from twinstore.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, StoredList, paged, whole
+from twinstore.access.paging import Page, encode_token
+from twinstore.catalog.conditions import IsPresent
+from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import TwinstoreError
-from twinstore.jsontext import format_timestamp
-from twinstore.paging import Page, encode_token
-from twinstore.query import IsPresent
+from twinstore.models.canonical import CanonicalJsonSerializer
+from twinstore.models.json_text import format_timestamp
+from twinstore.plugins.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, StoredList, paged, whole
 from twinstore.scheduler import graph_job_queries, queries
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.catalog import (
@@ -33,15 +34,13 @@ from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.storage import SchedulerStorage
-from twinstore.tenancy import Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from twinstore.scheduler.audit import AuditRecord
     from twinstore.scheduler.execution_logs import ExecutionLogEntry
-    from twinstore.scheduler.graph_job_events import GraphJobEvent
-    from twinstore.scheduler.graph_jobs import GraphJob
+    from twinstore.scheduler.graph_jobs import GraphJob, GraphJobEvent
     from twinstore.scheduler.impact_snapshots import ImpactSet
     from twinstore.scheduler.policy_jobs import PolicyRunJob
     from twinstore.scheduler.run_summaries import RunSummary

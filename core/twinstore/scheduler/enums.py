@@ -7,7 +7,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from twinstore.enums import NumberedEnum
+from twinstore.models.enums import NumberedEnum
 
 __all__ = [
     "SEVERITY_ORDER",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import Field
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import FreeObject, Id, OptionalText, PositiveInt, TenantId, Text, Timestamp
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import FreeObject, Id, OptionalText, PositiveInt, TenantId, Text, Timestamp
 from twinstore.scheduler.enums import LogLevel
 
 if TYPE_CHECKING:

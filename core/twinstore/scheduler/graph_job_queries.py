@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.paging import SortKey
-from twinstore.query import Condition, Equals, Query, build_query
+from twinstore.access.paging import SortKey
+from twinstore.access.query import Query, build_query
+from twinstore.access.scope import member_argument
+from twinstore.catalog.conditions import Condition, Equals
 from twinstore.scheduler.enums import GraphJobStatus, GraphJobType
-from twinstore.scope import member_argument
 
 if TYPE_CHECKING:
-    from twinstore.tenancy import Tenants
+    from twinstore.catalog.tenancy import Tenants
 
 NEWEST_GRAPH_JOBS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("uuid"))
 # Of one instant the last inserted comes first.

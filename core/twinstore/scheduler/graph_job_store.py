@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import TenantId
-from twinstore.modelrules import FieldDerived
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import TenantId
+from twinstore.models.rules import FieldDerived
 from twinstore.scheduler.enums import GraphJobStatus, GraphJobType
 from twinstore.scheduler.graph_jobs import GraphJob, status_of, type_of
 
 if TYPE_CHECKING:
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphOverlayJob
 
 __all__ = ["GraphJobResponse", "GraphJobStore"]

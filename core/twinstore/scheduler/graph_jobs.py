@@ -7,7 +7,8 @@ from uuid import uuid4
 
 from pydantic import Field, StringConstraints
 
-from twinstore.fields import (
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import (
     Actor,
     Count,
     DigestText,
@@ -17,27 +18,32 @@ from twinstore.fields import (
     SchemaVersion,
     StringSet,
     TenantId,
+    TextMap,
     Timestamp,
+    is_empty,
 )
-from twinstore.modelrules import PresentExactlyIn, PresentIn
+from twinstore.models.rules import EqualOrAbsent, FieldDerived, PresentExactlyIn, PresentIn
+from twinstore.models.shapes import VariantModel
 from twinstore.scheduler.enums import (
     TERMINAL_GRAPH_STATUSES,
     GraphBuildTrigger,
+    GraphJobEventKind,
     GraphJobStatus,
     GraphJobType,
     GraphOverlayKind,
     GraphOverlayTrigger,
 )
-from twinstore.variants import VariantModel
 
 if TYPE_CHECKING:
-    from twinstore.paging import Page
-    from twinstore.scheduler.graph_job_events import GraphJobEvent
+    from datetime import datetime
+
+    from twinstore.access.paging import Page
 
 __all__ = [
-    "AnyGraphJob",
     "GraphBuildJob",
     "GraphJob",
+    "GraphJobEvent",
+    "GraphJobEventPayload",
     "GraphJobRepository",
     "GraphOverlayJob",
     "new_graph_build_job_id",
@@ -45,6 +51,7 @@ __all__ = [
     "status_of",
     "type_of",
 ]
+
 
 BUILD: Final = "gbj_"
 OVERLAY: Final = "goj_"
@@ -332,3 +339,70 @@ class GraphJobRepository(Protocol):
     def delete(self, tenant_id: str, job_id: str) -> bool:
         """Remove a job of either type with its events. Absent, foreign or repeated: false. Atomic."""
         ...
+
+
+# Events of graph jobs: what happened to a job, in the order in which it was written down.
+
+
+UUID_TEXT: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+EventId = Annotated[str, StringConstraints(strict=True, pattern=UUID_TEXT)]
+
+
+class GraphJobEventPayload(CanonicalModel):
+    """The job as it was then; status and type are repeated for readers that do not look into it."""
+
+    rules = (
+        FieldDerived(
+            "job_type",
+            source="job",
+            function=type_of,
+            code="graph_job_type",
+            message="jobType should be that of job",
+        ),
+        FieldDerived(
+            "status",
+            source="job",
+            function=status_of,
+            code="graph_job_status",
+            message="status should be that of job",
+        ),
+    )
+
+    job_type: GraphJobType
+    job: GraphJob
+    status: GraphJobStatus
+    occurred_at: Timestamp
+    result_uri: OptionalText = None
+
+
+class GraphJobEvent(CanonicalModel):
+    """One event of a graph job.
+
+    ``eventId`` is the text of a UUID in lower case; ``attributes`` is left out when it is empty.
+    """
+
+    rules = (
+        EqualOrAbsent(
+            "tenant",
+            other="payload.job.tenant_id",
+            code="graph_job_tenant",
+            message="tenant should be that of the job",
+        ),
+    )
+
+    event_id: EventId
+    kind: GraphJobEventKind
+    tenant: TenantId
+    ts: Timestamp
+    payload: GraphJobEventPayload
+    attributes: TextMap = Field(default_factory=dict, exclude_if=is_empty)
+
+    def at(self, now: datetime) -> GraphJobEvent:
+        """Return the event at another instant."""
+        return self.evolve(ts=now, payload=self.payload.evolve(occurred_at=now))
+
+    @classmethod
+    def of(cls, job: GraphJob, kind: GraphJobEventKind, now: datetime) -> GraphJobEvent:
+        """Return a new event of a job at an instant."""
+        payload = GraphJobEventPayload(job_type=job.type, job=job, status=job.status, occurred_at=now)
+        return cls(event_id=str(uuid4()), kind=kind, tenant=job.tenant_id, ts=now, payload=payload)

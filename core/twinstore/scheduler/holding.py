@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from typing_extensions import override
 
 from twinstore.errors import LeaseLostError, Outcome, TwinstoreError, UnavailableError
-from twinstore.forks import ForkSafeLock, OwnProcess, StaysInProcess
+from twinstore.runtime.forks import ForkSafeLock, OwnProcess, StaysInProcess
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.locks import LockHandle
 from twinstore.scheduler.rules.locks import lease_argument

@@ -7,18 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from pydantic import Field
 
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
-from twinstore.fields import Count, DigestText, Flag, Id, SchemaVersion, StringSet, Text, TextMap, Timestamp
-from twinstore.modelrules import LengthAtMost
-from twinstore.ordering import Ordered, Unique
-from twinstore.rulechecks import filled_from
+from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.models.collections import Ordered, Unique
+from twinstore.models.fields import (
+    Count,
+    DigestText,
+    Flag,
+    Id,
+    SchemaVersion,
+    StringSet,
+    Text,
+    TextMap,
+    Timestamp,
+)
+from twinstore.models.rules import LengthAtMost, filled_from
 from twinstore.scheduler.selectors import Selector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
 
 __all__ = [
     "ImpactImage",

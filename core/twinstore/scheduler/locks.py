@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from pydantic import Field
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import SYSTEM_TENANT, Id, LowerKeyMap, PositiveInt, TenantText, Timestamp
-from twinstore.modelrules import NotBefore
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import SYSTEM_TENANT, Id, LowerKeyMap, PositiveInt, TenantText, Timestamp
+from twinstore.models.rules import NotBefore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

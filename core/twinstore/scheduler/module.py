@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.modules import ModuleSpec
+from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.scheduler.checks import SchedulerLists
 from twinstore.scheduler.repositories import Repositories

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
-    from twinstore.observing.notifier import Notifier
+    from twinstore.observing.observer import Notifier
     from twinstore.scheduler.holding import Contender
     from twinstore.scheduler.locks import LockInfo
 

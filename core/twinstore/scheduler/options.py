@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from twinstore.fields import LowerKeyMap
-from twinstore.options import Days, ModuleOptions, Seconds
+from twinstore.models.fields import LowerKeyMap
+from twinstore.plugins.options import Days, ModuleOptions, Seconds
 
 __all__ = ["SchedulerOptions"]
 

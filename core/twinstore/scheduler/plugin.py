@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.modules import ModulePlugin, ModuleSpec
-from twinstore.options import ModuleSettings
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.plugins.modules import ModulePlugin
+from twinstore.plugins.options import ModuleSettings
 from twinstore.scheduler.options import SchedulerOptions
 
 __all__ = ["PLUGIN"]

@@ -7,14 +7,19 @@ from uuid import uuid4
 
 from typing_extensions import override
 
+from twinstore.access.errors import forbidden_move
+from twinstore.access.paging import Page
+from twinstore.access.scope import instant_argument, model_argument, optional_text_argument
 from twinstore.errors import ConflictError, DuplicateError, NotFoundError
-from twinstore.failures import forbidden_move
-from twinstore.paging import Page
 from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.enums import PolicyRunExecutionStatus, PolicyRunJobStatus
-from twinstore.scheduler.policy_jobs import PolicyRunJob, policy_job_id
-from twinstore.scheduler.policy_runs import PolicyRunRequest, PolicyRunService, PolicyRunStatus
-from twinstore.scope import instant_argument, model_argument, optional_text_argument
+from twinstore.scheduler.policy_jobs import (
+    PolicyRunJob,
+    PolicyRunRequest,
+    PolicyRunService,
+    PolicyRunStatus,
+    policy_job_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +52,7 @@ ASKED: Final = (
 
 
 class PolicyRuns(PolicyRunService):
-    """Implements :class:`~twinstore.scheduler.policy_runs.PolicyRunService`."""
+    """Implements :class:`~twinstore.scheduler.policy_jobs.PolicyRunService`."""
 
     def __init__(self, jobs: PolicyJobRepository, clock: Clock, *, in_unit: bool = False) -> None:
         """Take the repository, the clock, and whether they belong to a unit of work."""

@@ -7,17 +7,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from twinstore.errors import ValidationError
-from twinstore.fields import INT32_MAX
-from twinstore.paging import SortKey
-from twinstore.query import After, AtMost, Before, Condition, Equals, IsNull, OneOf, Query, build_query
-from twinstore.scheduler.audit import AuditQueryOptions
-from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
-from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
-from twinstore.scheduler.runs import RunQueryOptions
-from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.scheduler.workers import WorkerStatus
-from twinstore.scope import (
+from twinstore.access.paging import SortKey
+from twinstore.access.query import Query, build_query
+from twinstore.access.scope import (
     duration_argument,
     flag_argument,
     id_argument,
@@ -29,8 +21,17 @@ from twinstore.scope import (
     text_argument,
     whole_argument,
 )
-from twinstore.telling import shown
-from twinstore.tenancy import ALL_TENANTS, Tenants
+from twinstore.catalog.conditions import After, AtMost, Before, Condition, Equals, IsNull, OneOf
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenants
+from twinstore.errors import ValidationError
+from twinstore.models.fields import INT32_MAX
+from twinstore.runtime.formatting import shown
+from twinstore.scheduler.audit import AuditQueryOptions
+from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
+from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
+from twinstore.scheduler.runs import RunQueryOptions
+from twinstore.scheduler.schedules import ScheduleQueryOptions
+from twinstore.scheduler.workers import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

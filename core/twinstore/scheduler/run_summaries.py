@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Count, Id, OptionalText, TenantId, Timestamp
-from twinstore.modelrules import FieldDerived, FirstOf
-from twinstore.ordering import Limit, Ordered, Unique
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.collections import Limit, Ordered, Unique
+from twinstore.models.fields import Count, Id, OptionalText, TenantId, Timestamp
+from twinstore.models.rules import FieldDerived, FirstOf
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import Run, RunStats
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
 
 __all__ = [
     "ERROR_LENGTH",

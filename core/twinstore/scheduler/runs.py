@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from pydantic import AliasChoices, Field
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import (
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.collections import Ordered, Ranked, Unique
+from twinstore.models.fields import (
     Count,
     DigestText,
     Flag,
@@ -22,15 +23,14 @@ from twinstore.fields import (
     Timestamp,
     is_empty,
 )
-from twinstore.modelrules import AbsentIn, FieldAtMost, NotBefore, PresentExactlyIn, PresentIn, SumAtMost
-from twinstore.ordering import Ordered, Ranked, Unique
+from twinstore.models.rules import AbsentIn, FieldAtMost, NotBefore, PresentExactlyIn, PresentIn, SumAtMost
 from twinstore.scheduler.enums import SEVERITY_ORDER, RunState, RunTrigger, SeverityRank
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
 
 __all__ = [
     "Attestation",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from pydantic import AfterValidator, AliasChoices, Field
 
-from twinstore.canonical import CanonicalModel
-from twinstore.cron import validate_cron, validate_timezone
-from twinstore.fields import (
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.cron import validate_cron, validate_timezone
+from twinstore.models.fields import (
     Actor,
     Count,
     Flag,
@@ -23,15 +23,14 @@ from twinstore.fields import (
     Text,
     Timestamp,
 )
-from twinstore.modelrules import EqualOrAbsent, NotBefore
-from twinstore.rulechecks import filled_from
+from twinstore.models.rules import EqualOrAbsent, NotBefore, filled_from
 from twinstore.scheduler.enums import ScheduleMode, SeverityRank
 from twinstore.scheduler.selectors import Selector
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
 
 __all__ = [
     "Schedule",

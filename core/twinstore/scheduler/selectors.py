@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import StringConstraints
 
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, content_digest
-from twinstore.fields import NO_NUL, DigestSet, Flag, StringSet, TenantId
-from twinstore.modelrules import RequiresEntry
-from twinstore.ordering import Ordered, Unique
+from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel, content_digest
+from twinstore.models.collections import Ordered, Unique
+from twinstore.models.fields import NO_NUL, DigestSet, Flag, StringSet, TenantId
+from twinstore.models.rules import RequiresEntry
 from twinstore.scheduler.enums import SelectorScope
 
 if TYPE_CHECKING:
-    from twinstore.tenancy import Tenant
+    from twinstore.catalog.tenancy import Tenant
 
 __all__ = ["LabelFilter", "Selector", "digest_for", "selector_digest"]
 

@@ -7,20 +7,20 @@ from uuid import uuid4
 
 from typing_extensions import override
 
+from twinstore.access.retry import repeat
+from twinstore.access.scope import id_argument, instant_argument, model_argument
 from twinstore.errors import ConcurrencyError
-from twinstore.retrying import repeat
 from twinstore.scheduler.audit import AuditEvent, AuditRecord, SchedulerAuditService
 from twinstore.scheduler.rules.run_summaries import projected, summarised
 from twinstore.scheduler.run_summaries import WINDOW, RunSnapshot, RunSummary, RunSummaryService
 from twinstore.scheduler.runs import Run
-from twinstore.scope import id_argument, instant_argument, model_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from twinstore.access.paging import Page
     from twinstore.clock import Clock
-    from twinstore.paging import Page
     from twinstore.scheduler.audit import AuditRepository
     from twinstore.scheduler.run_summaries import RunSummaryRepository
     from twinstore.scheduler.runs import RunRepository

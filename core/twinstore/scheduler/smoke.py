@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from twinstore.checks import SmokeTest
 from twinstore.errors import TwinstoreError
-from twinstore.jsontext import format_timestamp
+from twinstore.models.json_text import format_timestamp
+from twinstore.plugins.checks import SmokeTest
 from twinstore.scheduler.catalog import SMOKE_TEST
 
 if TYPE_CHECKING:

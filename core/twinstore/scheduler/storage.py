@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, Self
 
 from typing_extensions import override
 
-from twinstore.module_storage import ModuleStorage
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore.scheduler.policy_service import PolicyRuns
 from twinstore.scheduler.repositories import Repositories
 from twinstore.scheduler.services import AuditService, SummaryService
+from twinstore.storage.module import ModuleStorage
 
 if TYPE_CHECKING:
     from twinstore.clock import Clock
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.graph_jobs import GraphJobRepository
     from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
     from twinstore.scheduler.locks import DistributedLock
-    from twinstore.scheduler.policy_jobs import PolicyJobRepository
-    from twinstore.scheduler.policy_runs import PolicyRunService
+    from twinstore.scheduler.policy_jobs import PolicyJobRepository, PolicyRunService
     from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
     from twinstore.scheduler.runs import RunRepository
     from twinstore.scheduler.schedules import ScheduleRepository

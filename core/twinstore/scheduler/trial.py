@@ -11,9 +11,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from twinstore.checks import Trial, TrialStep, expect, never_committed
-from twinstore.jsontext import format_timestamp
-from twinstore.query import After, Query, key_order
+from twinstore.access.query import Query, key_order
+from twinstore.catalog.conditions import After
+from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.models.json_text import format_timestamp
+from twinstore.plugins.checks import Trial, TrialStep, expect, never_committed
 from twinstore.scheduler.audit import AuditActor, AuditEvent
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.enums import (
@@ -27,12 +29,11 @@ from twinstore.scheduler.enums import (
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.scheduler.graph_jobs import GraphBuildJob, new_graph_build_job_id
 from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet
-from twinstore.scheduler.policy_runs import PolicyRunInputs, PolicyRunRequest
+from twinstore.scheduler.policy_jobs import PolicyRunInputs, PolicyRunRequest
 from twinstore.scheduler.rules.locks import LONGEST
 from twinstore.scheduler.schedules import Schedule
 from twinstore.scheduler.selectors import Selector
 from twinstore.scheduler.workers import Worker, WorkerStatus
-from twinstore.tenancy import ALL_TENANTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,16 +9,15 @@ from uuid import uuid4
 
 from pydantic import AliasChoices, Field, model_validator
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Count, Flag, Id, OptionalReference, TenantId, Timestamp
-from twinstore.modelrules import PresentExactlyWhen
-from twinstore.rulechecks import asked_without
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Count, Flag, Id, OptionalReference, TenantId, Timestamp
+from twinstore.models.rules import PresentExactlyWhen, asked_without
 from twinstore.scheduler.schedules import CronText, TimezoneName
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.scheduler.runs import Run
 
 __all__ = [

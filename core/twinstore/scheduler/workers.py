@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pydantic import Field
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Actor, Count32, Id, LowerKeyMap, PositiveInt32, StringSet, TenantId, Timestamp
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import (
+    Actor,
+    Count32,
+    Id,
+    LowerKeyMap,
+    PositiveInt32,
+    StringSet,
+    TenantId,
+    Timestamp,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
 
 __all__ = ["DEAD_AFTER", "Worker", "WorkerRepository", "WorkerStatus"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.lazy import from_submodules
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.runtime.lazy import from_submodules
 
 if TYPE_CHECKING:
     from twinstore.taskrunner.enums import (

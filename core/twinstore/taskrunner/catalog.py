@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.catalog import (
-    Entity,
-    Index,
-    Module,
-    Parent,
-    Retention,
-    StoreKind,
-    Tenancy,
-    int64,
-    text,
-)
-from twinstore.query import IsNull, IsPresent
+from twinstore.catalog.conditions import IsNull, IsPresent
+from twinstore.catalog.entity import Entity, Module, Parent, Retention
+from twinstore.catalog.indexes import Index, StoreKind
+from twinstore.catalog.keys import int64, text
+from twinstore.catalog.tenancy import Tenancy
 from twinstore.taskrunner.pack_artifacts import PackRunArtifact
 from twinstore.taskrunner.pack_run_approvals import PackRunApproval
 from twinstore.taskrunner.pack_run_logs import PackRunLogEntry

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, StoredList, paged, whole
+from twinstore.access.paging import Page
+from twinstore.catalog.tenancy import ALL_TENANTS, owner_of
 from twinstore.errors import TwinstoreError
-from twinstore.jsontext import format_timestamp
-from twinstore.paging import Page
+from twinstore.models.json_text import format_timestamp
+from twinstore.plugins.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, StoredList, paged, whole
 from twinstore.taskrunner import queries
 from twinstore.taskrunner.catalog import PACK_ARTIFACTS, PACK_RUN_APPROVALS, PACK_RUN_LOGS, PACK_RUNS
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions
 from twinstore.taskrunner.storage import TaskRunnerStorage
-from twinstore.tenancy import ALL_TENANTS, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.tenancy import AllTenants, Tenants
     from twinstore.taskrunner.pack_artifacts import PackRunArtifact
     from twinstore.taskrunner.pack_run_approvals import PackRunApproval
     from twinstore.taskrunner.pack_run_logs import PackRunLogEntry
     from twinstore.taskrunner.pack_runs import PackRunState
-    from twinstore.tenancy import AllTenants, Tenants
 
 __all__ = ["TaskRunnerLists"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.modules import ModuleSpec
+from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.taskrunner.catalog import TASKRUNNER
 from twinstore.taskrunner.checks import TaskRunnerLists
 from twinstore.taskrunner.repositories import Repositories

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Id, Name, Text, Timestamp
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Id, Name, Text, Timestamp
 from twinstore.taskrunner.enums import PackArtifactStatus
 
 if TYPE_CHECKING:
-    from twinstore.tenancy import AllTenants
+    from twinstore.catalog.tenancy import AllTenants
 
 __all__ = ["PackRunArtifact", "PackRunArtifactUploader"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Id, OptionalText, StringSet, TenantId, Text, Timestamp
-from twinstore.modelrules import PresentExactlyIn, PresentIn
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Id, OptionalText, StringSet, TenantId, Text, Timestamp
+from twinstore.models.rules import PresentExactlyIn, PresentIn
 from twinstore.taskrunner.enums import PackApprovalStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from twinstore.tenancy import AllTenants
+    from twinstore.catalog.tenancy import AllTenants
 
 __all__ = ["PackRunApproval", "PackRunApprovalStore"]
 

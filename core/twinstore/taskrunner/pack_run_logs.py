@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import Field
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Id, OptionalText, PositiveInt, Text, Timestamp, TrimmedKeyMap
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Id, OptionalText, PositiveInt, Text, Timestamp, TrimmedKeyMap
 from twinstore.taskrunner.enums import LogLevel
 from twinstore.taskrunner.pack_runs import FilledText
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from twinstore.tenancy import AllTenants
+    from twinstore.catalog.tenancy import AllTenants
 
 __all__ = ["PackRunLogDraft", "PackRunLogEntry", "PackRunLogStore"]
 

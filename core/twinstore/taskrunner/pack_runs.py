@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 from pydantic import StringConstraints
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import (
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.collections import Ordered, Unique
+from twinstore.models.fields import (
     NO_NUL,
     Count,
     Flag,
@@ -20,15 +21,14 @@ from twinstore.fields import (
     Text,
     Timestamp,
 )
-from twinstore.modelrules import NotBefore
-from twinstore.ordering import Ordered, Unique
+from twinstore.models.rules import NotBefore
 from twinstore.taskrunner.enums import PackRunStepKind, PackRunStepStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.paging import Page
-    from twinstore.tenancy import AllTenants
+    from twinstore.access.paging import Page
+    from twinstore.catalog.tenancy import AllTenants
 
 __all__ = [
     "FilledText",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.modules import ModulePlugin, ModuleSpec
-from twinstore.options import ModuleSettings
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.plugins.modules import ModulePlugin
+from twinstore.plugins.options import ModuleSettings
 from twinstore.taskrunner.options import TaskRunnerOptions
 
 __all__ = ["PLUGIN"]

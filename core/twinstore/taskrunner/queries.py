@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from twinstore.paging import SortKey
-from twinstore.query import After, AtLeast, Before, Condition, Equals, Query, build_query
-from twinstore.scope import instant_argument, options_argument, whole_argument
+from twinstore.access.paging import SortKey
+from twinstore.access.query import Query, build_query
+from twinstore.access.scope import instant_argument, options_argument, whole_argument
+from twinstore.catalog.conditions import After, AtLeast, Before, Condition, Equals
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.tenancy import Tenants
+    from twinstore.catalog.tenancy import Tenants
 
 # Every order ends with the key: only a total order pages without gaps.
 NEWEST_RUNS: Final = (SortKey("updatedAt", descending=True, time=True), SortKey("runId"))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Flag, Id, OptionalText, PositiveInt, Text
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Flag, Id, OptionalText, PositiveInt, Text
 from twinstore.taskrunner.enums import PackRunStepKind, PackRunStepStatus
 from twinstore.taskrunner.pack_runs import PackRunFailurePolicy, PackRunState, PackRunStep
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.jsontext import JsonObject
+    from twinstore.models.json_text import JsonObject
 
 __all__ = ["PackRunStateFactory", "PackRunStepPlan"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.module_storage import ModuleStorage
+from twinstore.storage.module import ModuleStorage
 from twinstore.taskrunner.options import TaskRunnerOptions
 from twinstore.taskrunner.repositories import Repositories
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from twinstore.checks import Trial, TrialStep, expect
 from twinstore.errors import ConflictError, NotFoundError
+from twinstore.plugins.checks import Trial, TrialStep, expect
 from twinstore.taskrunner.enums import (
     LogLevel,
     PackApprovalStatus,

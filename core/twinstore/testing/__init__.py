@@ -12,7 +12,7 @@
 ``DriverContract`` has the kit of every module that is installed, which its ``ModuleSpec`` names. A kit is a
 ``ModuleContract``, the sum of the contracts named here, over the examples of its module, and what the module
 adds. What is alike for all modules runs once: ``AccessContract`` and ``AccessDefaultsContract``, the
-operations of :class:`~twinstore.access.Access` over entities that exist for tests alone, and
+operations of :class:`~twinstore.access.protocol.Access` over entities that exist for tests alone, and
 ``CopyStateContract``, the ledger of copies. A capability that the driver does not declare is asserted to be
 refused, never skipped. Needs ``twinstore[testing]``.
 """

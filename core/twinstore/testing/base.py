@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 
 from twinstore.errors import UnsupportedCapabilityError
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 from twinstore.testing.calls import (
     fatal_steps_of,
     harmless_steps_of,
@@ -28,9 +28,9 @@ from twinstore.testing.workspace import AnyStorage, Workspace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.errors import TwinstoreError
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.calls import Step, TenantCall, Touch
     from twinstore.testing.examples import ModuleExamples, OneOfEach
     from twinstore.testing.listings import Listing

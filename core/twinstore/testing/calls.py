@@ -20,7 +20,7 @@ from twinstore.testing.workspace import Workspace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.errors import TwinstoreError
     from twinstore.testing.examples import Example, ModuleExamples
     from twinstore.testing.signatures import ListMethod, Lookup, Method

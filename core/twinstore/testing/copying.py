@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.errors import LeaseLostError
 from twinstore.ledger import Ledger, RangeTally
 from twinstore.testing.examples import is_owned
@@ -17,8 +17,9 @@ from twinstore.testing.workspace import unique
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from twinstore.bulk import BulkPort, BulkView, ImportOutcome, Key, OnConflict, RangeWriter, Record
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort, BulkView, ImportOutcome, OnConflict, RangeWriter, Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.ledger import Claim, Lease, RangeState
     from twinstore.testing.workspace import AnyStorage, Workspace
 

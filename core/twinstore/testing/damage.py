@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 import pydantic
 from pydantic import TypeAdapter
 
-from twinstore.catalog import Layout
-from twinstore.shapes import Kind
+from twinstore.catalog.entity import Layout
+from twinstore.models.shapes import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.catalog import Entity
-    from twinstore.shapes import FieldShape
+    from twinstore.catalog.entity import Entity
+    from twinstore.models.shapes import FieldShape
 
 __all__ = ["BreakingChange", "breaking_change"]
 

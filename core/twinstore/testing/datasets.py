@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
-from twinstore.access import Ref, Row
-from twinstore.canonical import CanonicalModel, content_digest
-from twinstore.catalog import TenancyKind
-from twinstore.fields import INT64_MAX, INT64_MIN
-from twinstore.jsondates import date_object
-from twinstore.tenancy import NO_TENANT, Owner, Tenant
+from twinstore.access.protocol import Ref
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import NO_TENANT, Owner, TenancyKind, Tenant
+from twinstore.models.canonical import CanonicalModel, content_digest
+from twinstore.models.fields import INT64_MAX, INT64_MIN, date_object
 from twinstore.testing.entities import (
     COUNTERS,
     DEVICES,
@@ -42,9 +41,10 @@ from twinstore.testing.instants import at
 from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.catalog import Entity, Key
-    from twinstore.jsontext import JsonObject
+    from twinstore.access.protocol import Access
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.models.json_text import JsonObject
 
 __all__ = ["OWNER_CASES", "ROW_FACTORIES", "Dataset", "OwnerCase", "RowFactory", "factory_of"]
 

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults
-from twinstore.canonical import CanonicalModel
-from twinstore.guard import GuardedAccess
+from twinstore.access.defaults import AccessDefaults
+from twinstore.access.guard import GuardedAccess
+from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.entities import MODULE
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Binding, Ref, Row, Rows, Rule, UniqueKey
-    from twinstore.catalog import Entity, Key
-    from twinstore.modules import ModuleSpec
-    from twinstore.paging import Page
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
+    from twinstore.access.paging import Page
+    from twinstore.access.protocol import Access, Binding, Ref, Rows, Rule, UniqueKey
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.row import Row
+    from twinstore.catalog.tenancy import Tenants
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["MODULE_BY_DEFAULTS", "DefaultsOnly"]
 

@@ -16,16 +16,16 @@ import pydantic
 from hypothesis import strategies as st
 from pydantic import JsonValue, StringConstraints
 
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import KeyType
-from twinstore.fields import NO_CONTROL, NO_NUL, TENANT_PATTERN, SchemaVersion, WholeNumber
+from twinstore.catalog.keys import KeyType
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import NO_CONTROL, NO_NUL, TENANT_PATTERN, SchemaVersion, WholeNumber
+from twinstore.models.shapes import variants_of
 from twinstore.testing import scalars
-from twinstore.variants import variants_of
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = ["models", "rows", "values"]
 

@@ -20,25 +20,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
-from twinstore.catalog import (
-    Derived,
-    Entity,
-    Index,
-    Layout,
-    Marker,
-    Module,
-    Parent,
-    Retention,
-    Tenancy,
-    int64,
-    text,
-    uuid,
-)
-from twinstore.modules import ModuleSpec
-from twinstore.options import Days, ModuleOptions
-from twinstore.query import IsNull, IsPresent, OneOf
-from twinstore.shapes import Kind
+from twinstore.catalog.conditions import IsNull, IsPresent, OneOf
+from twinstore.catalog.entity import Derived, Entity, Layout, Marker, Module, Parent, Retention
+from twinstore.catalog.indexes import Index
+from twinstore.catalog.keys import int64, text, uuid
+from twinstore.catalog.tenancy import Tenancy
+from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.models.shapes import Kind
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.plugins.options import Days, ModuleOptions
 from twinstore.testing.models import (
     Colour,
     Counter,
@@ -56,7 +46,7 @@ from twinstore.testing.models import (
 )
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
 
 __all__ = [
     "COUNTERS",

@@ -15,9 +15,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
-from twinstore.access import Row
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import TenancyKind
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import TenancyKind
+from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.drawing import rows
 from twinstore.testing.numbered import TIES, absent_key, numbered_key, varied
 from twinstore.testing.signatures import LIMIT, TENANT, fields_of, lists_of, lookups_of, named, purges_of
@@ -25,8 +25,9 @@ from twinstore.testing.signatures import LIMIT, TENANT, fields_of, lists_of, loo
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from twinstore.catalog import Entity, Key
-    from twinstore.modules import ModuleSpec
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.testing.probe import StoredRow
     from twinstore.testing.signatures import ListMethod, Lookup, Method, Purge, Value
     from twinstore.testing.workspace import Workspace

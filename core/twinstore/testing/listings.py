@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
-from twinstore.paging import Page
+from twinstore.access.paging import Page
 from twinstore.testing.examples import numbered_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from twinstore.canonical import CanonicalModel
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.examples import Example, ModuleExamples, Store, Vary
     from twinstore.testing.signatures import ListMethod
     from twinstore.testing.workspace import AnyStorage, Workspace

@@ -17,7 +17,7 @@ from typing import Final, cast
 
 import pytest
 
-from twinstore.modules import complete_modules, module_spec
+from twinstore.plugins.modules import complete_modules, module_spec
 from twinstore.testing.base import Contract
 from twinstore.testing.methods import Case, matrix_of, method_names, missing_methods
 from twinstore.testing.recording import Calls, record_sessions

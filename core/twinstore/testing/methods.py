@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from twinstore.generate_aio import facades
+from twinstore.codegen.aio import facades
 from twinstore.testing.signatures import annotation_text
 
 if TYPE_CHECKING:
-    from twinstore.generate_aio import Facade
-    from twinstore.modules import ModuleSpec
+    from twinstore.codegen.aio import Facade
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["Case", "Part", "matrix_of", "method_names", "missing_methods", "parts_of"]
 

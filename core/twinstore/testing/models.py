@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from twinstore.canonical import CanonicalModel
-from twinstore.enums import NumberedEnum
-from twinstore.fields import (
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.enums import NumberedEnum
+from twinstore.models.fields import (
     Flag,
     FreeObject,
     Id,

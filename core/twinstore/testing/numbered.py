@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from twinstore.canonical import CanonicalModel
-from twinstore.keys import KeyType
-from twinstore.shapes import Kind
+from twinstore.catalog.keys import KeyType
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.shapes import Kind
 from twinstore.testing.instants import at
 from twinstore.testing.scalars import EDGE_TEXTS
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity, Key
-    from twinstore.shapes import FieldShape
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.models.shapes import FieldShape
 
 __all__ = ["TIES", "absent_key", "numbered_key", "varied"]
 

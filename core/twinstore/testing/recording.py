@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from twinstore.module_storage import ModuleStorage
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.storage.module import ModuleStorage
     from twinstore.testing.methods import Part
 
 from twinstore.testing.methods import parts_of

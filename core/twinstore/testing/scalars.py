@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import INT64_MAX, INT64_MIN
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import INT64_MAX, INT64_MIN
 
 __all__ = [
     "EARLIEST",

@@ -16,8 +16,8 @@ from pydantic.alias_generators import to_camel
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.catalog import Entity
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
+    from twinstore.catalog.entity import Entity
 
 __all__ = [
     "LIMIT",

@@ -17,14 +17,15 @@ from uuid import uuid4
 from typing_extensions import TypeVar
 
 from twinstore.errors import TwinstoreError
-from twinstore.module_storage import ModuleStorage
+from twinstore.storage.module import ModuleStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from types import FrameType
 
-    from twinstore.catalog import Entity, Key
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.testing.probe import Deployment, RawProbe
 
 __all__ = ["AnyStorage", "Workspace", "all_pages", "in_thread", "outcomes", "race", "unique"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.lazy import from_submodules
+from twinstore.runtime.lazy import from_submodules
 
 if TYPE_CHECKING:
     from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
         TrackingSession,
         TrackingSessionRepository,
     )
-    from twinstore.tracking.tasks import (
-        TaskProgress,
-        TaskQueryOptions,
-        TrackingTask,
-        TrackingTaskRepository,
-    )
+    from twinstore.tracking.tasks import TaskProgress, TaskQueryOptions, TrackingTask, TrackingTaskRepository
 
 __all__ = [
     "MachineAvailability",

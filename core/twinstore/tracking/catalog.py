@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.catalog import Entity, Index, Module, Retention, StoreKind, Tenancy, text
-from twinstore.query import IsPresent, OneOf
+from twinstore.catalog.conditions import IsPresent, OneOf
+from twinstore.catalog.entity import Entity, Module, Retention
+from twinstore.catalog.indexes import Index, StoreKind
+from twinstore.catalog.keys import text
+from twinstore.catalog.tenancy import Tenancy
 from twinstore.tracking.enums import ENDED_SESSIONS, ENDED_TASKS
 from twinstore.tracking.machines import TrackingMachine
 from twinstore.tracking.sessions import TrackingSession

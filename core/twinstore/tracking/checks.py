@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, StoredList, paged, whole
+from twinstore.plugins.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, StoredList, paged, whole
 from twinstore.tracking import queries
 from twinstore.tracking.catalog import MACHINES, SESSIONS, TASKS
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
@@ -19,7 +19,7 @@ from twinstore.tracking.tasks import TaskQueryOptions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.tracking.machines import MachineAvailability, TrackingMachine
     from twinstore.tracking.sessions import TrackingSession
     from twinstore.tracking.tasks import TrackingTask

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from pydantic import Field
 
-from twinstore.fields import Actor, FreeObject, Id, Timestamp
+from twinstore.models.fields import Actor, FreeObject, Id, Timestamp
 from twinstore.tracking.enums import MachineStatus
 from twinstore.tracking.records import IdList, SlotList, TrackingRecord, started_now
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from datetime import datetime
 
-    from twinstore.jsontext import JsonObject
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
+    from twinstore.models.json_text import JsonObject
 
 __all__ = ["MachineAvailability", "TrackingMachine", "TrackingMachineRepository"]
 

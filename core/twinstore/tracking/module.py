@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.modules import ModuleSpec
+from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.tracking.catalog import TRACKING
 from twinstore.tracking.checks import TrackingLists
 from twinstore.tracking.repositories import Repositories

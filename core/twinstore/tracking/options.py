@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinstore.options import Days, ModuleOptions, Seconds
+from twinstore.plugins.options import Days, ModuleOptions, Seconds
 
 __all__ = ["TrackingOptions"]
 

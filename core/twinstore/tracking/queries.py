@@ -6,18 +6,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from twinstore.errors import ValidationError
-from twinstore.paging import SortKey
-from twinstore.query import Before, Condition, Equals, OneOf, Query, build_query
-from twinstore.scope import (
+from twinstore.access.paging import SortKey
+from twinstore.access.query import Query, build_query
+from twinstore.access.scope import (
     duration_argument,
     id_argument,
     instant_argument,
     members_argument,
     options_argument,
 )
-from twinstore.telling import shown
-from twinstore.tenancy import NO_TENANT
+from twinstore.catalog.conditions import Before, Condition, Equals, OneOf
+from twinstore.catalog.tenancy import NO_TENANT
+from twinstore.errors import ValidationError
+from twinstore.runtime.formatting import shown
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
 from twinstore.tracking.sessions import SessionQueryOptions
 from twinstore.tracking.tasks import TaskQueryOptions

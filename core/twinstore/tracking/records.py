@@ -7,11 +7,11 @@ from uuid import uuid4
 
 from pydantic import AfterValidator, ConfigDict
 
-from twinstore.canonical import CanonicalModel
+from twinstore.access.scope import instant_argument
 from twinstore.clock import SystemClock
-from twinstore.fields import Count32, Id
-from twinstore.ordering import without_repeats
-from twinstore.scope import instant_argument
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.collections import without_repeats
+from twinstore.models.fields import Count32, Id
 
 if TYPE_CHECKING:
     from datetime import datetime

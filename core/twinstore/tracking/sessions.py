@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from pydantic import Field
 
-from twinstore.fields import Count32, FreeObject, Id, OptionalReference, Timestamp, is_empty
+from twinstore.models.fields import Count32, FreeObject, Id, OptionalReference, Timestamp, is_empty
 from twinstore.tracking.enums import SessionStatus
 from twinstore.tracking.records import TrackingRecord, new_id, started_now
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime, timedelta
 
-    from twinstore.jsontext import JsonObject
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
+    from twinstore.models.json_text import JsonObject
 
 __all__ = ["SessionHealth", "SessionQueryOptions", "TrackingSession", "TrackingSessionRepository"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.module_storage import ModuleStorage
+from twinstore.storage.module import ModuleStorage
 from twinstore.tracking.options import TrackingOptions
 from twinstore.tracking.repositories import Repositories
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
-from twinstore.fields import Actor, Id, OptionalReference, OptionalText, Timestamp
+from twinstore.models.fields import Actor, Id, OptionalReference, OptionalText, Timestamp
 from twinstore.tracking.enums import TaskStatus
 from twinstore.tracking.records import TrackingRecord, new_id, started_now
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
 
 __all__ = ["TaskProgress", "TaskQueryOptions", "TrackingTask", "TrackingTaskRepository"]
 

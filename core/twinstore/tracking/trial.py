@@ -10,8 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from twinstore.checks import Trial, TrialStep, expect, never_committed
 from twinstore.errors import ConflictError
+from twinstore.plugins.checks import Trial, TrialStep, expect, never_committed
 from twinstore.tracking.enums import SessionStatus, TaskStatus
 from twinstore.tracking.machines import TrackingMachine
 from twinstore.tracking.sessions import SessionQueryOptions, TrackingSession

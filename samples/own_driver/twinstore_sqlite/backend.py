@@ -9,12 +9,13 @@ from typing import Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.backend import Capabilities, OpenRequest, wrong_handle
+from twinstore.access.retry import repeat
+from twinstore.access.unit_state import wrong_handle
 from twinstore.documents import AppliedScript, DocumentBackend, DocumentBulk, Script, ScriptInitializer
 from twinstore.errors import ConfigurationError
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.modules import ModuleSpec
-from twinstore.retrying import repeat
+from twinstore.plugins.backend import Capabilities, OpenRequest
+from twinstore.plugins.module_spec import ModuleSpec
 from twinstore_sqlite.file import DRIVER, TABLE, SqliteFile, has_table
 from twinstore_sqlite.plugin import SqliteSettings
 from twinstore_sqlite.unit import JoinedUnit, SqliteUnit
@@ -70,7 +71,7 @@ class SqliteInitializer(ScriptInitializer):
 
 
 class SqliteBackend(DocumentBackend[R]):
-    """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
+    """Implements :class:`~twinstore.plugins.backend.ModuleBackend` for any module."""
 
     def __init__(self, module: ModuleSpec[R], request: OpenRequest) -> None:
         """Take the module and the settings; nothing is opened yet."""

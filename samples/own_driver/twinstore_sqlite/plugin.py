@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from twinstore.backend import BackendSettings, BackendSpec
-from twinstore.plugins import hookimpl
+from twinstore.plugins.backend import BackendSpec
+from twinstore.plugins.drivers import hookimpl
+from twinstore.plugins.settings import BackendSettings
 
 if TYPE_CHECKING:
-    from twinstore.backend import ModuleBackend, OpenRequest
+    from twinstore.plugins.backend import ModuleBackend, OpenRequest
 
 
 class SqliteSettings(BackendSettings):

@@ -18,12 +18,12 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from twinstore.bulk import KeyRange
-from twinstore.catalog import Entity, Key
+from twinstore.access.query import Query
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.keys import Key, KeyRange
+from twinstore.catalog.tenancy import Tenants
 from twinstore.documents import DocumentRow, DocumentUnit, SqlText, row_of_json
 from twinstore.errors import ConcurrencyError
-from twinstore.query import Query
-from twinstore.tenancy import Tenants
 from twinstore_sqlite.file import COLUMNS, DRIVER, TABLE, SqliteFile, has_table, translated
 
 STAGE: Final = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Id, Name, TenantId, Timestamp
-from twinstore.paging import Page
+from twinstore.access.paging import Page
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Id, Name, TenantId, Timestamp
 
 
 class Book(CanonicalModel):

@@ -11,11 +11,11 @@ from acme_library.catalog import BOOKS, LIBRARY, SUBJECTS
 from acme_library.repository import Repositories, books_query, subjects_query
 from acme_library.storage import LibrarySession, LibraryStorage
 from acme_library.subjects import Subject
-from twinstore.access import Row
-from twinstore.catalog import Entity
-from twinstore.checks import Cutoffs, ListedRow, ListQuery, StoredList, Trial, paged
-from twinstore.modules import ModuleSpec
-from twinstore.tenancy import Tenant
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
+from twinstore.plugins.checks import Cutoffs, ListedRow, ListQuery, StoredList, Trial, paged
+from twinstore.plugins.module_spec import ModuleSpec
 
 
 class LibraryLists:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.modules import ModulePlugin, ModuleSpec
-from twinstore.options import Days, ModuleOptions, ModuleSettings
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.plugins.modules import ModulePlugin
+from twinstore.plugins.options import Days, ModuleOptions, ModuleSettings
 
 
 class LibraryOptions(ModuleOptions):

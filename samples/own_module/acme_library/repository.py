@@ -10,12 +10,14 @@ from typing_extensions import override
 from acme_library.books import Book, BookRepository
 from acme_library.catalog import BOOKS, SUBJECTS
 from acme_library.subjects import Subject, SubjectRepository
-from twinstore.access import Access, Row
-from twinstore.paging import Page, SortKey
-from twinstore.query import Equals, Query, build_query
-from twinstore.repository import Repository
-from twinstore.scope import count_argument, id_argument
-from twinstore.tenancy import NO_TENANT, Tenants
+from twinstore.access.paging import Page, SortKey
+from twinstore.access.protocol import Access
+from twinstore.access.query import Query, build_query
+from twinstore.access.repository import Repository
+from twinstore.access.scope import count_argument, id_argument
+from twinstore.catalog.conditions import Equals
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import NO_TENANT, Tenants
 
 LATEST: Final = (SortKey("boughtAt", descending=True, time=True), SortKey("id"))
 BY_NUMBER: Final = (SortKey("number", number=True),)

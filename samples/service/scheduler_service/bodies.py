@@ -6,8 +6,8 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import Field, NonNegativeInt
 
-from twinstore.canonical import CanonicalModel
-from twinstore.fields import Actor, Count32, Id, OptionalText
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Actor, Count32, Id, OptionalText
 from twinstore.scheduler import ExecutionLogEntry, PolicyRunStats
 
 __all__ = [

@@ -21,9 +21,9 @@ from twinstore import (
     TenantScopeError,
     ValidationError,
 )
-from twinstore.fields import Name, OptionalReference, Timestamp
+from twinstore.access.scope import tenant_argument
+from twinstore.models.fields import Name, OptionalReference, Timestamp
 from twinstore.scheduler import AuditActor, AuditEvent
-from twinstore.scope import tenant_argument
 
 __all__ = [
     "NO_CONTENT",

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from scheduler_service.bodies import Listing
 from twinstore import CanonicalJsonSerializer
-from twinstore.canonical import CanonicalModel
-from twinstore.jsontext import JsonValue, parse_json
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.json_text import JsonValue, parse_json
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

@@ -10,17 +10,9 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from scheduler_service.bodies import (
-    ClaimRequest,
-    Completion,
-    Failure,
-    Heartbeat,
-    Listing,
-    Problem,
-    Renewal,
-)
+from scheduler_service.bodies import ClaimRequest, Completion, Failure, Heartbeat, Listing, Problem, Renewal
 from twinstore import CanonicalJsonSerializer, ValidationError
-from twinstore.canonical import CanonicalModel
+from twinstore.models.canonical import CanonicalModel
 from twinstore.scheduler import ExecutionLogEntry, PolicyRunJob, Run, Worker
 
 __all__ = ["ApiError", "Client"]

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from scheduler_service.bodies import Problem, WrongField
 from scheduler_service.canonical import CanonicalResponse
 from twinstore import ConfigurationError, TwinstoreError, UnavailableError
-from twinstore.fields import explain
+from twinstore.models.fields import explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

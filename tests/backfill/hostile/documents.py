@@ -29,7 +29,7 @@ from tests.backfill.hostile.bson_values import (
 )
 from tests.backfill.numbering import numbered_row
 from tests.backfill.toolkit import COPIED
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.impact_snapshots import identify
@@ -42,7 +42,7 @@ from twinstore_mongo.mapping.codec import codec_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = ["ENTITIES", "good_row", "hostile_documents"]
 

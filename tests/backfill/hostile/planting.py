@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = ["figures_of_documents", "figures_of_rows"]
 

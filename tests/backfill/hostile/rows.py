@@ -16,7 +16,7 @@ from psycopg import sql
 
 from tests.backfill.hostile.bson_values import TEXTS
 from tests.backfill.hostile.documents import good_row
-from twinstore.bulk import Record
+from twinstore.bulk.port import Record
 from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from twinstore.bulk import BulkPort
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort
+    from twinstore.catalog.entity import Entity
     from twinstore_postgres.mapping.columns import Column
 
 __all__ = ["MAKERS", "drop_rules", "good_lines", "hostile_rows", "plant_rows", "stored_lines"]

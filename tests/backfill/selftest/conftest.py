@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoServer, PostgresServer
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 Settings = dict[str, Any]
 SOME: Final = (TRIGGERS, RUN_SUMMARIES, IMPACT_SNAPSHOTS, EXECUTION_LOGS)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.backfill.toolkit import fill, server_settings
-from twinstore.bulk import ScanRow
-from twinstore.catalog import Derived
+from twinstore.bulk.corruption import Role
+from twinstore.bulk.rows import ScanRow
+from twinstore.catalog.entity import Derived
 from twinstore.config import load_settings
-from twinstore.planting import Role
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, SCHEDULES
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.selftest.corruptions import Kind
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.bulk import KeyRange, Record
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import KeyRange
     from twinstore.scheduler.storage import SchedulerStorage
 
 STOP = StopSwitch()

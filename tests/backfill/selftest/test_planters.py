@@ -10,9 +10,9 @@ import pytest
 from bson.int64 import Int64
 
 from tests.backfill.toolkit import fill, open_store
+from twinstore.bulk.corruption import STORED_NULL, PlantRefusedError, Role, StoredPlace, Twice
 from twinstore.config import load_settings
-from twinstore.planting import STORED_NULL, PlantRefusedError, Role, StoredPlace, Twice
-from twinstore.plugins import load_backend
+from twinstore.plugins.drivers import load_backend
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULER, SCHEDULES
 from twinstore_backfill.selftest.corruptions import moved
 from twinstore_backfill.selftest.engine import ScratchSide
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
-    from twinstore.planting import RawRow
+    from twinstore.bulk.corruption import RawRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tests.backfill.toolkit import COPIED, fill, memory_pair
-from twinstore.releasing import copy_writer
+from twinstore.bulk.release import copy_writer
+from twinstore.models.shapes import shapes_of
 from twinstore.scheduler.catalog import AUDIT, RUNS, TRIGGERS
-from twinstore.shapes import shapes_of
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_backfill.selftest.rows import key_of_parent, made_rows, sampled, variants
 from twinstore_memory.rows import plant, stored_rows

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.backfill.selftest.conftest import Places
     from tests.databases import MongoServer, PostgresServer
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 Report = dict[str, Any]
 STORES: Final = {"Mongo": "Postgres", "Postgres": "Mongo"}

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore import jsontext
-from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.documents import row_of_json
-from twinstore.jsontext import format_timestamp
-from twinstore.options import ModuleOptions
-from twinstore.storage import open_module
+from twinstore.models import json_text
+from twinstore.models.json_text import format_timestamp
+from twinstore.plugins.backend import OpenRequest
+from twinstore.plugins.options import ModuleOptions
+from twinstore.plugins.resources import SharedResources
+from twinstore.storage.open import open_module
 from twinstore.testing import DeploymentDefaults, ProbeDefaults, StoredRow
 from twinstore_filesystem.backend import FilesystemBackend
 from twinstore_filesystem.forms import Form, ObjectForm, RunFile, Staged
@@ -33,10 +34,11 @@ from twinstore_filesystem.settings import FilesystemSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.clock import Clock
-    from twinstore.module_storage import ModuleStorage
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.storage.module import ModuleStorage
 
 R = TypeVar("R")
 PARTS: Final = ("document", "markers", "derived")
@@ -63,7 +65,7 @@ class WholeForm(Form):
                 file.tree.remove(file.place)
             else:
                 whole = {name: getattr(row, name) for name in PARTS}
-                file.tree.replace(file.place, [jsontext.dumps(whole)])
+                file.tree.replace(file.place, [json_text.dumps(whole)])
 
 
 def layouts_of(module: ModuleSpec[Any]) -> Mapping[str, FileLayout]:
@@ -168,11 +170,11 @@ class FilesystemProbe(ProbeDefaults):
 
     def _write(self, path: Path, values: list[dict[str, Any]]) -> None:
         if path.suffix == ".ndjson":
-            path.write_bytes(b"".join(jsontext.dumps(value) + b"\n" for value in values))
+            path.write_bytes(b"".join(json_text.dumps(value) + b"\n" for value in values))
         elif path.name == "artifact-manifest.json" or path.parent.name == "approvals":
-            path.write_bytes(jsontext.dumps(values))
+            path.write_bytes(json_text.dumps(values))
         else:
-            path.write_bytes(jsontext.dumps(values[0]))
+            path.write_bytes(json_text.dumps(values[0]))
 
 
 class WholeProbe(FilesystemProbe):
@@ -206,7 +208,7 @@ class WholeProbe(FilesystemProbe):
         for name, value in values.items():
             part = "markers" if name in entity.markers else "document"
             found[part][name] = format_timestamp(value) if isinstance(value, datetime) else value
-        path.write_bytes(jsontext.dumps(found))
+        path.write_bytes(json_text.dumps(found))
 
 
 class FilesystemDeployment(DeploymentDefaults):

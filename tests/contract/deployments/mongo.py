@@ -14,8 +14,8 @@ from typing_extensions import override
 from tests.contract.deployments.wire import line_to
 from tests.servers import mongo_config
 from tests.stores import kept
-from twinstore.backend import SharedResources
-from twinstore.storage import open_module
+from twinstore.plugins.resources import SharedResources
+from twinstore.storage.open import open_module
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
 from twinstore_mongo.backend import MongoBackend
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
     from tests.databases import MongoDatabase, MongoServer
     from tests.servers import Settings
-    from twinstore.backend import ModuleBackend
-    from twinstore.catalog import Entity, Key, Module
+    from twinstore.catalog.entity import Entity, Module
+    from twinstore.catalog.keys import Key
     from twinstore.clock import Clock
-    from twinstore.module_storage import ModuleStorage
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.backend import ModuleBackend
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.storage.module import ModuleStorage
     from twinstore.testing import BackendFactory, Deployment
 
 R = TypeVar("R")

@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from tests.contract.deployments.mongo import KEPT_DAYS, MongoProbe, condition, module_backend, retention_of
 from tests.mongomock_client import MongomockClient
-from twinstore.backend import SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
+from twinstore.plugins.resources import SharedResources
 from twinstore.testing import DeploymentDefaults
 from twinstore_mongo.backend import MongoBackend
 from twinstore_mongo.client.connection import Connection
@@ -23,11 +23,12 @@ from twinstore_mongo.settings import MongoSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.backend import Capabilities, ModuleBackend
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.clock import Clock
-    from twinstore.module_storage import ModuleStorage
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.backend import Capabilities, ModuleBackend
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.storage.module import ModuleStorage
     from twinstore.testing import Deployment
     from twinstore_mongo.bulk.port import MongoBulk
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from tests.contract.deployments.postgres import PostgresDeployment, address_of, postgres_deployments, through
 from tests.contract.deployments.wire import line_to
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tests.databases import PostgresDatabase, PostgresServer
     from tests.pgbouncer import Pooler
     from tests.servers import Settings
-    from twinstore.module_storage import ModuleStorage
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.storage.module import ModuleStorage
     from twinstore.testing import BackendFactory
 
 

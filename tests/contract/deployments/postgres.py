@@ -16,13 +16,14 @@ from typing_extensions import override
 
 from tests.contract.deployments.wire import line_to
 from tests.databases import APP_ROLE
-from twinstore.backend import OpenRequest, SharedResources
-from twinstore.catalog import Layout
+from twinstore.catalog.entity import Layout
 from twinstore.clock import SystemClock
-from twinstore.options import ModuleOptions
+from twinstore.models.shapes import Kind
+from twinstore.plugins.backend import OpenRequest
+from twinstore.plugins.options import ModuleOptions
+from twinstore.plugins.resources import SharedResources
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore.shapes import Kind
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 from twinstore.testing import ProbeDefaults, StoredRow, breaking_change
 from twinstore_postgres.backend import PostgresBackend
 from twinstore_postgres.schema.files import Migration
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
     from tests.contract.deployments.wire import Address, Line
     from tests.databases import PostgresDatabase, PostgresServer
     from tests.servers import Settings
-    from twinstore.backend import ModuleBackend
-    from twinstore.catalog import Entity, Key, Module
+    from twinstore.catalog.entity import Entity, Module
+    from twinstore.catalog.keys import Key
     from twinstore.clock import Clock
-    from twinstore.module_storage import ModuleStorage
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.backend import ModuleBackend
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.storage.module import ModuleStorage
     from twinstore.testing import BackendFactory, Deployment
 
 R = TypeVar("R")

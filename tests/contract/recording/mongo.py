@@ -13,14 +13,14 @@ from pymongo import monitoring
 from typing_extensions import override
 
 from tests.contract.recording.naming import call_of, statement_name
-from twinstore.query import Equals, OneOf
+from twinstore.catalog.conditions import Equals, OneOf
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tests.contract.recording.recorded import Recorded
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = ["recording"]
 

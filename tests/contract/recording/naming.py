@@ -6,15 +6,16 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access import UniqueKey
-from twinstore.query import Equals, OneOf, Query
-from twinstore.tenancy import ALL_TENANTS, Tenant
+from twinstore.access.protocol import UniqueKey
+from twinstore.access.query import Query
+from twinstore.catalog.conditions import Equals, OneOf
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from twinstore.query import Condition
+    from twinstore.catalog.conditions import Condition
 
 __all__ = ["Call", "call_of", "statement_name"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
     from tests.contract.recording.recorded import Recorded
-    from twinstore.catalog import Module
+    from twinstore.catalog.entity import Module
     from twinstore_postgres.connection.pipeline import Message
 
 __all__ = ["columns_of", "recording"]

@@ -14,14 +14,14 @@ import pytest
 
 from tests.contract.recording.shapes import cases_file, few_that_send_all
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.modules import module_spec
-from twinstore.statements import Statement, format_statements, parse_statements, statements_file
+from twinstore.plugins.modules import module_spec
+from twinstore.plugins.statements import Statement, format_statements, parse_statements, statements_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore.catalog import Entity, Module
-    from twinstore.modules import ModuleSpec
+    from twinstore.catalog.entity import Entity, Module
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["MODULES", "KitRun", "Recorded"]
 

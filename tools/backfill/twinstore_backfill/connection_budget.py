@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import UnavailableError
-from twinstore.fast.native import SWITCH, fast_path
+from twinstore.fast.library import SWITCH, fast_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from twinstore import jsontext
 from twinstore.errors import ValidationError
-from twinstore.shapes import Kind, shapes_of
+from twinstore.models import json_text
+from twinstore.models.shapes import Kind, shapes_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = [
     "EVERY",
@@ -222,8 +222,8 @@ def _check_known(item: IgnoredPath, model: type[BaseModel], path: tuple[str, ...
 
 def content_without_fields(content: bytes, ignored: Iterable[IgnoredPath]) -> bytes:
     """Return the content of a scanned row without some of its fields and markers."""
-    parts = jsontext.loads(content)
+    parts = json_text.loads(content)
     if not isinstance(parts, dict):
         return content
     paths = [item.path for item in ignored]
-    return jsontext.dumps_sorted({name: without(value, paths) for name, value in parts.items()})
+    return json_text.dumps_sorted({name: without(value, paths) for name, value in parts.items()})

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-    from twinstore.migrations import Effect
+    from twinstore.errors import Effect
 
 __all__ = [
     "TOOL_NAME",

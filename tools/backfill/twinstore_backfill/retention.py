@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
-from twinstore import jsontext
+from twinstore.access.query import holds
+from twinstore.catalog.keys import KeyType
 from twinstore.errors import ValidationError
-from twinstore.fields import parse_timestamp
-from twinstore.keys import KeyType
-from twinstore.query import holds
+from twinstore.models import json_text
+from twinstore.models.fields import parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore.bulk import BulkPort, Record, ScanRow
-    from twinstore.catalog import Entity, Retention
-    from twinstore.options import ModuleOptions
-    from twinstore.query import Condition
+    from twinstore.bulk.port import BulkPort, Record
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.conditions import Condition
+    from twinstore.catalog.entity import Entity, Retention
+    from twinstore.plugins.options import ModuleOptions
     from twinstore_backfill.subset import Subset
 
 __all__ = [
@@ -44,8 +45,8 @@ def instant_of_judgement(port: BulkPort, given: datetime | None) -> datetime:
     now = port.now()
     if given is not None and given > now:
         raise ValidationError(
-            f"--as-of {jsontext.format_timestamp(given)} lies in the future: the clock of {port.place} says "
-            f"{jsontext.format_timestamp(now)}. Give an instant that has passed, or leave it out."
+            f"--as-of {json_text.format_timestamp(given)} lies in the future: the clock of {port.place} says "
+            f"{json_text.format_timestamp(now)}. Give an instant that has passed, or leave it out."
         )
     return given or now
 
@@ -108,7 +109,7 @@ def is_due(entity: Entity, row: ScanRow, limit: datetime | None) -> bool:
     where = entity.retention.where
     if not where:
         return True
-    content = cast("Mapping[str, object]", jsontext.loads(row.content))
+    content = cast("Mapping[str, object]", json_text.loads(row.content))
     return all(holds(item, stored_value(content, item)) for item in where)
 
 

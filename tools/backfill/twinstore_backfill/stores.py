@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Generic, Self
 
 from typing_extensions import TypeVar
 
-from twinstore.catalog import LifeInCopy
+from twinstore.catalog.entity import LifeInCopy
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
 from twinstore.ledger import Ledger
-from twinstore.migrations import MigrationState, consent_required
-from twinstore.module_storage import ModuleStorage
-from twinstore.modules import built_modules, module_spec
-from twinstore.plugins import load_backend
-from twinstore.storage import open_module
+from twinstore.migrations.migration import MigrationState, consent_required
+from twinstore.plugins.drivers import load_backend
+from twinstore.plugins.modules import built_modules, module_spec
+from twinstore.storage.module import ModuleStorage
+from twinstore.storage.open import open_module
 from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.process.secrets import REDACTOR
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from twinstore.bulk import BulkPort, Survey
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort, Survey
+    from twinstore.catalog.entity import Entity
     from twinstore.config.entries import SettingsEntry
-    from twinstore.migrations import Initializer
-    from twinstore.options import ModuleOptions
+    from twinstore.migrations.migration import Initializer
+    from twinstore.plugins.options import ModuleOptions
 
 __all__ = [
     "Store",

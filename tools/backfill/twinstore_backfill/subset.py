@@ -12,17 +12,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from twinstore import jsontext
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import LEAST, KeyRange, KeyType, can_bound
 from twinstore.errors import ValidationError
-from twinstore.fields import parse_timestamp
-from twinstore.keys import LEAST, KeyType, can_bound
+from twinstore.models import json_text
+from twinstore.models.fields import parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key, KeyPart
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyPart
 
 __all__ = ["EVERYTHING", "Subset", "described", "intersection"]
 
@@ -59,8 +58,8 @@ class Subset:
                 object.__setattr__(self, name, parse_timestamp(instant))
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise ValidationError(
-                f"--since {jsontext.format_timestamp(self.since)} does not lie before "
-                f"--until {jsontext.format_timestamp(self.until)}, so that no row would be meant."
+                f"--since {json_text.format_timestamp(self.since)} does not lie before "
+                f"--until {json_text.format_timestamp(self.until)}, so that no row would be meant."
             )
 
     def __bool__(self) -> bool:
@@ -149,8 +148,8 @@ class Subset:
         return {
             "key_from": None if within.lower is None else list(within.lower),
             "key_to": None if within.upper is None else list(within.upper),
-            "since": None if self.since is None else jsontext.format_timestamp(self.since),
-            "until": None if self.until is None else jsontext.format_timestamp(self.until),
+            "since": None if self.since is None else json_text.format_timestamp(self.since),
+            "until": None if self.until is None else json_text.format_timestamp(self.until),
             "dated_by": {entity.name: entity.dated for entity in entities} if self.by_time else {},
         }
 
@@ -223,7 +222,7 @@ def _shown(parts: Sequence[str]) -> str:
 def described(document: Mapping[str, object]) -> str:
     """Return a part as people read it, from what :meth:`Subset.document` says of it."""
     keys = [
-        f"{word} {jsontext.dumps(document[name]).decode()}"
+        f"{word} {json_text.dumps(document[name]).decode()}"
         for word, name in (("from key", "key_from"), ("before key", "key_to"))
         if document.get(name) is not None
     ]

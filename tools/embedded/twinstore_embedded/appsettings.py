@@ -10,7 +10,7 @@ import orjson
 
 from twinstore.config.keys import module_keys
 from twinstore.errors import ConfigurationError
-from twinstore.modules import built_modules
+from twinstore.plugins.modules import built_modules
 from twinstore_embedded.roles import DATABASE
 from twinstore_embedded.state import write_private
 

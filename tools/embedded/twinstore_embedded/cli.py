@@ -13,7 +13,7 @@ import orjson
 import typer
 
 from twinstore.errors import ConfigurationError
-from twinstore.redaction import mask_secret_url
+from twinstore.runtime.secrets import mask_secret_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

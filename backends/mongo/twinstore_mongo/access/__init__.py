@@ -1,4 +1,4 @@
-"""The operations of :class:`twinstore.access.Access` on the documents of any entity.
+"""The operations of :class:`twinstore.access.protocol.Access` on the documents of any entity.
 
 An upsert is called ``put`` here: insert or replace. ``change`` reads rows, asks a rule and writes what it
 returns, each row under the condition that nobody has changed it since. ``mark`` and ``amend`` set fields of
@@ -10,9 +10,9 @@ a unit opens or a caller has opened and joins by ``bind``.
 What may happen when a call fails:
 
 - pymongo repeats a single read or write once after a lost connection (``retryReads``, ``retryWrites``).
-- A write that lost a race is repeated by :func:`twinstore.retrying.repeat` for at most ten seconds; writers
-  of one process queue meanwhile instead of losing to each other again. Inside a unit nothing is repeated:
-  the unit as a whole is, by ``transact``.
+- A write that lost a race is repeated by :func:`twinstore.access.retry.repeat` for at most ten seconds;
+  writers of one process queue meanwhile instead of losing to each other again. Inside a unit nothing is
+  repeated: the unit as a whole is, by ``transact``.
 - A step that needs several writes runs in a transaction of its own, repeated in the same way; only the
   commit is asked for again when its answer got lost.
 """

@@ -19,12 +19,13 @@ from pymongo import ReturnDocument
 from pymongo.errors import OperationFailure
 from typing_extensions import override
 
-from twinstore.access import Access, AccessDefaults, Binding, Row
-from twinstore.appending import Log, key_text_of, keys_of, last_number
-from twinstore.canonical import CanonicalModel
+from twinstore.access.defaults import AccessDefaults, Log, key_text_of, keys_of, last_number
+from twinstore.access.errors import not_found
+from twinstore.access.protocol import Access, Binding
+from twinstore.access.retry import repeat
+from twinstore.catalog.row import Row
 from twinstore.errors import DuplicateError
-from twinstore.failures import not_found
-from twinstore.retrying import repeat
+from twinstore.models.canonical import CanonicalModel
 from twinstore_mongo.access.changing import (
     RuleEndedError,
     apply,
@@ -44,11 +45,12 @@ from twinstore_mongo.mapping.layout import ID, VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.access import Ref, Rows, Rule, Sets, UniqueKey, Values
-    from twinstore.catalog import Entity, Key
-    from twinstore.paging import Page
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
+    from twinstore.access.paging import Page
+    from twinstore.access.protocol import Ref, Rows, Rule, Sets, UniqueKey, Values
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import Tenants
     from twinstore_mongo.access.execution import RepositoryContext
 
 __all__ = ["MongoAccess", "Special"]
@@ -62,7 +64,7 @@ NO_SPECIALS: Final[Mapping[str, Special]] = MappingProxyType({})
 
 
 class MongoAccess(AccessDefaults, Access):
-    """Implements :class:`~twinstore.access.Access`."""
+    """Implements :class:`~twinstore.access.protocol.Access`."""
 
     def __init__(
         self,
@@ -205,7 +207,7 @@ class UntouchableError(Exception):
 
 
 def append(access: MongoAccess, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-    """Append to an ordered log; see :class:`twinstore.access.Access`."""
+    """Append to an ordered log; see :class:`twinstore.access.protocol.Access`."""
     context = access.context
     if not context.store.capabilities.transactions and not context.in_transaction:
         # Stores without locks find out when they write that another append was faster.

@@ -10,11 +10,12 @@ from bson.int64 import Int64
 from pymongo import DESCENDING, ReturnDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from twinstore.access import Row, UniqueKey
-from twinstore.canonical import CanonicalModel
+from twinstore.access.errors import duplicate, lost_race
+from twinstore.access.protocol import UniqueKey
+from twinstore.access.query import assigned_marker
+from twinstore.catalog.row import Row
 from twinstore.errors import ConcurrencyError, DuplicateError
-from twinstore.failures import duplicate, lost_race
-from twinstore.query import assigned_marker
+from twinstore.models.canonical import CanonicalModel
 from twinstore_mongo.access.execution import translating
 from twinstore_mongo.access.queries import filter_of, owned_by, place_of
 from twinstore_mongo.access.reading import check_parent, one, several
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from pymongo.client_session import ClientSession
     from pymongo.collection import Collection
 
-    from twinstore.access import Ref, Rows, Rule
-    from twinstore.catalog import Entity, Index, Key, Module
+    from twinstore.access.protocol import Ref, Rows, Rule
+    from twinstore.catalog.entity import Entity, Module
+    from twinstore.catalog.indexes import Index
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import Tenants
     from twinstore.errors import TwinstoreError
-    from twinstore.tenancy import Tenants
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.access.reading import Held
     from twinstore_mongo.client.connection import Connection
@@ -76,7 +79,7 @@ def insert_row(
 
 
 def apply(context: RepositoryContext, refs: Sequence[Ref], rule: Rule) -> Rows:
-    """Take one step over some rows; see :meth:`twinstore.access.Access.change`.
+    """Take one step over some rows; see :meth:`twinstore.access.protocol.Access.change`.
 
     Raises:
         ConcurrencyError: another writer was faster.
@@ -357,7 +360,7 @@ VALUE: Final = "value"
 
 
 def next_number(context: RepositoryContext, entity: Entity) -> int:
-    """Return the next insertion number of an entity; see :class:`twinstore.access.Access`."""
+    """Return the next insertion number of an entity; see :class:`twinstore.access.protocol.Access`."""
     with context.writing(entity):
         number = counted(context, entity)
         if number == 1 and (stored := last_number(context, entity)):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from pymongo import ReadPreference
 from pymongo.errors import ConnectionFailure, PyMongoError
 
-from twinstore.access import UniqueKey
-from twinstore.backend import UnitState, write_refused
+from twinstore.access.defaults import Stepwise
+from twinstore.access.protocol import UniqueKey
+from twinstore.access.retry import repeat
+from twinstore.access.unit_state import UnitState, write_refused
 from twinstore.errors import Outcome, UnavailableError
-from twinstore.forks import OwnProcess, ending
-from twinstore.retrying import repeat
-from twinstore.stepwise import Stepwise
+from twinstore.runtime.forks import OwnProcess, ending
 from twinstore_mongo.client.cancellation import call_session, end_session, killable
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, loggable, translate
 from twinstore_mongo.client.types import MAJORITY_WRITE, SNAPSHOT_READ
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from pymongo.client_session import ClientSession
     from pymongo.collection import Collection
 
-    from twinstore.catalog import Entity, Key
-    from twinstore.scope import Scope
+    from twinstore.access.scope import Scope
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.errors import Where

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from bson.int64 import Int64
 from pymongo import ReturnDocument
 
-from twinstore.access import Add, Row, ServerTime, Unset
-from twinstore.canonical import CanonicalModel
-from twinstore.paging import decoded
+from twinstore.access.paging import decoded
+from twinstore.access.protocol import Add, ServerTime, Unset
+from twinstore.catalog.row import Row
+from twinstore.models.canonical import CanonicalModel
 from twinstore_mongo.access.changing import write_one
 from twinstore_mongo.access.queries import compiled
 from twinstore_mongo.access.reading import is_hidden, rows
@@ -20,9 +21,9 @@ from twinstore_mongo.mapping.layout import ID, VERSION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.access import Sets, Values
-    from twinstore.catalog import Entity
-    from twinstore.query import Query
+    from twinstore.access.protocol import Sets, Values
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec

@@ -1,22 +1,23 @@
-"""Turns a :class:`~twinstore.query.Query` into a filter of MongoDB."""
+"""Turns a :class:`~twinstore.access.query.Query` into a filter of MongoDB."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from twinstore.access import UniqueKey
-from twinstore.jsontext import INT64_MIN
-from twinstore.tenancy import ALL_TENANTS, Tenant
+from twinstore.access.protocol import UniqueKey
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
+from twinstore.models.json_text import INT64_MIN
 from twinstore_mongo.mapping.layout import operator_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from twinstore.catalog import Key
-    from twinstore.paging import SortKey, SortValue
-    from twinstore.query import Condition, Query
-    from twinstore.tenancy import Tenants
+    from twinstore.access.paging import SortKey, SortValue
+    from twinstore.access.query import Query
+    from twinstore.catalog.conditions import Condition
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import Tenants
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
 

@@ -7,14 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from twinstore.access import Row, UniqueKey
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import TenancyKind
-from twinstore.failures import not_found
-from twinstore.fields import parse_timestamp
-from twinstore.query import Equals, label_of_value
-from twinstore.shapes import Kind
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.access.errors import not_found
+from twinstore.access.protocol import UniqueKey
+from twinstore.access.query import label_of_value
+from twinstore.catalog.conditions import Equals
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import parse_timestamp
+from twinstore.models.shapes import Kind
 from twinstore_mongo.access.queries import any_of, compiled, merged, owned_by, place_of
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.mapping.codec import along_index, codec_of, converted
@@ -24,10 +25,11 @@ from twinstore_mongo.mapping.layout import plain_part
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from twinstore.catalog import Entity, Key
-    from twinstore.paging import Page, SortKey, SortValue
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
+    from twinstore.access.paging import Page, SortKey, SortValue
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import Tenants
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.client.types import Document
 

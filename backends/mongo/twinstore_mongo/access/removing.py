@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.query import pinned_key
+from twinstore.access.query import pinned_key
 from twinstore_mongo.access.queries import compiled, merged
 from twinstore_mongo.access.reading import is_hidden, rows
 from twinstore_mongo.mapping.codec import codec_of, converted
@@ -13,8 +13,9 @@ from twinstore_mongo.mapping.layout import ID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.catalog import Entity, Key
-    from twinstore.query import Query
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.client.types import Document
 
@@ -25,7 +26,7 @@ KEYS_AT_ONCE: Final = 500
 
 
 def remove(context: RepositoryContext, entities: Sequence[Entity], entity: Entity, query: Query) -> int:
-    """Remove the first rows of a list; see :meth:`twinstore.access.Access.remove`."""
+    """Remove the first rows of a list; see :meth:`twinstore.access.protocol.Access.remove`."""
     if is_hidden(context, entity, query):
         return 0
     if children_of(entities, entity):

@@ -1,4 +1,4 @@
-"""Changing documents without the driver, for the self-test; see :mod:`twinstore.planting`."""
+"""Changing documents without the driver, for the self-test; see :mod:`twinstore.bulk.corruption`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 from typing_extensions import override
 
-from twinstore.jsondates import DATE
-from twinstore.planting import Planter, PlantRefusedError, RawRow, Role, SchemaPart, StoredPlace, Twice
-from twinstore.resources import SharedResources
+from twinstore.bulk.corruption import Planter, PlantRefusedError, RawRow, Role, SchemaPart, StoredPlace, Twice
+from twinstore.models.fields import DATE
+from twinstore.plugins.resources import SharedResources
 from twinstore_mongo.bulk.scan import LEAST_SHORT, MOST_SHORT, instant_text
 from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.client.errors import DUPLICATE_KEY, ID_INDEX, violated_index
@@ -26,8 +26,8 @@ from twinstore_mongo.mapping.layout import ID, VERSION, stored_names
 if TYPE_CHECKING:
     from pymongo.collection import Collection
 
-    from twinstore.backend import BackendSettings
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
+    from twinstore.plugins.settings import BackendSettings
     from twinstore_mongo.settings import MongoSettings
 
 __all__ = ["planter_of"]

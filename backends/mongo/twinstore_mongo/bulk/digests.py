@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pymongo import CursorType
 from pymongo.errors import OperationFailure
 
-from twinstore.bulk import Digestible, NoDigests
-from twinstore.fast.encoding import Writer
-from twinstore.fast.native import library
-from twinstore.fast.removal import write_removal
-from twinstore.fast.scanning import Judge, Scanner, document_form
-from twinstore.forks import ending
-from twinstore.keys import KeyType
-from twinstore.scanned import content_without
-from twinstore.shapes import Kind, is_whole, shapes_of
-from twinstore.stored import has_marks
+from twinstore.bulk.rows import Digestible, NoDigests, content_without, has_marks
+from twinstore.catalog.keys import KeyType
+from twinstore.fast.digests import Judge, Scanner, document_form, write_removal
+from twinstore.fast.library import library
+from twinstore.fast.program import Writer
+from twinstore.models.shapes import Kind, is_whole, shapes_of
+from twinstore.runtime.forks import ending
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.key_order import BATCH_BYTES, SIMPLE, VIEW, fitting_batch
@@ -39,9 +36,10 @@ if TYPE_CHECKING:
     from pymongo.command_cursor import RawBatchCommandCursor
     from pymongo.cursor import RawBatchCursor
 
-    from twinstore.bulk import Key, RangeDigests
-    from twinstore.catalog import Entity
-    from twinstore.shapes import ValueShape
+    from twinstore.bulk.rows import RangeDigests
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.models.shapes import ValueShape
     from twinstore_mongo.bulk.owners import Chosen
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document

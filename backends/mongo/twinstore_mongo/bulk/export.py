@@ -18,13 +18,13 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 from typing_extensions import override
 
-from twinstore.bulk import Record
+from twinstore.bulk.port import Record
+from twinstore.bulk.rows import LONGEST_READABLE, Original, base64_pieces
+from twinstore.catalog.keys import KeyType
 from twinstore.errors import DocumentDecodeError
-from twinstore.fast.packed import PackedBatch, Stored
-from twinstore.forks import ending
-from twinstore.keys import KeyType
-from twinstore.mapnames import lossy_map, names_lost
-from twinstore.originals import LONGEST_READABLE, Original, base64_pieces
+from twinstore.fast.records import PackedBatch, Stored
+from twinstore.models.shapes import lossy_map, names_lost
+from twinstore.runtime.forks import ending
 from twinstore_mongo.bulk.owners import owner_of_value
 from twinstore_mongo.client.bson import (
     EPOCH,
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from pymongo.command_cursor import RawBatchCommandCursor
     from pymongo.cursor import RawBatchCursor
 
-    from twinstore.bulk import Key, KeyRange
-    from twinstore.fast.reading import NativeDocuments, ReadDocuments
-    from twinstore.tenancy import StoredOwner
+    from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.catalog.tenancy import StoredOwner
+    from twinstore.fast.records import NativeDocuments, ReadDocuments
     from twinstore_mongo.bulk.owners import Chosen
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from twinstore.scope import tenant_argument
-from twinstore.tenancy import LONGEST_LABEL, NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
+from twinstore.access.scope import tenant_argument
+from twinstore.catalog.tenancy import (
+    LONGEST_LABEL,
+    NO_TENANT,
+    UNKNOWN_TENANT,
+    StoredOwner,
+    TenancyKind,
+    Tenant,
+)
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore_mongo.client.types import Document
 
 __all__ = ["Chosen", "chosen", "counted_owner", "owner_of_value"]

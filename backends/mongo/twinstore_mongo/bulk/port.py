@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from pymongo.errors import OperationFailure
 from typing_extensions import override
 
-from twinstore.backend import UnitState
-from twinstore.bulk import BulkPort, Counted, KeyRange
+from twinstore.access.query import batch_size_argument
+from twinstore.access.scope import UNBOUND, note_system_scope
+from twinstore.access.unit_state import UnitState
+from twinstore.bulk.port import BulkPort
+from twinstore.bulk.rows import Counted
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import label_of
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.options import ModuleOptions
-from twinstore.query import batch_size_argument
-from twinstore.scope import UNBOUND, note_system_scope
-from twinstore.tenancy import label_of
+from twinstore.plugins.options import ModuleOptions
 from twinstore_mongo.access.access import MongoAccess
 from twinstore_mongo.access.execution import RepositoryContext, translating
 from twinstore_mongo.bulk.digests import digestible
@@ -37,10 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from twinstore.access import Access
-    from twinstore.bulk import CommitCheck, Digestible, Key, NoDigests, OnConflict, Position, Survey
-    from twinstore.catalog import Entity, Module
-    from twinstore.migrations import Initializer
+    from twinstore.access.protocol import Access
+    from twinstore.bulk.port import CommitCheck, OnConflict, Position, Survey
+    from twinstore.bulk.rows import Digestible, NoDigests
+    from twinstore.catalog.entity import Entity, Module
+    from twinstore.catalog.keys import Key
+    from twinstore.migrations.migration import Initializer
     from twinstore_mongo.bulk.owners import Chosen
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.client.database import OpenDatabase
@@ -55,7 +59,7 @@ SIZE: Final[dict[str, Any]] = {LARGEST: {"$max": {"$bsonSize": "$$ROOT"}}}
 
 
 class MongoBulk(BulkPort):
-    """Implements :class:`~twinstore.bulk.BulkPort` for any module."""
+    """Implements :class:`~twinstore.bulk.port.BulkPort` for any module."""
 
     def __init__(self, connection: Connection, module: Module) -> None:
         """Take the connection and the module; nothing is connected yet."""

@@ -16,14 +16,13 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import InsertOne, ReplaceOne
 from pymongo.errors import OperationFailure
 
-from twinstore.access import Row
-from twinstore.bulk import Record
-from twinstore.fast.native import library
+from twinstore.bulk.port import Record
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import label_of
+from twinstore.fast.library import library
 from twinstore.fast.nodes import NodeKind
 from twinstore.fast.program import Program, program_of
-from twinstore.fast.reading import Identity, NativeDocuments, StoredSlot
-from twinstore.fast.reversing import highest, write_documents
-from twinstore.tenancy import label_of
+from twinstore.fast.records import Identity, NativeDocuments, StoredSlot, highest, write_documents
 from twinstore_mongo.client.bson import element_of, first_of
 from twinstore_mongo.client.errors import DUPLICATE_KEY, violated_index
 from twinstore_mongo.mapping.codec import FIRST_VERSION, codec_of, next_version
@@ -36,10 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
-    from twinstore.fast.packed import PackedBatch
-    from twinstore.fast.reversing import WrittenDocuments
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.fast.records import PackedBatch, WrittenDocuments
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
 

@@ -2,8 +2,8 @@
 
 Nothing here is shared with the export: it pages with an aggregation that compares across types, and writes
 JSON without the models. A value that stands otherwise than the driver writes it is shown under a mark, see
-:mod:`twinstore.stored`; a document that the client cannot give back byte by byte, because a name occurs twice
-or a type is replaced, is marked as a whole.
+:mod:`twinstore.bulk.rows`; a document that the client cannot give back byte by byte, because a name occurs
+twice or a type is replaced, is marked as a whole.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
-from twinstore.bulk import Key, KeyRange, ScanRow
-from twinstore.fields import parse_timestamp
-from twinstore.forks import ending
-from twinstore.jsondates import DATE, date_in
-from twinstore.shapes import Kind
-from twinstore.stored import MARK, marked
-from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
+from twinstore.bulk.rows import MARK, ScanRow, marked
+from twinstore.catalog.keys import Key, KeyRange
+from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
+from twinstore.models.fields import DATE, date_in, parse_timestamp
+from twinstore.models.shapes import Kind
+from twinstore.runtime.forks import ending
 from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, documents_of, first_of, parts_of
 from twinstore_mongo.mapping.free_json import Walk, exact_document, given_back, walks_of, within
 from twinstore_mongo.mapping.key_order import SIMPLE, fitting_batch, has_key_index, next_parts
@@ -45,7 +44,7 @@ from twinstore_mongo.mapping.layout import (
 if TYPE_CHECKING:
     from pymongo.collection import Collection
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore_mongo.bulk.owners import Chosen
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
@@ -309,7 +308,7 @@ class StoredForm:
         return parsed(value) if type(value) is str else None
 
     def shown(self, stored: Document, key: Key | None, altered: str | None = None) -> tuple[bytes, bytes]:
-        """Return content and what stands beside it, for :class:`~twinstore.bulk.ScanRow`.
+        """Return content and what stands beside it, for :class:`~twinstore.bulk.port.ScanRow`.
 
         Args:
             stored: the document, which is changed.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.errors import OperationFailure
 
-from twinstore.bulk import Survey
+from twinstore.bulk.port import Survey
 from twinstore.errors import ConfigurationError
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.mapping.codec import codec_of
@@ -18,7 +18,7 @@ from twinstore_mongo.mapping.layout import index_specs, stored_names
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.mapping.layout import IndexSpec
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.bulk import BulkView, NoDigests, RangeDigests
+from twinstore.access.query import batch_size_argument
+from twinstore.bulk.port import BulkView
+from twinstore.bulk.rows import NoDigests, RangeDigests
 from twinstore.errors import TransactionAbortedError, UnsupportedCapabilityError, ValidationError
-from twinstore.forks import OwnProcess, ending, of_one_process
-from twinstore.query import batch_size_argument
+from twinstore.runtime.forks import OwnProcess, ending, of_one_process
 from twinstore_mongo.access.execution import translating
 from twinstore_mongo.bulk.digests import MOST_THREADS, DigestScan, digestible
 from twinstore_mongo.bulk.export import Exporter, PackedExporter, ReadSize, packed_size
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from twinstore.bulk import Key, KeyRange, Position, Record, ScanRow
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import Position, Record
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
     from twinstore_mongo.bulk.owners import Chosen
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.client.types import Document
@@ -44,7 +47,7 @@ MOST_RECORDS = 1000
 
 
 class MongoView(BulkView):
-    """Implements :class:`~twinstore.bulk.BulkView`; a stream holds one cursor of the server."""
+    """Implements :class:`~twinstore.bulk.port.BulkView`; a stream holds one cursor of the server."""
 
     def __init__(self, connection: Connection, as_of: Position | None) -> None:
         """Take the connection, and the position of a view of the past."""

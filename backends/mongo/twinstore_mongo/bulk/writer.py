@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pymongo.errors import BulkWriteError
 from typing_extensions import override
 
-from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Record, Rejected
+from twinstore.access.guard import GuardedAccess
+from twinstore.access.retry import repeat
+from twinstore.bulk.port import Conflict, ImportOutcome, RangeWriter, Record, Rejected
+from twinstore.bulk.unique_moves import obstacles, reason_of_obstacle
 from twinstore.errors import ConcurrencyError, ValidationError
-from twinstore.fast.packed import PackedBatch, TakesPacked
-from twinstore.forks import OwnProcess, ending
-from twinstore.guard import GuardedAccess
-from twinstore.moving import obstacles, reason_of_obstacle
-from twinstore.retrying import repeat
+from twinstore.fast.records import PackedBatch, TakesPacked
+from twinstore.runtime.forks import OwnProcess, ending
 from twinstore_mongo.access.access import MongoAccess
 from twinstore_mongo.access.changing import raise_above
 from twinstore_mongo.access.execution import translating
@@ -51,9 +51,10 @@ from twinstore_mongo.mapping.layout import ID, index_specs
 if TYPE_CHECKING:
     from bson.raw_bson import RawBSONDocument
 
-    from twinstore.access import Access
-    from twinstore.bulk import CommitCheck, Key
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access
+    from twinstore.bulk.port import CommitCheck
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.bulk.records import Run, Write
     from twinstore_mongo.client.types import Document
@@ -70,7 +71,7 @@ TRANSIENT: Final = "TransientTransactionError"
 
 
 class MongoRangeWriter(TakesPacked, RangeWriter):
-    """Implements :class:`~twinstore.bulk.RangeWriter`.
+    """Implements :class:`~twinstore.bulk.port.RangeWriter`.
 
     A part is committed on its own as soon as it is heavy, because the server bounds transactions. The last
     one stays open from :meth:`flush` on. A part that loses against another writer is repeated a few times

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import pymongo
 
-from twinstore.cancelling import RunningCall, running_call
+from twinstore.runtime.cancellation import RunningCall, running_call
 
 if TYPE_CHECKING:
     from pymongo.client_session import ClientSession

@@ -13,7 +13,7 @@ from pymongo.uri_parser import parse_uri
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
-from twinstore.servicelog import note_back
+from twinstore.runtime.service_log import note_back
 from twinstore_mongo.client.errors import DRIVER
 
 if TYPE_CHECKING:

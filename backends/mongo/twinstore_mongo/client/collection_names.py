@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ConfigurationError
 from twinstore.ledger.catalog import LEDGER
-from twinstore.modules import module_spec
+from twinstore.plugins.modules import module_spec
 from twinstore_mongo.client.errors import DRIVER
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ from pymongo.errors import InvalidURI
 from pymongo.uri_parser import parse_uri
 from typing_extensions import override
 
-from twinstore.attempts import SharedAttempt
-from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
-from twinstore.forgetting import without_locals
-from twinstore.forks import Renewable, renew_in_child
-from twinstore.redaction import digest_of_secret
-from twinstore.servicelog import note_connected
+from twinstore.plugins.backend import Capabilities
+from twinstore.runtime.forks import Renewable, renew_in_child
+from twinstore.runtime.secrets import digest_of_secret, without_locals
+from twinstore.runtime.service_log import note_connected
+from twinstore.runtime.shared_attempt import SharedAttempt
 from twinstore_mongo.client.client import (
     calls_at_once,
     checked_client,
@@ -39,8 +38,8 @@ from twinstore_mongo.client.errors import (
 from twinstore_mongo.client.types import Client
 
 if TYPE_CHECKING:
-    from twinstore.backend import SharedResources
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
+    from twinstore.plugins.resources import SharedResources
     from twinstore_mongo.settings import MongoSettings
 
 __all__ = ["Connection"]

@@ -12,7 +12,7 @@ import pymongo
 from bson.codec_options import CodecOptions
 from pymongo import ReadPreference
 
-from twinstore.backend import Capabilities
+from twinstore.plugins.backend import Capabilities
 from twinstore_mongo.client.client import CALL_TIMEOUT_MS, checked_client
 from twinstore_mongo.client.errors import Where
 from twinstore_mongo.client.types import AWARE, DECODING, MAJORITY_READ, MAJORITY_WRITE, Client, Document

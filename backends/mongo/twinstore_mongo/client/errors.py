@@ -26,10 +26,10 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
     ValidationError,
 )
-from twinstore.servicelog import note_lost
+from twinstore.runtime.service_log import note_lost
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = [
     "CLIENT_ERRORS",

@@ -16,7 +16,7 @@ from twinstore.errors import ValidationError
 if TYPE_CHECKING:
     from pymongo.collection import Collection
 
-    from twinstore.bulk import Position
+    from twinstore.bulk.port import Position
     from twinstore_mongo.client.types import Document
 
 __all__ = ["PointInTime", "position_of", "sends_time", "timestamp_of", "unsent"]

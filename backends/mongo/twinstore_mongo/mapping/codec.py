@@ -13,19 +13,19 @@ from bson import Code, DBRef, ObjectId
 from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
-from twinstore import jsontext
-from twinstore.access import Row
-from twinstore.canonical import (
+from twinstore.catalog.conditions import Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.models import json_text
+from twinstore.models.canonical import (
     CanonicalJsonSerializer,
     CanonicalModel,
     decode_stored,
     describe_failure,
     undecodable,
 )
-from twinstore.fields import parse_timestamp
-from twinstore.query import Equals, IsNull, IsPresent, OneOf
-from twinstore.shapes import Kind
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.models.fields import parse_timestamp
+from twinstore.models.shapes import Kind
 from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.types import code_object
@@ -48,9 +48,12 @@ if TYPE_CHECKING:
 
     from pymongo.cursor import Cursor
 
-    from twinstore.catalog import Entity, Index, Key
-    from twinstore.paging import SortKey
-    from twinstore.query import Condition, Query
+    from twinstore.access.paging import SortKey
+    from twinstore.access.query import Query
+    from twinstore.catalog.conditions import Condition
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.indexes import Index
+    from twinstore.catalog.keys import Key
     from twinstore_mongo.client.types import Document
 
 __all__ = ["FIRST_VERSION", "Codec", "Reading", "along_index", "codec_of", "converted", "next_version"]
@@ -207,7 +210,7 @@ class Codec(Generic[M]):
         wire = row.model.wire()
         own = wire.pop(name, None)
         key = row.storage[name]
-        return own != (None if derive(row.storage, jsontext.dumps(wire)) == key else key)
+        return own != (None if derive(row.storage, json_text.dumps(wire)) == key else key)
 
     def shown_key(self, document: Mapping[str, Any]) -> str:
         """Return the key of a stored document as messages show it: its ``_id``, which is the key or joins it.

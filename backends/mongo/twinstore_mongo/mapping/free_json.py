@@ -17,15 +17,15 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidDocument
 from bson.int64 import Int64
 
-from twinstore.jsondates import DATE, date_in, date_object
-from twinstore.jsontext import dumps
-from twinstore.shapes import Kind, shapes_of
-from twinstore.stored import marked
+from twinstore.bulk.rows import marked
+from twinstore.models.fields import DATE, date_in, date_object
+from twinstore.models.json_text import dumps
+from twinstore.models.shapes import Kind, shapes_of
 from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, elements
 
 if TYPE_CHECKING:
-    from twinstore.canonical import CanonicalModel
-    from twinstore.shapes import ValueShape
+    from twinstore.models.canonical import CanonicalModel
+    from twinstore.models.shapes import ValueShape
     from twinstore_mongo.client.types import Document
 
 __all__ = [
@@ -112,7 +112,7 @@ def members(raw: bytes) -> list[tuple[int, str, bytes]]:
 
 # Free JSON in documents: where it stands in those of a model, and what of it BSON holds in another way.
 #
-# A date object of :mod:`twinstore.jsondates` is a date of BSON, and a map that looks like a database
+# A date object of :mod:`twinstore.models.fields` is a date of BSON, and a map that looks like a database
 # reference is read by the client as an object of its own class.
 
 

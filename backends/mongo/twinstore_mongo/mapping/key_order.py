@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from pymongo.collation import Collation
 from pymongo.errors import OperationFailure
 
-from twinstore.catalog import KeyType
-from twinstore.forks import ending
-from twinstore.keys import can_bound
+from twinstore.catalog.keys import KeyType, can_bound
+from twinstore.runtime.forks import ending
 from twinstore_mongo.client.bson import PART_BYTES, documents_of, first_of, parts_of, raw_batches
 from twinstore_mongo.mapping.layout import ID
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from twinstore.bulk import Key
+    from twinstore.catalog.keys import Key
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec

@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bson.int64 import Int64
 
-from twinstore.catalog import Layout, StoreKind
-from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
-from twinstore.shapes import is_whole
+from twinstore.catalog.conditions import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.entity import Layout
+from twinstore.catalog.indexes import StoreKind
+from twinstore.models.shapes import is_whole
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Derived, Entity, Index, Key, Module
-    from twinstore.options import ModuleOptions
-    from twinstore.query import Condition
+    from twinstore.catalog.conditions import Condition
+    from twinstore.catalog.entity import Derived, Entity, Module
+    from twinstore.catalog.indexes import Index
+    from twinstore.catalog.keys import Key
+    from twinstore.plugins.options import ModuleOptions
     from twinstore_mongo.client.types import Document
 
 __all__ = [

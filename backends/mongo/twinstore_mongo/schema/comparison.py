@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from pymongo import IndexModel
 from pymongo.errors import CollectionInvalid, OperationFailure
 
-from twinstore.errors import MigrationError
-from twinstore.migrations import COUNTED_ROWS, Effect, EffectKind
+from twinstore.errors import Effect, EffectKind, MigrationError
+from twinstore.migrations.migration import COUNTED_ROWS
 from twinstore_mongo.client.errors import DRIVER, DUPLICATE_KEY
 from twinstore_mongo.mapping.key_order import SIMPLE
 from twinstore_mongo.mapping.layout import CollectionSpec, IndexSpec
 from twinstore_mongo.schema.validators import is_closed
 
 if TYPE_CHECKING:
-    from twinstore.options import ModuleOptions
+    from twinstore.plugins.options import ModuleOptions
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
 

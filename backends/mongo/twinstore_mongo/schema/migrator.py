@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Final, Self
 
 from typing_extensions import override
 
-from twinstore.applied import check_history, statuses
-from twinstore.drivernames import named_initializer
 from twinstore.errors import MigrationError
-from twinstore.migrations import (
+from twinstore.migrations.applied import check_history, statuses
+from twinstore.migrations.migration import (
     Initializer,
     MigrationReport,
     ReportsDefaults,
     SessionDefaults,
     consent_required,
+    migrating,
     standing,
     without_consent,
 )
-from twinstore.reverting import RevertsMigrations, revert_files, revert_of
-from twinstore.servicelog import migrating, note_ready
+from twinstore.migrations.revert import RevertsMigrations, revert_files, revert_of
+from twinstore.runtime.service_log import note_ready
+from twinstore.storage.driver_names import named_initializer
 from twinstore_mongo.access.changing import numbering_differences
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.client.positions import sends_time, unsent
@@ -42,11 +43,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from twinstore.catalog import Module
-    from twinstore.migrations import Consent, Effect, MigrationStatus
-    from twinstore.modules import ModuleSpec
-    from twinstore.options import ModuleOptions
-    from twinstore.reverting import Reversal, RevertFile
+    from twinstore.catalog.entity import Module
+    from twinstore.errors import Effect
+    from twinstore.migrations.migration import Consent, MigrationStatus
+    from twinstore.migrations.revert import Reversal, RevertFile
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.plugins.options import ModuleOptions
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
@@ -80,7 +82,7 @@ class MigrationPlan:
 
 @dataclass(frozen=True, slots=True)
 class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
-    """Implements :class:`~twinstore.migrations.Initializer` for one module."""
+    """Implements :class:`~twinstore.migrations.migration.Initializer` for one module."""
 
     connection: Connection
     catalog: Module

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from twinstore.migrations import MigrationDraft
+from twinstore.migrations.migration import MigrationDraft
 from twinstore_mongo.mapping.layout import collection_specs
 from twinstore_mongo.schema.steps import load_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from twinstore.catalog import Module
-    from twinstore.modules import ModuleSpec
+    from twinstore.catalog.entity import Module
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.layout import IndexSpec
     from twinstore_mongo.schema.steps import Step

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from twinstore.reverting import Reversal, check_consent, needed_by
+from twinstore.migrations.revert import Reversal, check_consent, needed_by
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.schema.comparison import STRICT
 from twinstore_mongo.schema.validators import closing_validator, is_closed
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from twinstore.migrations import Consent
-    from twinstore.reverting import RevertFile
+    from twinstore.migrations.migration import Consent
+    from twinstore.migrations.revert import RevertFile
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.schema.lock import MigrationLease
@@ -64,7 +64,7 @@ class Reverter:
     validators: Mapping[str, Document]
 
     def reversal(self) -> Reversal:
-        """Return what would be dropped; see :class:`~twinstore.reverting.RevertsMigrations`."""
+        """Return what would be dropped; see :class:`~twinstore.migrations.revert.RevertsMigrations`."""
         applied = self._applied is not None
         if applied:
             needed_by(self.revert.step, self._users(), module=self.module, driver=DRIVER)

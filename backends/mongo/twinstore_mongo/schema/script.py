@@ -15,7 +15,7 @@ from twinstore_mongo.schema.steps import AppliedStep, whole_collections
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from twinstore.options import ModuleOptions
+    from twinstore.plugins.options import ModuleOptions
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.layout import CollectionSpec, IndexSpec
     from twinstore_mongo.schema.steps import Step

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from twinstore.migrations import MigrationState, MigrationStatus
+from twinstore.migrations.migration import MigrationState, MigrationStatus
 from twinstore_mongo.mapping.layout import CollectionSpec, IndexSpec
 
 if TYPE_CHECKING:

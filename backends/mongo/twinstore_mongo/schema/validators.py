@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from twinstore.shapes import Kind, shapes_of
+from twinstore.models.shapes import Kind, shapes_of
 from twinstore_mongo.mapping.layout import ID, stored_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity, Marker
-    from twinstore.shapes import ValueShape
+    from twinstore.catalog.entity import Entity, Marker
+    from twinstore.models.canonical import CanonicalModel
+    from twinstore.models.shapes import ValueShape
     from twinstore_mongo.client.types import Document
 
 __all__ = ["closing_validator", "is_closed", "validator_of"]

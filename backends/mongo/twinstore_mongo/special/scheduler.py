@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bson.int64 import Int64
 from pymongo import ReplaceOne
 
-from twinstore.access import Row
-from twinstore.failures import lost_race
-from twinstore.retrying import repeat
+from twinstore.access.errors import lost_race
+from twinstore.access.retry import repeat
+from twinstore.catalog.row import Row
 from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.repositories.policy_jobs import CLAIM, COMPLETE
 from twinstore.scheduler.rules.policy_jobs import settle
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from twinstore.catalog.tenancy import Tenants
     from twinstore.scheduler.enums import PolicyRunJobStatus
     from twinstore.scheduler.policy_jobs import PolicyRunJob
-    from twinstore.tenancy import Tenants
     from twinstore_mongo.access.access import MongoAccess, Special
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.client.types import Document

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from bson.int64 import Int64
 
-from twinstore.access import Row
+from twinstore.catalog.row import Row
 from twinstore.scheduler.catalog import GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobStatus
 from twinstore.scheduler.repositories.graph_jobs import REPLACE
@@ -18,8 +18,8 @@ from twinstore_mongo.mapping.layout import ID, VERSION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from twinstore.catalog.tenancy import Tenant
     from twinstore.scheduler.graph_jobs import GraphJob
-    from twinstore.tenancy import Tenant
     from twinstore_mongo.access.access import MongoAccess, Special
     from twinstore_mongo.client.types import Document
 

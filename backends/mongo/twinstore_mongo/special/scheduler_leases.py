@@ -15,7 +15,7 @@ from bson.int64 import Int64
 from pymongo import ReturnDocument
 from pymongo.errors import OperationFailure
 
-from twinstore.access import Add
+from twinstore.access.protocol import Add
 from twinstore.errors import DocumentDecodeError
 from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore_mongo.access.queries import compiled, merged
@@ -25,8 +25,8 @@ from twinstore_mongo.mapping.layout import ID, VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from twinstore.access import Sets
-    from twinstore.query import Query
+    from twinstore.access.protocol import Sets
+    from twinstore.access.query import Query
     from twinstore.scheduler.policy_jobs import PolicyRunJob
     from twinstore_mongo.access.access import MongoAccess
     from twinstore_mongo.access.execution import RepositoryContext

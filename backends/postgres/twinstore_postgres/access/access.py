@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore import jsontext
-from twinstore.access import Access, AccessDefaults, Binding, Row, Unset
-from twinstore.appending import Log, key_text_of, keys_of, sequence_field
-from twinstore.canonical import CanonicalModel
-from twinstore.catalog import Layout
-from twinstore.failures import duplicate, not_found
-from twinstore.query import label_of_value, pinned_key
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.access.defaults import AccessDefaults, Log, key_text_of, keys_of, sequence_field
+from twinstore.access.errors import duplicate, not_found
+from twinstore.access.protocol import Access, Binding, Unset
+from twinstore.access.query import label_of_value, pinned_key
+from twinstore.catalog.entity import Layout
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.models import json_text
+from twinstore.models.canonical import CanonicalModel
 from twinstore_postgres.access import statements
 from twinstore_postgres.access.changing import change, mark
 from twinstore_postgres.access.queries import (
@@ -39,12 +40,13 @@ from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.access import Ref, Rows, Rule, Sets, UniqueKey, Values
-    from twinstore.catalog import Entity, Key
+    from twinstore.access.paging import Page
+    from twinstore.access.protocol import Ref, Rows, Rule, Sets, UniqueKey, Values
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import Tenants
     from twinstore.errors import TwinstoreError
-    from twinstore.paging import Page
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
     from twinstore_postgres.access.execution import Execution
     from twinstore_postgres.connection.batch import Step
     from twinstore_postgres.connection.transaction import TransactionSteps
@@ -63,7 +65,7 @@ TRIES: Final = 3
 
 
 class PostgresAccess(AccessDefaults, Access):
-    """Implements :class:`~twinstore.access.Access` over one way to the server."""
+    """Implements :class:`~twinstore.access.protocol.Access` over one way to the server."""
 
     def __init__(self, execution: Execution, specials: Mapping[str, Special]) -> None:
         self.execution = execution
@@ -241,7 +243,7 @@ def find_several(
 def append(
     execution: Execution, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]
 ) -> tuple[Row[M], ...]:
-    """Append to an ordered log; see :class:`twinstore.access.Access`."""
+    """Append to an ordered log; see :class:`twinstore.access.protocol.Access`."""
     return execution.repeat(partial(attempt, execution, entity, parent, rows))
 
 
@@ -322,7 +324,7 @@ def assignments(table: Table, values: Values) -> Iterator[tuple[sql.Composable, 
     if inside:
         kept = {name: value for name, value in inside.items() if not isinstance(value, Unset)}
         gone = [name for name in inside if name not in kept]
-        yield MERGED.format(sql.Identifier(PAYLOAD)), (Json(jsontext.dumps(kept)), gone)
+        yield MERGED.format(sql.Identifier(PAYLOAD)), (Json(json_text.dumps(kept)), gone)
     if table.entity.versioned_table:
         yield COUNTED.format(sql.Identifier(VERSION)), ()
 

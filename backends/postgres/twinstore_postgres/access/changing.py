@@ -21,11 +21,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from twinstore.access import Marking, Row, UniqueKey
-from twinstore.canonical import CanonicalModel
+from twinstore.access.defaults import Marking
+from twinstore.access.errors import duplicate, not_found
+from twinstore.access.paging import decoded
+from twinstore.access.protocol import UniqueKey
+from twinstore.catalog.row import Row
 from twinstore.errors import DuplicateError, TwinstoreError
-from twinstore.failures import duplicate, not_found
-from twinstore.paging import decoded
+from twinstore.models.canonical import CanonicalModel
 from twinstore_postgres.access import statements
 from twinstore_postgres.access.queries import compile_claim
 from twinstore_postgres.connection.errors import NOWHERE, Subject
@@ -34,9 +36,10 @@ from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.access import Moment, Ref, Rows, Rule, Sets
-    from twinstore.catalog import Entity, Key
-    from twinstore.query import Query
+    from twinstore.access.protocol import Moment, Ref, Rows, Rule, Sets
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_postgres.access.execution import Execution
     from twinstore_postgres.connection.batch import Result, Step
     from twinstore_postgres.connection.transaction import TransactionSteps
@@ -109,7 +112,7 @@ class RowWrite:
 
 
 def change(execution: Execution, refs: Sequence[Ref], rule: Rule) -> Rows:
-    """Change some rows in one step; see :class:`twinstore.access.Access`."""
+    """Change some rows in one step; see :class:`twinstore.access.protocol.Access`."""
     once = partial(attempt, execution, refs, rule)
     try:
         try:
@@ -195,7 +198,7 @@ def send(steps: TransactionSteps, portion: Sequence[RowWrite], execute: Callable
 
 
 def mark(execution: Execution, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-    """Set fields of the first rows of a list; see :class:`twinstore.access.Access`.
+    """Set fields of the first rows of a list; see :class:`twinstore.access.protocol.Access`.
 
     Rows that another one holds are passed over, so that no two callers wait for or get the same ones.
     """

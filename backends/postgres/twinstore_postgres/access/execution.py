@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from psycopg.pq import TransactionStatus
 from typing_extensions import override
 
-from twinstore.access import Binding
-from twinstore.backend import UnitState
+from twinstore.access.protocol import Binding
+from twinstore.access.retry import repeat
+from twinstore.access.unit_state import UnitState
 from twinstore.errors import Outcome, TwinstoreError
-from twinstore.retrying import repeat
 from twinstore_postgres.connection.batch import Result, Step
 from twinstore_postgres.connection.errors import NOWHERE, OF_PSYCOPG, Subject, translate, translated
 from twinstore_postgres.connection.roles import check_role
@@ -34,8 +34,8 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from twinstore.modules import ModuleSpec
-    from twinstore.scope import Scope
+    from twinstore.access.scope import Scope
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.connection.direct import DedicatedConnections
     from twinstore_postgres.connection.transaction import ConnectionSource, Transport

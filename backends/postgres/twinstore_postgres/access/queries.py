@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, LiteralString
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.catalog import StoreKind
-from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.catalog.conditions import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.indexes import StoreKind
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore_postgres.mapping.codec import Unprepared
 from twinstore_postgres.mapping.owners import owner_condition, owner_values, scope_kind
 from twinstore_postgres.mapping.table import by_code_point
@@ -19,9 +19,10 @@ from twinstore_postgres.mapping.table import by_code_point
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from twinstore.catalog import Entity
-    from twinstore.paging import SortKey
-    from twinstore.query import Condition, Query
+    from twinstore.access.paging import SortKey
+    from twinstore.access.query import Query
+    from twinstore.catalog.conditions import Condition
+    from twinstore.catalog.entity import Entity
     from twinstore_postgres.connection.batch import Step
     from twinstore_postgres.mapping.columns import Column
     from twinstore_postgres.mapping.owners import ScopeKind

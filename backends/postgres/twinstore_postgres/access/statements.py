@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
-from twinstore.query import assigned_marker
+from twinstore.access.query import assigned_marker
 from twinstore_postgres.access.queries import literal_condition
 from twinstore_postgres.mapping.codec import Unprepared
 from twinstore_postgres.mapping.owners import ScopeKind, owner_condition, parent_condition

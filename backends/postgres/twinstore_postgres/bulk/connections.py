@@ -12,9 +12,10 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from typing_extensions import override
 
+from twinstore.access.scope import note_system_scope
 from twinstore.errors import ConfigurationError, Outcome
-from twinstore.forks import ForkSafeLock, Renewable, ending, keep, renew_in_child
-from twinstore.scope import SYSTEM_TENANT, note_system_scope
+from twinstore.models.fields import SYSTEM_TENANT
+from twinstore.runtime.forks import ForkSafeLock, Renewable, ending, keep, renew_in_child
 from twinstore_postgres.connection.deadlines import PatientConnection
 from twinstore_postgres.connection.errors import loggable, translated
 from twinstore_postgres.connection.pool import readable

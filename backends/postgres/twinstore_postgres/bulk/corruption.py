@@ -1,4 +1,4 @@
-"""Changing rows without the driver, for the self-test of the verification; see :mod:`twinstore.planting`."""
+"""Changing rows without the driver, for the self-test of the verification; see ``corruption``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,23 @@ from psycopg import sql
 from psycopg.types.json import Jsonb, set_json_loads
 from typing_extensions import override
 
-from twinstore.catalog import Layout
-from twinstore.planting import STORED_NULL, Planter, PlantRefusedError, RawRow, Role, SchemaPart, StoredPlace
-from twinstore.scope import SYSTEM_TENANT
+from twinstore.bulk.corruption import (
+    STORED_NULL,
+    Planter,
+    PlantRefusedError,
+    RawRow,
+    Role,
+    SchemaPart,
+    StoredPlace,
+)
+from twinstore.catalog.entity import Layout
+from twinstore.models.fields import SYSTEM_TENANT
 from twinstore_postgres.connection.target import MIGRATIONS, direct_target
 from twinstore_postgres.mapping.columns import PAYLOAD, VERSION, column_name, columns_of
 
 if TYPE_CHECKING:
-    from twinstore.backend import BackendSettings
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
+    from twinstore.plugins.settings import BackendSettings
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["planter_of"]

@@ -12,15 +12,15 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import DiagnosticField, ExecStatus
 
-from twinstore.bulk import Digestible, NoDigests
-from twinstore.catalog import Layout, TenancyKind
+from twinstore.bulk.rows import Digestible, NoDigests
+from twinstore.catalog.entity import Layout
+from twinstore.catalog.keys import KeyType
+from twinstore.catalog.tenancy import TenancyKind
 from twinstore.errors import Outcome
-from twinstore.fast.encoding import Writer
-from twinstore.fast.native import library
-from twinstore.fast.removal import write_removal
-from twinstore.fast.scanning import Scanner, table_form
-from twinstore.jsontext import dumps_sorted
-from twinstore.keys import KeyType
+from twinstore.fast.digests import Scanner, table_form, write_removal
+from twinstore.fast.library import library
+from twinstore.fast.program import Writer
+from twinstore.models.json_text import dumps_sorted
 from twinstore_postgres.bulk.scan import CONVERTERS, is_array
 from twinstore_postgres.connection.deadlines import NoAnswer
 from twinstore_postgres.connection.errors import Subject, translated
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from psycopg import Copy
     from psycopg.pq.abc import PGresult
 
-    from twinstore.bulk import Key, RangeDigests
-    from twinstore.catalog import Entity
+    from twinstore.bulk.rows import RangeDigests
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_postgres.bulk.scan import SelectedColumn, TableScan
     from twinstore_postgres.bulk.snapshot import Snapshot
     from twinstore_postgres.connection.deadlines import Connection

@@ -14,13 +14,13 @@ from uuid import UUID
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.bulk import Key, KeyRange, Record
+from twinstore.bulk.port import Record
+from twinstore.bulk.rows import LONGEST_READABLE, Original, base64_pieces
+from twinstore.catalog.keys import Key, KeyRange
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant, Tenants
 from twinstore.errors import DocumentDecodeError
-from twinstore.fast.packed import PackedBatch, Stored
-from twinstore.fast.reversing import read_copy
-from twinstore.mapnames import lossy_map, names_lost
-from twinstore.originals import LONGEST_READABLE, Original, base64_pieces
-from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
+from twinstore.fast.records import PackedBatch, Stored, read_copy
+from twinstore.models.shapes import lossy_map, names_lost
 from twinstore_postgres.bulk.snapshot import without_key
 from twinstore_postgres.connection.cursors import TolerantInstantLoader
 from twinstore_postgres.mapping.columns import storable_keys
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from psycopg import Copy
     from psycopg.abc import Buffer
 
-    from twinstore.fast.copying import NativeColumns
+    from twinstore.fast.records import NativeColumns
     from twinstore_postgres.bulk.snapshot import Snapshot
     from twinstore_postgres.mapping.codec import Values
     from twinstore_postgres.mapping.columns import Column

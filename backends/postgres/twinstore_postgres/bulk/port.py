@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.bulk import BulkPort, KeyRange
+from twinstore.access.query import batch_size_argument
+from twinstore.access.scope import UNBOUND, note_system_scope
+from twinstore.bulk.port import BulkPort
+from twinstore.catalog.keys import LONGEST_TEXT, KeyRange
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import Outcome
-from twinstore.keys import LONGEST_TEXT
-from twinstore.query import batch_size_argument
-from twinstore.scope import UNBOUND, note_system_scope
 from twinstore_postgres.access.access import PostgresAccess
 from twinstore_postgres.access.execution import UnboundExecution
 from twinstore_postgres.bulk.connections import (
@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from twinstore.access import Access
-    from twinstore.backend import Capabilities
-    from twinstore.bulk import CommitCheck, Digestible, Key, NoDigests, OnConflict, Position, Survey
-    from twinstore.catalog import Entity
-    from twinstore.migrations import Initializer
-    from twinstore.modules import ModuleSpec
+    from twinstore.access.protocol import Access
+    from twinstore.bulk.port import CommitCheck, OnConflict, Position, Survey
+    from twinstore.bulk.rows import Digestible, NoDigests
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.migrations.migration import Initializer
+    from twinstore.plugins.backend import Capabilities
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.pool import ServerConnections
     from twinstore_postgres.connection.transaction import Transaction
     from twinstore_postgres.mapping.table import Table
@@ -64,7 +66,7 @@ ONE_STATE: Final = UNIT[True]
 
 
 class PostgresBulk(BulkPort):
-    """Implements :class:`~twinstore.bulk.BulkPort` for any module."""
+    """Implements :class:`~twinstore.bulk.port.BulkPort` for any module."""
 
     def __init__(
         self,

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from psycopg import sql
 
-from twinstore.bulk import NOTHING_BESIDE, Key, KeyRange, ScanRow
-from twinstore.catalog import Layout, TenancyKind
+from twinstore.bulk.rows import NOTHING_BESIDE, ScanRow, marked
+from twinstore.catalog.entity import Layout
+from twinstore.catalog.keys import Key, KeyRange
+from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, TenancyKind, Tenant
 from twinstore.errors import MigrationError, Outcome
-from twinstore.jsontext import INT64_MAX, INT64_MIN, dumps_sorted, loads
-from twinstore.shapes import Kind, left_out_values
-from twinstore.stored import marked
-from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, Tenant
+from twinstore.models.json_text import INT64_MAX, INT64_MIN, dumps_sorted, loads
+from twinstore.models.shapes import Kind, left_out_values
 from twinstore_postgres.connection.errors import translated
 from twinstore_postgres.mapping.columns import (
     PAYLOAD,
@@ -40,9 +40,9 @@ from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
-    from twinstore.enums import NumberedEnum
-    from twinstore.tenancy import StoredOwner
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.tenancy import StoredOwner
+    from twinstore.models.enums import NumberedEnum
     from twinstore_postgres.bulk.snapshot import Snapshot
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.columns import Column

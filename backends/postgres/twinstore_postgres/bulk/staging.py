@@ -17,11 +17,11 @@ import psycopg
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.bulk import Conflict, ImportOutcome, Record, Rejected
+from twinstore.bulk.port import Conflict, ImportOutcome, Record, Rejected
+from twinstore.bulk.unique_moves import obstacles, reason_of_obstacle
+from twinstore.catalog.tenancy import label_of
 from twinstore.errors import ConcurrencyError, ConfigurationError
-from twinstore.moving import obstacles, reason_of_obstacle
-from twinstore.shapes import Kind
-from twinstore.tenancy import label_of
+from twinstore.models.shapes import Kind
 from twinstore_postgres.connection.errors import Subject, translate
 from twinstore_postgres.mapping.columns import VERSION, column_name, digits_of
 from twinstore_postgres.mapping.table import listed
@@ -30,8 +30,8 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from twinstore.access import Access
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access
+    from twinstore.catalog.entity import Entity
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.codec import Values
     from twinstore_postgres.mapping.table import Table

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, cast
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.bulk import Survey
+from twinstore.bulk.port import Survey
 from twinstore.errors import ConfigurationError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore_postgres.bulk.scan import stored_names
@@ -30,9 +30,9 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from twinstore.catalog import Entity
-    from twinstore.migrations import Effect
-    from twinstore.modules import ModuleSpec
+    from twinstore.catalog.entity import Entity
+    from twinstore.errors import Effect
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.columns import Column
     from twinstore_postgres.mapping.table import Table

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.bulk import BulkView, NoDigests, RangeDigests
+from twinstore.access.query import batch_size_argument
+from twinstore.access.scope import tenant_argument
+from twinstore.bulk.port import BulkView
+from twinstore.bulk.rows import NoDigests, RangeDigests
 from twinstore.errors import TransactionAbortedError, ValidationError
-from twinstore.forks import OwnProcess, of_one_process
-from twinstore.query import batch_size_argument
-from twinstore.scope import tenant_argument
+from twinstore.runtime.forks import OwnProcess, of_one_process
 from twinstore_postgres.bulk.digests import DigestScan, digestible
 from twinstore_postgres.bulk.export import export_batches, export_of, packed_batches
 from twinstore_postgres.bulk.snapshot import Snapshot
@@ -23,8 +24,10 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.bulk import Key, KeyRange, Position, Record, ScanRow
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import Position, Record
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
     from twinstore_postgres.bulk.scan import Scans
     from twinstore_postgres.connection.deadlines import Connection
 
@@ -37,7 +40,7 @@ VIEW = "This view"
 
 
 class PostgresView(BulkView):
-    """Implements :class:`~twinstore.bulk.BulkView`."""
+    """Implements :class:`~twinstore.bulk.port.BulkView`."""
 
     def __init__(self, connection: Connection, scans: Scans) -> None:
         """Take the connection, inside a transaction that reads one state in system scope."""

@@ -16,20 +16,28 @@ import psycopg
 from psycopg import pq
 from typing_extensions import override
 
-from twinstore.access import Row
-from twinstore.access import Row as StoredRow
-from twinstore.backend import UnitState
-from twinstore.bulk import Conflict, RangeWriter, Rejected
-from twinstore.catalog import KeyType
+from twinstore.access.guard import GuardedAccess
+from twinstore.access.scope import UNBOUND
+from twinstore.access.unit_state import UnitState
+from twinstore.bulk.port import Conflict, RangeWriter, Rejected
+from twinstore.catalog.keys import KeyType
+from twinstore.catalog.row import Row
+from twinstore.catalog.row import Row as StoredRow
 from twinstore.errors import Outcome, TwinstoreError
-from twinstore.fast.copying import NO_SLOT, NULL, ColumnKind, ColumnLayout, NativeColumns, copy_field
-from twinstore.fast.native import Buffer, library
+from twinstore.fast.library import Buffer, library
 from twinstore.fast.nodes import NodeKind, Presence
-from twinstore.fast.packed import PackedBatch, TakesPacked
 from twinstore.fast.program import Program, program_of
-from twinstore.forks import OwnProcess
-from twinstore.guard import GuardedAccess
-from twinstore.scope import UNBOUND
+from twinstore.fast.records import (
+    NO_SLOT,
+    NULL,
+    ColumnKind,
+    ColumnLayout,
+    NativeColumns,
+    PackedBatch,
+    TakesPacked,
+    copy_field,
+)
+from twinstore.runtime.forks import OwnProcess
 from twinstore_postgres.access import statements
 from twinstore_postgres.access.access import PostgresAccess
 from twinstore_postgres.access.execution import UnitExecution
@@ -42,12 +50,13 @@ from twinstore_postgres.mapping.table import table_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from twinstore.access import Access
-    from twinstore.bulk import ImportOutcome, Key, Record
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access
+    from twinstore.bulk.port import ImportOutcome, Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import StoredOwner
     from twinstore.fast.program import Slot
-    from twinstore.tenancy import StoredOwner
+    from twinstore.models.canonical import CanonicalModel
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.connection.transaction import Transaction
     from twinstore_postgres.mapping.codec import Values
@@ -76,7 +85,7 @@ SIZE_SAMPLE_EVERY: Final = 8
 
 
 class PostgresRangeWriter(TakesPacked, RangeWriter):
-    """Implements :class:`~twinstore.bulk.RangeWriter` in a transaction that is open.
+    """Implements :class:`~twinstore.bulk.port.RangeWriter` in a transaction that is open.
 
     Records wait until they are as many as one merge takes.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
-from twinstore.cancelling import RunningCall, running_call
+from twinstore.runtime.cancellation import RunningCall, running_call
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

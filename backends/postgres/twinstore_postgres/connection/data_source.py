@@ -11,11 +11,12 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from typing_extensions import override
 
+from twinstore.access.scope import note_system_scope, tenant_argument
 from twinstore.config import load_settings
 from twinstore.errors import Outcome
-from twinstore.modules import complete_modules
-from twinstore.plugins import load_backend
-from twinstore.scope import SYSTEM_TENANT, note_system_scope, tenant_argument
+from twinstore.models.fields import SYSTEM_TENANT
+from twinstore.plugins.drivers import load_backend
+from twinstore.plugins.modules import complete_modules
 from twinstore_postgres.connection.cursors import own_cursor
 from twinstore_postgres.connection.deadlines import Connection, PatientConnection, TimedConnection
 from twinstore_postgres.connection.errors import translated
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from twinstore.config import ConfigSource
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["PostgresDataSource", "source_class"]
 

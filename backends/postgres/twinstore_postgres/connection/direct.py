@@ -11,8 +11,8 @@ from weakref import WeakSet, finalize
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
-from twinstore.forks import Renewable, renew_in_child
-from twinstore.scope import SYSTEM_TENANT
+from twinstore.models.fields import SYSTEM_TENANT
+from twinstore.runtime.forks import Renewable, renew_in_child
 from twinstore_postgres.connection.cursors import own_cursor
 from twinstore_postgres.connection.deadlines import PatientConnection
 from twinstore_postgres.connection.errors import NOWHERE, OF_PSYCOPG, translate, translated
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.connection.errors import Subject
     from twinstore_postgres.connection.target import Target, Use

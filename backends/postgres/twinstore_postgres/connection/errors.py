@@ -21,8 +21,10 @@ import psycopg_pool
 from psycopg import errors as pg
 from psycopg import pq
 
-from twinstore.access import Row
-from twinstore.catalog import Entity, Index
+from twinstore.access.errors import duplicate, duplicate_id, not_found
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.indexes import Index
+from twinstore.catalog.row import Row
 from twinstore.errors import (
     ConcurrencyError,
     ConfigurationError,
@@ -37,8 +39,7 @@ from twinstore.errors import (
     UnavailableError,
     ValidationError,
 )
-from twinstore.failures import duplicate, duplicate_id, not_found
-from twinstore.servicelog import note_lost
+from twinstore.runtime.service_log import note_lost
 from twinstore_postgres.connection.deadlines import NoAnswer
 from twinstore_postgres.mapping.columns import index_name
 from twinstore_postgres.settings import DRIVER

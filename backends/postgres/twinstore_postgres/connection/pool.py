@@ -19,11 +19,11 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequest
 from pydantic import SecretStr
 from typing_extensions import override
 
-from twinstore.attempts import SharedAttempt
 from twinstore.errors import ConfigurationError, Outcome, TimeoutExceededError, UnavailableError
-from twinstore.forgetting import without_locals
-from twinstore.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
-from twinstore.servicelog import note_back, note_connected
+from twinstore.runtime.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
+from twinstore.runtime.secrets import without_locals
+from twinstore.runtime.service_log import note_back, note_connected
+from twinstore.runtime.shared_attempt import SharedAttempt
 from twinstore_postgres.connection.batch import PipelinedConnection
 from twinstore_postgres.connection.cursors import ADAPTERS
 from twinstore_postgres.connection.deadlines import Connection, TimedConnection
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from psycopg.adapt import AdaptersMap
 
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.transaction import Transport
     from twinstore_postgres.settings import PostgresSettings
 

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import conninfo, sql
 
 from twinstore.errors import ConfigurationError, MigrationError
-from twinstore.migrations import SessionDefaults
+from twinstore.migrations.migration import SessionDefaults
 from twinstore_postgres.connection.cursors import own_cursor
 from twinstore_postgres.mapping.columns import text
 from twinstore_postgres.mapping.table import table_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.settings import PostgresSettings
 

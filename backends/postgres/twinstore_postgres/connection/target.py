@@ -22,10 +22,9 @@ from twinstore.errors import (
     TwinstoreError,
     UnavailableError,
 )
-from twinstore.forgetting import without_locals
-from twinstore.forks import OwnProcess, Renewable, renew_in_child
-from twinstore.redaction import mentions_secret, secrets_in
-from twinstore.servicelog import note_lost
+from twinstore.runtime.forks import OwnProcess, Renewable, renew_in_child
+from twinstore.runtime.secrets import mentions_secret, secrets_in, without_locals
+from twinstore.runtime.service_log import note_lost
 from twinstore_postgres.connection.cursors import ADAPTERS, refuse_registered
 from twinstore_postgres.connection.deadlines import (
     Connection,

@@ -18,8 +18,8 @@ from psycopg.pq import TransactionStatus
 from typing_extensions import override
 
 from twinstore.errors import Outcome
-from twinstore.forks import OwnProcess
-from twinstore.scope import SYSTEM_TENANT
+from twinstore.models.fields import SYSTEM_TENANT
+from twinstore.runtime.forks import OwnProcess
 from twinstore_postgres.connection.batch import Result, Step, batch, by_cursors
 from twinstore_postgres.connection.deadlines import Connection
 from twinstore_postgres.connection.errors import NOWHERE, OF_PSYCOPG, Subject, loggable, translate, translated

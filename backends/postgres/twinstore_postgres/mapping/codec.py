@@ -14,11 +14,11 @@ from psycopg.adapt import Dumper, Loader
 from pydantic import TypeAdapter
 from typing_extensions import override
 
-from twinstore import jsontext
-from twinstore.access import Row as StoredRow
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, schema_serializer
-from twinstore.jsontext import LARGE_TEXT, loads
-from twinstore.shapes import Kind, has_floats, holds_floats
+from twinstore.catalog.row import Row as StoredRow
+from twinstore.models import json_text
+from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel, schema_serializer
+from twinstore.models.json_text import LARGE_TEXT, loads
+from twinstore.models.shapes import Kind, has_floats, holds_floats
 from twinstore_postgres.mapping.columns import TEXTS, Origin
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from psycopg.abc import AdaptContext, Buffer
 
-    from twinstore.catalog import Entity
-    from twinstore.shapes import FieldShape, ValueShape
+    from twinstore.catalog.entity import Entity
+    from twinstore.models.shapes import FieldShape, ValueShape
     from twinstore_postgres.mapping.columns import Column
 
 __all__ = ["Json", "Unprepared", "Values", "compile_decoder", "compile_encoder", "register_loaders"]
@@ -140,7 +140,7 @@ def json_by(adapter: TypeAdapter[T], empty: bytes, *, floats: bool) -> Callable[
     if floats:  # as of one model
         to_python = adapter.serializer.to_python
         return lambda parts: (
-            Json(jsontext.dumps(to_python(parts, by_alias=True, exclude_none=True))) if parts else nothing
+            Json(json_text.dumps(to_python(parts, by_alias=True, exclude_none=True))) if parts else nothing
         )
     to_json = adapter.serializer.to_json
     return lambda parts: Json(to_json(parts, by_alias=True, exclude_none=True)) if parts else nothing
@@ -264,7 +264,7 @@ def _json(model: type[CanonicalModel], shape: FieldShape, item: ValueShape | Non
     if shape.value.kind is Kind.OBJECT:
         return json_of(shape.value.model)
     if shape.value.kind is Kind.MAP and (None if item is None else item.kind) in JSON_SCALARS:
-        return lambda value: Json(jsontext.dumps(value))
+        return lambda value: Json(json_text.dumps(value))
     adapter: TypeAdapter[object] = TypeAdapter(model.model_fields[shape.name].rebuild_annotation())
     empty = b"[]" if shape.value.kind is Kind.LIST else b"{}"
     return json_by(adapter, empty, floats=holds_floats(shape.value))

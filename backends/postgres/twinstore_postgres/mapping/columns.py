@@ -12,17 +12,22 @@ from uuid import UUID
 from psycopg import sql
 from pydantic.alias_generators import to_snake
 
-from twinstore.catalog import KeyType, Layout, StoreKind, TenancyKind
-from twinstore.enums import NumberedEnum
-from twinstore.fields import INT64_MAX, INT64_MIN
-from twinstore.shapes import Kind
+from twinstore.catalog.entity import Layout
+from twinstore.catalog.indexes import StoreKind
+from twinstore.catalog.keys import KeyType
+from twinstore.catalog.tenancy import TenancyKind
+from twinstore.models.enums import NumberedEnum
+from twinstore.models.fields import INT64_MAX, INT64_MIN
+from twinstore.models.shapes import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from enum import StrEnum
 
-    from twinstore.catalog import Derived, Entity, Index, Key, Marker
-    from twinstore.shapes import FieldShape, ValueShape
+    from twinstore.catalog.entity import Derived, Entity, Marker
+    from twinstore.catalog.indexes import Index
+    from twinstore.catalog.keys import Key
+    from twinstore.models.shapes import FieldShape, ValueShape
 
 __all__ = [
     "PAYLOAD",

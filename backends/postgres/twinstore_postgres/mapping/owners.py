@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
-from twinstore.scope import SYSTEM_TENANT
-from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants, setting_of
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant, Tenants, setting_of
+from twinstore.models.fields import SYSTEM_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

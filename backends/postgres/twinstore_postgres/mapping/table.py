@@ -12,12 +12,13 @@ import pydantic
 from psycopg import sql
 from typing_extensions import TypeVar
 
-from twinstore.access import NO_STORAGE, Row, UniqueKey
-from twinstore.canonical import CanonicalModel, decode_stored, schema_validator, undecodable
-from twinstore.catalog import Entity, Layout, TenancyKind
+from twinstore.access.protocol import UniqueKey
+from twinstore.catalog.entity import Entity, Layout
+from twinstore.catalog.row import NO_STORAGE, Row
+from twinstore.catalog.tenancy import UNKNOWN_TENANT, TenancyKind, label_of, owner_of
 from twinstore.errors import ValidationError
-from twinstore.jsontext import loads
-from twinstore.tenancy import UNKNOWN_TENANT, label_of, owner_of
+from twinstore.models.canonical import CanonicalModel, decode_stored, schema_validator, undecodable
+from twinstore.models.json_text import loads
 from twinstore_postgres.mapping.codec import UNREADABLE, compile_decoder, compile_encoder
 from twinstore_postgres.mapping.columns import (
     PAYLOAD,
@@ -32,8 +33,8 @@ from twinstore_postgres.mapping.columns import (
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Key
-    from twinstore.tenancy import StoredOwner
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import StoredOwner
     from twinstore_postgres.mapping.codec import Values
 
 __all__ = ["Table", "by_code_point", "listed", "table_of"]

@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.rows import scalar_row
 
 from twinstore.errors import MigrationError
-from twinstore.migrations import SchemaSnapshot
+from twinstore.migrations.migration import SchemaSnapshot
 from twinstore_postgres.connection.cursors import OwnCursor, own_cursor
 from twinstore_postgres.mapping.columns import text
 from twinstore_postgres.schema.migrator import STORE
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.deadlines import Connection
 
 __all__ = [

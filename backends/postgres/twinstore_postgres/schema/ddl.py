@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
-from twinstore.catalog import StoreKind, TenancyKind
-from twinstore.scope import SYSTEM_TENANT
+from twinstore.catalog.indexes import StoreKind
+from twinstore.catalog.tenancy import TenancyKind
+from twinstore.models.fields import SYSTEM_TENANT
 from twinstore_postgres.access.queries import literal_condition
 from twinstore_postgres.mapping.columns import VERSION, index_name, text
 from twinstore_postgres.mapping.owners import ScopeKind, parent_condition
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import LiteralString
 
-    from twinstore.catalog import Entity, Index
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.indexes import Index
     from twinstore_postgres.mapping.columns import Column
     from twinstore_postgres.mapping.table import Table
 

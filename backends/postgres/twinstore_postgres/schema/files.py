@@ -10,7 +10,7 @@ from typing import Final
 from psycopg import sql
 from pydantic.alias_generators import to_pascal
 
-from twinstore.migrations import MigrationState, MigrationStatus
+from twinstore.migrations.migration import MigrationState, MigrationStatus
 
 __all__ = ["ROLE_VARIABLE", "Migration"]
 

@@ -12,25 +12,24 @@ import psycopg
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.applied import statuses
-from twinstore.drivernames import bound_names, named_initializer
-from twinstore.errors import ConfigurationError, MigrationError, TwinstoreError
+from twinstore.errors import ConfigurationError, Effect, EffectKind, MigrationError, TwinstoreError
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.migrations import (
+from twinstore.migrations.applied import statuses
+from twinstore.migrations.migration import (
     COUNTED_ROWS,
-    Effect,
-    EffectKind,
     Initializer,
     MigrationReport,
     MigrationState,
     ReportsDefaults,
     TakesSnapshots,
     consent_required,
+    migrating,
     standing,
     without_consent,
 )
-from twinstore.reverting import RevertsMigrations
-from twinstore.servicelog import Limiter, migrating, note_ready
+from twinstore.migrations.revert import RevertsMigrations
+from twinstore.runtime.service_log import Limiter, note_ready
+from twinstore.storage.driver_names import bound_names, named_initializer
 from twinstore_postgres.connection.data_source import source_class
 from twinstore_postgres.connection.deadlines import PatientConnection, TimedConnection
 from twinstore_postgres.connection.errors import reading, translated
@@ -56,9 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from twinstore.migrations import Consent, MigrationStatus, SchemaSnapshot, SessionDefaults
-    from twinstore.modules import ModuleSpec
-    from twinstore.reverting import Reversal
+    from twinstore.migrations.migration import Consent, MigrationStatus, SchemaSnapshot, SessionDefaults
+    from twinstore.migrations.revert import Reversal
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.connection.pool import ServerConnections
     from twinstore_postgres.schema.files import Migration
@@ -77,7 +76,7 @@ SELECT FROM pg_class WHERE oid = to_regclass(%s) AND pg_has_role(relowner, 'USAG
 
 
 class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, ReportsDefaults):
-    """Implements :class:`~twinstore.migrations.Initializer`; see :func:`initializer_class` for its module."""
+    """Implements ``Initializer``; see :func:`initializer_class` for its module."""
 
     module: ClassVar[ModuleSpec[object]]
 
@@ -183,13 +182,13 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
 
     @override
     def snapshot(self) -> SchemaSnapshot:
-        """Return what the server holds; see :class:`~twinstore.migrations.TakesSnapshots`."""
+        """Return what the server holds; see :class:`~twinstore.migrations.migration.TakesSnapshots`."""
         with closing(self._connect(qualified=True)) as connection, reading():
             return snapshot_of(connection, self.module, self._settings.application_role)
 
     @override
     def session_defaults(self) -> SessionDefaults:
-        """Return what sessions begin with; see :class:`~twinstore.migrations.ReportsDefaults`."""
+        """Return what sessions begin with; see :class:`~twinstore.migrations.migration.ReportsDefaults`."""
         kind = connection_kind(pooled=False)
         with closing(self._connect(kind, qualified=True)) as connection, reading():
             found = self._defaults(connection)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg import sql
 
-from twinstore.applied import check_history
 from twinstore.errors import MigrationError
-from twinstore.migrations import MigrationState, MigrationStatus
+from twinstore.migrations.applied import check_history
+from twinstore.migrations.migration import MigrationState, MigrationStatus
 from twinstore_postgres.connection.cursors import own_cursor
 from twinstore_postgres.connection.errors import translate
 from twinstore_postgres.schema.files import FILE_NAME, Migration
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.codec import Values
 
@@ -130,7 +130,7 @@ def other_names(module: ModuleSpec[object]) -> dict[str, str]:
 
 
 def check_ledger(module: ModuleSpec[object], applied: Mapping[str, MigrationStatus]) -> None:
-    """Refuse a ledger that this library cannot continue; see :func:`~twinstore.applied.check_history`."""
+    """Refuse a ledger that this library cannot continue; see ``check_history``."""
     shipped = [item.status for item in shipped_migrations(module)]
     check_history(shipped, applied.values(), module=module.name, driver=DRIVER)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
-from twinstore.migrations import MigrationDraft
+from twinstore.migrations.migration import MigrationDraft
 from twinstore_postgres.mapping import columns
 from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.schema import ddl
@@ -24,8 +24,8 @@ from twinstore_postgres.schema.migrator import STORE
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-    from twinstore.catalog import Entity, Module
-    from twinstore.modules import ModuleSpec
+    from twinstore.catalog.entity import Entity, Module
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["contradictions", "draft_of", "proposed_migration"]
 

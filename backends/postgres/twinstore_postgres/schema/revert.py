@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from twinstore.errors import MigrationError
-from twinstore.reverting import Reversal, check_consent, needed_by, revert_files, revert_of
+from twinstore.migrations.revert import Reversal, check_consent, needed_by, revert_files, revert_of
 from twinstore_postgres.schema.migrator import (
     STORE,
     applied_migrations,
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from twinstore.migrations import Consent, MigrationStatus
-    from twinstore.modules import ModuleSpec
-    from twinstore.reverting import RevertFile
+    from twinstore.migrations.migration import Consent, MigrationStatus
+    from twinstore.migrations.revert import RevertFile
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.schema.files import Migration
 
@@ -43,7 +43,7 @@ COUNT: Final = "SELECT count(*) FROM {table}"
 
 
 def reversal(connection: Connection, module: ModuleSpec[object], name: str) -> Reversal:
-    """Return what would be dropped; see :class:`~twinstore.reverting.RevertsMigrations`."""
+    """Return what would be dropped; see :class:`~twinstore.migrations.revert.RevertsMigrations`."""
     file = chosen(module, name)
     with transaction(connection, module):
         return found(connection, module, file)
@@ -52,7 +52,7 @@ def reversal(connection: Connection, module: ModuleSpec[object], name: str) -> R
 def revert(
     connection: Connection, module: ModuleSpec[object], name: str, accept: AbstractSet[Consent]
 ) -> Reversal:
-    """Run the script of a migration; see :class:`~twinstore.reverting.RevertsMigrations`."""
+    """Run the script of a migration; see :class:`~twinstore.migrations.revert.RevertsMigrations`."""
     file = chosen(module, name)
     try:
         with transaction(connection, module):

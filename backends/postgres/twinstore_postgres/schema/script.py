@@ -18,7 +18,7 @@ from twinstore_postgres.schema.migrator import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.schema.files import Migration
 
 __all__ = ["script"]

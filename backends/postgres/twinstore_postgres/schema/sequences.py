@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from psycopg import sql
 from psycopg.rows import class_row, scalar_row
 
-from twinstore.fields import SYSTEM_TENANT
+from twinstore.models.fields import SYSTEM_TENANT
 from twinstore_postgres.access.statements import counter_of
 from twinstore_postgres.connection.cursors import OwnCursor
 from twinstore_postgres.connection.transaction import SET_TENANT
@@ -20,7 +20,7 @@ from twinstore_postgres.mapping.table import table_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.modules import ModuleSpec
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.table import Table
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
-from twinstore.access import Row
-from twinstore.paging import Page, decoded
+from twinstore.access.paging import Page, decoded
+from twinstore.catalog.row import Row
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.scheduler.repositories.schedules import DUE
 from twinstore_postgres.access.queries import Compiled, compile_query
@@ -20,7 +20,7 @@ from twinstore_postgres.mapping.table import listed, table_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore.query import Query
+    from twinstore.access.query import Query
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.triggers import Trigger
     from twinstore_postgres.access.access import PostgresAccess, Special

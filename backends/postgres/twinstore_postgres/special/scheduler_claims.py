@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
-from twinstore import jsontext
-from twinstore.access import Add
-from twinstore.access import Row as StoredRow
-from twinstore.canonical import decode_stored
+from twinstore.access.protocol import Add
+from twinstore.catalog.conditions import AtMost
+from twinstore.catalog.row import Row as StoredRow
 from twinstore.errors import DocumentDecodeError
-from twinstore.query import AtMost
+from twinstore.models import json_text
+from twinstore.models.canonical import decode_stored
 from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.policy_jobs import PolicyRunJob
 from twinstore.scheduler.repositories.policy_jobs import CLAIM, COMPLETE
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from twinstore.access import Sets
-    from twinstore.query import Query
+    from twinstore.access.protocol import Sets
+    from twinstore.access.query import Query
+    from twinstore.catalog.tenancy import Tenants
     from twinstore.scheduler.enums import PolicyRunJobStatus
-    from twinstore.tenancy import Tenants
     from twinstore_postgres.access.access import PostgresAccess, Special
     from twinstore_postgres.mapping.codec import Values
 
@@ -88,7 +88,7 @@ def claim(access: PostgresAccess, query: Query, sets: Sets) -> tuple[PolicyRunJo
     values = {name: value for name, value in sets.items() if not isinstance(value, Add)}
     statement = lease_statement(scope_kind(query.scope), query.limit)
     changed = (values["updatedAt"], values["leaseOwner"], values["leaseExpiresAt"])
-    parameters = (due, *owner_values(TABLE, query.scope), *changed, Json(jsontext.dumps(values)))
+    parameters = (due, *owner_values(TABLE, query.scope), *changed, Json(json_text.dumps(values)))
     while True:
         (found,) = access.execution.write(setting(query.scope), Subject(POLICY_JOBS), (statement, parameters))
         leased = tuple(sorted(decoded(found.rows), key=lease_rank))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access import Row
-from twinstore.jsontext import format_timestamp
+from twinstore.catalog.row import Row
+from twinstore.models.json_text import format_timestamp
 from twinstore.scheduler.catalog import GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobStatus
 from twinstore.scheduler.repositories.graph_jobs import REPLACE
@@ -16,8 +16,8 @@ from twinstore_postgres.mapping.table import table_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from twinstore.catalog.tenancy import Tenant
     from twinstore.scheduler.graph_jobs import GraphJob
-    from twinstore.tenancy import Tenant
     from twinstore_postgres.access.access import PostgresAccess, Special
 
 __all__ = ["OPERATIONS", "REPLACE_JOB"]

@@ -14,7 +14,7 @@ from psycopg import errors
 from typing_extensions import override
 
 from twinstore.errors import TwinstoreError
-from twinstore.jsontext import dumps_sorted
+from twinstore.models.json_text import dumps_sorted
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.holding import Contender
 from twinstore.scheduler.locks import lock_number

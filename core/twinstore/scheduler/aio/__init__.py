@@ -11,8 +11,7 @@ from twinstore.scheduler.aio.graph_job_store import AsyncGraphJobStore
 from twinstore.scheduler.aio.graph_jobs import AsyncGraphJobRepository
 from twinstore.scheduler.aio.impact_snapshots import AsyncImpactSnapshotRepository
 from twinstore.scheduler.aio.locks import AsyncDistributedLock
-from twinstore.scheduler.aio.policy_jobs import AsyncPolicyJobRepository
-from twinstore.scheduler.aio.policy_runs import AsyncPolicyRunService
+from twinstore.scheduler.aio.policy_jobs import AsyncPolicyJobRepository, AsyncPolicyRunService
 from twinstore.scheduler.aio.run_summaries import AsyncRunSummaryRepository, AsyncRunSummaryService
 from twinstore.scheduler.aio.runs import AsyncRunRepository
 from twinstore.scheduler.aio.schedules import AsyncScheduleRepository
@@ -21,7 +20,7 @@ from twinstore.scheduler.aio.workers import AsyncWorkerRepository
 from twinstore.scheduler.storage import SchedulerSession
 
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads, SharedThreads
+    from twinstore.aio.calls import CallThreads, SharedThreads
     from twinstore.scheduler.storage import SchedulerStorage
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 from twinstore.scheduler.execution_logs import ExecutionLogRepository
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 from twinstore.scheduler.graph_job_store import GraphJobStore
 
 if TYPE_CHECKING:
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.scheduler.enums import GraphJobStatus, GraphJobType
     from twinstore.scheduler.graph_job_store import GraphJobResponse
     from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphOverlayJob

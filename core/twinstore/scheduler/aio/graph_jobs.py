@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 from twinstore.scheduler.graph_jobs import GraphJobRepository
 
 if TYPE_CHECKING:
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.scheduler.enums import GraphJobStatus, GraphJobType
-    from twinstore.scheduler.graph_job_events import GraphJobEvent
-    from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphOverlayJob
+    from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphJobEvent, GraphOverlayJob
 
 
 __all__ = ["AsyncGraphJobRepository"]

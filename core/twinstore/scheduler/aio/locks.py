@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, cast
 
+from twinstore.aio.calls import Awaited
 from twinstore.aio.handles import AwaitedHandle, entered, handed_out, left
-from twinstore.aio.threads import Awaited
-from twinstore.fields import SYSTEM_TENANT
+from twinstore.models.fields import SYSTEM_TENANT
 from twinstore.scheduler.locks import LEASE, DistributedLock, LockHandle
 
 if TYPE_CHECKING:

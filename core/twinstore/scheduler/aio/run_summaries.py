@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 from twinstore.scheduler.schedules import ScheduleRepository
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.scheduler.schedules import Schedule, ScheduleQueryOptions, SoftDeletion
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 from twinstore.scheduler.workers import DEAD_AFTER, WorkerRepository
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime, timedelta
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.scheduler.workers import Worker, WorkerStatus
 
 

@@ -1,4 +1,4 @@
-"""The repositories of the scheduler, written once over :class:`~twinstore.access.Access`."""
+"""The repositories of the scheduler, written once over :class:`~twinstore.access.protocol.Access`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from twinstore.scheduler.repositories.triggers import Triggers
 from twinstore.scheduler.repositories.workers import Workers
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
 
 __all__ = [
     "AuditRecords",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from twinstore.access import Row
-from twinstore.paging import Page
-from twinstore.repository import Repository
+from twinstore.access.paging import Page
+from twinstore.access.repository import Repository
+from twinstore.access.scope import id_argument
+from twinstore.catalog.row import Row
 from twinstore.scheduler import queries
 from twinstore.scheduler.audit import AuditQueryOptions, AuditRecord, AuditRepository
 from twinstore.scheduler.catalog import AUDIT
-from twinstore.scope import id_argument
 
 __all__ = ["AuditRecords"]
 

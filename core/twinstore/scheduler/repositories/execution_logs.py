@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.access import Ref, Row
+from twinstore.access.guard import check_batch
+from twinstore.access.protocol import Ref
+from twinstore.access.repository import Repository
+from twinstore.access.retry import repeat
+from twinstore.catalog.row import Row
 from twinstore.errors import ValidationError
-from twinstore.repository import Repository
-from twinstore.retrying import repeat
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
-from twinstore.sizes import check_batch
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.tenancy import Tenants
+    from twinstore.access.protocol import Access
+    from twinstore.catalog.tenancy import Tenants
 
 __all__ = ["ExecutionLogs"]
 

@@ -10,33 +10,34 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from typing_extensions import override
 
-from twinstore.access import Ref, Row, WritingOperation
-from twinstore.catalog import KeyType
+from twinstore.access.errors import NumberTakenError, duplicate_id, lost_race, not_found
+from twinstore.access.guard import check_replacement
+from twinstore.access.paging import Page
+from twinstore.access.protocol import Ref, WritingOperation
+from twinstore.access.repository import Repository
+from twinstore.access.retry import repeat
+from twinstore.access.scope import id_argument, member_argument
+from twinstore.catalog.keys import KeyType
+from twinstore.catalog.row import Row
 from twinstore.errors import DuplicateError
-from twinstore.failures import NumberTakenError, duplicate_id, lost_race, not_found
-from twinstore.paging import Page
-from twinstore.repository import Repository
-from twinstore.retrying import repeat
 from twinstore.scheduler import graph_job_queries as queries
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobEventKind, GraphJobStatus, GraphJobType
-from twinstore.scheduler.graph_job_events import GraphJobEvent
 from twinstore.scheduler.graph_job_store import GraphJobResponse, GraphJobStore
 from twinstore.scheduler.graph_jobs import (
     GraphBuildJob,
     GraphJob,
+    GraphJobEvent,
     GraphJobRepository,
     GraphOverlayJob,
 )
 from twinstore.scheduler.rules import graph_jobs as rules
-from twinstore.scope import id_argument, member_argument
-from twinstore.sizes import check_replacement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore.access import Moment, Rows
-    from twinstore.tenancy import Tenant
+    from twinstore.access.protocol import Moment, Rows
+    from twinstore.catalog.tenancy import Tenant
 
     Replace = Callable[[Tenant, GraphJob, GraphJobStatus], bool]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.access import Row
-from twinstore.paging import Page
-from twinstore.repository import Repository
+from twinstore.access.paging import Page
+from twinstore.access.repository import Repository
+from twinstore.access.scope import id_argument, optional_reference_argument
+from twinstore.catalog.row import Row
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS
 from twinstore.scheduler.impact_snapshots import ImpactSet, ImpactSnapshotRepository, identify
 from twinstore.scheduler.rules.impact_snapshots import check_owner
 from twinstore.scheduler.selectors import Selector, digest_for
-from twinstore.scope import id_argument, optional_reference_argument
 
 if TYPE_CHECKING:
-    from twinstore.tenancy import Tenant
+    from twinstore.catalog.tenancy import Tenant
 
 __all__ = ["ImpactSnapshots"]
 

@@ -15,22 +15,23 @@ import pydantic
 from pydantic import TypeAdapter
 from typing_extensions import override
 
-from twinstore.access import Access, Moment, Ref, Row, Rows
-from twinstore.cancelling import given_up
+from twinstore.access.guard import check_size
+from twinstore.access.nested_units import calls_of
+from twinstore.access.protocol import Access, Moment, Ref, Rows
+from twinstore.access.repository import Repository
+from twinstore.access.scope import UNBOUND, id_argument
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import LockTimeoutError, ValidationError
-from twinstore.fields import SYSTEM_TENANT, LowerKeyMap, TenantText, explain
-from twinstore.observing.notifier import PRESENT, note_lock_wait
-from twinstore.repository import Repository
+from twinstore.models.fields import SYSTEM_TENANT, LowerKeyMap, TenantText, explain
+from twinstore.observing.observer import PRESENT, note_lock_wait
+from twinstore.runtime.cancellation import given_up
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.holding import Contender, HeldLock, elapsed
 from twinstore.scheduler.locks import LEASE, DistributedLock, LockHandle, LockInfo
 from twinstore.scheduler.observed_lock import ObservedLock
 from twinstore.scheduler.rules import locks as rules
 from twinstore.scheduler.rules.locks import LockClaim, lease_argument, timeout_argument
-from twinstore.scope import UNBOUND, id_argument
-from twinstore.sizes import check_size
-from twinstore.tenancy import ALL_TENANTS
-from twinstore.units import calls_of
 
 __all__ = ["CONTEND", "Locks"]
 

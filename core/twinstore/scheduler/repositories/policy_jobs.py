@@ -9,32 +9,33 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.access import Add, Row, UniqueKey, WritingOperation
-from twinstore.errors import DocumentDecodeError, LeaseLostError, ValidationError
-from twinstore.paging import Page, decode_token, undecodable_row
-from twinstore.query import Equals
-from twinstore.repository import Repository
-from twinstore.scheduler import queries
-from twinstore.scheduler.catalog import POLICY_JOBS
-from twinstore.scheduler.enums import PolicyRunJobStatus
-from twinstore.scheduler.policy_jobs import LEASE, PolicyJobQueryOptions, PolicyJobRepository, PolicyRunJob
-from twinstore.scheduler.rules import policy_jobs as rules
-from twinstore.scope import (
+from twinstore.access.guard import check_replacement
+from twinstore.access.paging import Page, decode_token, undecodable_row
+from twinstore.access.protocol import Add, UniqueKey, WritingOperation
+from twinstore.access.repository import Repository
+from twinstore.access.scope import (
     duration_argument,
     function_argument,
     id_argument,
     instant_argument,
     member_argument,
 )
-from twinstore.sizes import check_replacement
-from twinstore.telling import shown
-from twinstore.tenancy import Tenant
+from twinstore.catalog.conditions import Equals
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
+from twinstore.errors import DocumentDecodeError, LeaseLostError, ValidationError
+from twinstore.runtime.formatting import shown
+from twinstore.scheduler import queries
+from twinstore.scheduler.catalog import POLICY_JOBS
+from twinstore.scheduler.enums import PolicyRunJobStatus
+from twinstore.scheduler.policy_jobs import LEASE, PolicyJobQueryOptions, PolicyJobRepository, PolicyRunJob
+from twinstore.scheduler.rules import policy_jobs as rules
 
 if TYPE_CHECKING:
-    from twinstore.access import Sets
-    from twinstore.keys import Key
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
+    from twinstore.access.protocol import Sets
+    from twinstore.access.query import Query
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import Tenants
 
 __all__ = ["CLAIM", "COMPLETE", "PolicyJobs"]
 

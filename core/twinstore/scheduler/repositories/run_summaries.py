@@ -7,15 +7,15 @@ from datetime import datetime
 
 from typing_extensions import override
 
-from twinstore.access import Row
-from twinstore.paging import Page
-from twinstore.repository import Repository
+from twinstore.access.paging import Page
+from twinstore.access.repository import Repository
+from twinstore.access.results import checked
+from twinstore.access.scope import id_argument, instant_argument
+from twinstore.catalog.row import Row
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUN_SUMMARIES
 from twinstore.scheduler.rules.run_summaries import check_expectation
 from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
-from twinstore.scope import id_argument, instant_argument
-from twinstore.written import checked
 
 __all__ = ["RunSummaries"]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.access import Row
-from twinstore.paging import Page
-from twinstore.repository import Repository
+from twinstore.access.paging import Page
+from twinstore.access.repository import Repository
+from twinstore.access.scope import id_argument, instant_argument, member_argument, text_argument
+from twinstore.catalog.row import Row
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.rules import runs as rules
 from twinstore.scheduler.runs import Run, RunQueryOptions, RunRepository
-from twinstore.scope import id_argument, instant_argument, member_argument, text_argument
 
 if TYPE_CHECKING:
-    from twinstore.access import Moment
+    from twinstore.access.protocol import Moment
 
 __all__ = ["Runs"]
 

@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.access import UNSET, Ref, Row, UniqueKey
-from twinstore.canonical import decode_stored
+from twinstore.access.paging import Page, UndecodableRow, decode_token
+from twinstore.access.protocol import UNSET, Ref, UniqueKey
+from twinstore.access.repository import Repository
+from twinstore.access.scope import flag_argument, id_argument, instant_argument, text_argument
+from twinstore.catalog.row import Row
 from twinstore.errors import DocumentDecodeError
-from twinstore.paging import Page, UndecodableRow, decode_token
-from twinstore.repository import Repository
+from twinstore.models.canonical import decode_stored
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.scheduler.rules import schedules as rules
 from twinstore.scheduler.rules.schedules import StoredSchedule
 from twinstore.scheduler.schedules import Schedule, ScheduleQueryOptions, ScheduleRepository, SoftDeletion
 from twinstore.scheduler.triggers import Trigger
-from twinstore.scope import flag_argument, id_argument, instant_argument, text_argument
 
 if TYPE_CHECKING:
-    from twinstore.access import Values
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
+    from twinstore.access.protocol import Values
+    from twinstore.access.query import Query
+    from twinstore.catalog.tenancy import Tenants
 
     Change = Callable[[StoredSchedule | None], StoredSchedule | None]
 

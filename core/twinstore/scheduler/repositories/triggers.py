@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
-from twinstore.access import Ref, Row
+from twinstore.access.paging import Page
+from twinstore.access.protocol import Ref
+from twinstore.access.repository import Repository
+from twinstore.access.scope import id_argument, instant_argument
+from twinstore.catalog.row import Row
 from twinstore.errors import DocumentDecodeError, DuplicateError
-from twinstore.paging import Page
-from twinstore.repository import Repository
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.repositories.schedules import schedule_of, stored_of, trigger_key, trigger_ref
@@ -25,11 +27,10 @@ from twinstore.scheduler.triggers import (
     fired_run_id,
     substitute_run_id,
 )
-from twinstore.scope import id_argument, instant_argument
 
 if TYPE_CHECKING:
-    from twinstore.access import Moment, Rows
-    from twinstore.tenancy import Tenant
+    from twinstore.access.protocol import Moment, Rows
+    from twinstore.catalog.tenancy import Tenant
 
     Trio = tuple[Row[Schedule] | None, Row[Trigger] | None, Row[Run] | None]
 

@@ -9,17 +9,17 @@ from typing import Final
 
 from typing_extensions import override
 
+from twinstore.access.defaults import marked_in_portions
+from twinstore.access.errors import duplicate
+from twinstore.access.paging import Page
+from twinstore.access.repository import Repository
+from twinstore.access.scope import count_argument, id_argument, instant_argument, member_argument
+from twinstore.catalog.tenancy import owner_of
 from twinstore.errors import DocumentDecodeError
-from twinstore.failures import duplicate
-from twinstore.paging import Page
-from twinstore.portions import marked_in_portions
-from twinstore.repository import Repository
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import WORKERS
 from twinstore.scheduler.rules import workers as rules
 from twinstore.scheduler.workers import DEAD_AFTER, Worker, WorkerRepository, WorkerStatus
-from twinstore.scope import count_argument, id_argument, instant_argument, member_argument
-from twinstore.tenancy import owner_of
 
 __all__ = ["Workers"]
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.access.errors import forbidden_move
 from twinstore.errors import ConflictError, ValidationError
-from twinstore.failures import forbidden_move
 from twinstore.scheduler.enums import GraphJobEventKind, GraphJobStatus
 from twinstore.scheduler.states import graph_job_move_allowed
 
 if TYPE_CHECKING:
     from twinstore.errors import InvalidTransitionError
-    from twinstore.scheduler.graph_job_events import GraphJobEvent
-    from twinstore.scheduler.graph_jobs import GraphJob
+    from twinstore.scheduler.graph_jobs import GraphJob, GraphJobEvent
 
 __all__ = ["check_event", "check_expectation", "event_kind", "replaced"]
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from twinstore import leases
+from twinstore.access import leases
+from twinstore.access.leases import LeaseState
+from twinstore.access.scope import duration_argument
 from twinstore.errors import ValidationError
-from twinstore.leases import LeaseState
+from twinstore.runtime.formatting import shown
 from twinstore.scheduler.locks import LockInfo
-from twinstore.scope import duration_argument
-from twinstore.telling import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from twinstore.access.errors import forbidden_move
 from twinstore.errors import LeaseLostError, TwinstoreError, ValidationError
-from twinstore.failures import forbidden_move
 from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.scheduler.policy_jobs import PolicyRunJob
 from twinstore.scheduler.states import (

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
-from twinstore.canonical import describe_failure
 from twinstore.errors import ConflictError, ValidationError
-from twinstore.jsontext import format_timestamp
+from twinstore.models.canonical import describe_failure
+from twinstore.models.json_text import format_timestamp
 from twinstore.scheduler.run_summaries import RunSnapshot, RunSummary
 
 if TYPE_CHECKING:

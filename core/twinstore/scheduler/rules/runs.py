@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from twinstore.access.errors import forbidden_move
 from twinstore.errors import ConflictError, InvalidTransitionError, ValidationError
-from twinstore.failures import forbidden_move
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import Run, RunReason, RunStats
 from twinstore.scheduler.states import run_move_allowed

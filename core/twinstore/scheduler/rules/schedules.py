@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twinstore.cron import CronError, next_fire, passed_and_next
 from twinstore.errors import ConflictError, ValidationError
-from twinstore.jsontext import format_timestamp
+from twinstore.models.cron import CronError, next_fire, passed_and_next
+from twinstore.models.json_text import format_timestamp
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule, SoftDeletion

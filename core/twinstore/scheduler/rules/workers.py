@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.failures import forbidden_move
+from twinstore.access.errors import forbidden_move
 from twinstore.scheduler.workers import Worker, WorkerStatus
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from twinstore.taskrunner.aio.pack_runs import AsyncPackRunStateStore
 from twinstore.taskrunner.storage import TaskRunnerSession
 
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads, SharedThreads
+    from twinstore.aio.calls import CallThreads, SharedThreads
     from twinstore.taskrunner.storage import TaskRunnerStorage
 
 

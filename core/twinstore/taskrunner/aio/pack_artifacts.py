@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 from twinstore.taskrunner.pack_artifacts import PackRunArtifactUploader
 
 if TYPE_CHECKING:
+    from twinstore.catalog.tenancy import AllTenants
     from twinstore.taskrunner.pack_artifacts import PackRunArtifact
-    from twinstore.tenancy import AllTenants
 
 
 __all__ = ["AsyncPackRunArtifactUploader"]

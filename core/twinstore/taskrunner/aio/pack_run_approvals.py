@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 from twinstore.taskrunner.pack_run_approvals import PackRunApprovalStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from twinstore.catalog.tenancy import AllTenants
     from twinstore.taskrunner.enums import PackApprovalStatus
     from twinstore.taskrunner.pack_run_approvals import PackRunApproval
-    from twinstore.tenancy import AllTenants
 
 
 __all__ = ["AsyncPackRunApprovalStore"]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 from twinstore.taskrunner.pack_runs import PackRunStateStore
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
+    from twinstore.catalog.tenancy import AllTenants
     from twinstore.taskrunner.pack_runs import PackRunQueryOptions, PackRunState
-    from twinstore.tenancy import AllTenants
 
 
 __all__ = ["AsyncPackRunStateStore"]

@@ -1,4 +1,4 @@
-"""The repositories of the task runner, written once over :class:`~twinstore.access.Access`."""
+"""The repositories of the task runner, written once over :class:`~twinstore.access.protocol.Access`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twinstore.taskrunner.repositories.pack_run_logs import PackRunLogs
 from twinstore.taskrunner.repositories.pack_runs import PackRuns
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
     from twinstore.taskrunner.options import TaskRunnerOptions
 
 __all__ = ["PackArtifacts", "PackRunApprovals", "PackRunLogs", "PackRuns", "Repositories"]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
-from twinstore.canonical import CanonicalModel
+from twinstore.access.repository import Repository
 from twinstore.errors import TenantScopeError
-from twinstore.repository import Repository
+from twinstore.models.canonical import CanonicalModel
 from twinstore.taskrunner.catalog import PACK_RUNS
 from twinstore.taskrunner.options import TaskRunnerOptions
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.catalog import Entity
-    from twinstore.paging import SortValue
-    from twinstore.query import Query
+    from twinstore.access.paging import SortValue
+    from twinstore.access.protocol import Access
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.tenancy import AllTenants, Tenants
     from twinstore.taskrunner.pack_runs import PackRunState
-    from twinstore.tenancy import AllTenants, Tenants
 
 __all__ = ["DEFAULTS", "TaskRunnerRepository"]
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.access import Row
-from twinstore.scope import id_argument
+from twinstore.access.scope import id_argument
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import AllTenants
 from twinstore.taskrunner import queries
 from twinstore.taskrunner.catalog import PACK_ARTIFACTS
 from twinstore.taskrunner.pack_artifacts import PackRunArtifact, PackRunArtifactUploader
 from twinstore.taskrunner.repositories.base import TaskRunnerRepository
 from twinstore.taskrunner.rules import artifacts as rules
-from twinstore.tenancy import AllTenants
 
 if TYPE_CHECKING:
-    from twinstore.access import Moment
+    from twinstore.access.protocol import Moment
 
 __all__ = ["PackArtifacts"]
 

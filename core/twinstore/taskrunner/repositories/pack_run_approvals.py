@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
-from twinstore.access import Ref, Row
-from twinstore.scope import id_argument, instant_argument, member_argument, optional_text_argument
+from twinstore.access.protocol import Ref
+from twinstore.access.scope import id_argument, instant_argument, member_argument, optional_text_argument
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import AllTenants
 from twinstore.taskrunner import queries
 from twinstore.taskrunner.catalog import PACK_RUN_APPROVALS
 from twinstore.taskrunner.enums import PackApprovalStatus
 from twinstore.taskrunner.pack_run_approvals import PackRunApproval, PackRunApprovalStore
 from twinstore.taskrunner.repositories.base import TaskRunnerRepository
 from twinstore.taskrunner.rules import approvals as rules
-from twinstore.tenancy import AllTenants
 
 if TYPE_CHECKING:
-    from twinstore.access import Moment, Rows
+    from twinstore.access.protocol import Moment, Rows
 
 __all__ = ["PackRunApprovals"]
 

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.access import Ref, Row
-from twinstore.retrying import repeat
-from twinstore.scope import id_argument
-from twinstore.sizes import check_batch
+from twinstore.access.guard import check_batch
+from twinstore.access.protocol import Ref
+from twinstore.access.retry import repeat
+from twinstore.access.scope import id_argument
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import AllTenants
 from twinstore.taskrunner import queries
 from twinstore.taskrunner.catalog import PACK_RUN_LOGS, PACK_RUNS
 from twinstore.taskrunner.pack_run_logs import PackRunLogDraft, PackRunLogEntry, PackRunLogStore
 from twinstore.taskrunner.repositories.base import TaskRunnerRepository
-from twinstore.tenancy import AllTenants
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
+    from twinstore.access.protocol import Access
+    from twinstore.access.query import Query
+    from twinstore.catalog.tenancy import Tenants
 
 __all__ = ["PackRunLogs"]
 

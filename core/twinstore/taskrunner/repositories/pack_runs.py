@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.access import Row
-from twinstore.paging import Page
-from twinstore.scope import id_argument, instant_argument
+from twinstore.access.paging import Page
+from twinstore.access.scope import id_argument, instant_argument
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import AllTenants
 from twinstore.taskrunner import queries
 from twinstore.taskrunner.catalog import PACK_RUNS
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions, PackRunState, PackRunStateStore
 from twinstore.taskrunner.repositories.base import TaskRunnerRepository
 from twinstore.taskrunner.rules import pack_runs as rules
-from twinstore.tenancy import AllTenants
 
 if TYPE_CHECKING:
-    from twinstore.access import Moment
+    from twinstore.access.protocol import Moment
 
 __all__ = ["PackRuns"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from twinstore.access.errors import forbidden_move
 from twinstore.errors import ValidationError
-from twinstore.failures import forbidden_move
 from twinstore.taskrunner.enums import PackArtifactStatus
 from twinstore.taskrunner.states import ARTIFACT_MOVES
 

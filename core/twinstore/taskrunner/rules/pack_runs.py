@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ConflictError, ValidationError
-from twinstore.jsontext import format_timestamp
+from twinstore.models.json_text import format_timestamp
 from twinstore.taskrunner.rules.steps import check_step
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from twinstore.testing.contracts.access_writing import AccessInsertContract, Acc
 from twinstore.testing.defaults import MODULE_BY_DEFAULTS
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.modules import ModuleSpec
+    from twinstore.access.protocol import Access
+    from twinstore.plugins.module_spec import ModuleSpec
 
 __all__ = ["AccessContract", "AccessDefaultsContract"]
 
@@ -42,7 +42,7 @@ class AccessContract(
     AccessUnreadableContract,
     AccessUnitContract,
 ):
-    """What :class:`~twinstore.access.Access` does for any entity, whatever its description says."""
+    """What :class:`~twinstore.access.protocol.Access` does for any entity, whatever its description says."""
 
 
 class AccessDefaultsContract(AccessContract):

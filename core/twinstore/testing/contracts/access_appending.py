@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.access import Ref, Row
-from twinstore.canonical import CanonicalModel
+from twinstore.access.protocol import Ref
+from twinstore.catalog.conditions import AtLeast
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
-from twinstore.query import AtLeast
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.contracts.access_base import (
     AccessCases,
     AccessWorkspace,
@@ -37,7 +38,7 @@ from twinstore.testing.workspace import outcomes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
 
 __all__ = ["AccessAppendContract"]
 

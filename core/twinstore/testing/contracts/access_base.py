@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, ParamSpec, TypeVar
 
 import pytest
 
-from twinstore.access import Row
-from twinstore.canonical import CanonicalModel
+from twinstore.access.paging import SortKey
+from twinstore.access.query import Query, build_query, key_order
+from twinstore.catalog.conditions import Condition, Equals
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import NO_TENANT, Tenant
 from twinstore.errors import TwinstoreError, UnsupportedCapabilityError
-from twinstore.paging import SortKey
-from twinstore.query import Condition, Equals, Query, build_query, key_order
-from twinstore.tenancy import NO_TENANT, Tenant
+from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.datasets import (
     COUNTER,
     OWNER_CASES,
@@ -32,11 +33,11 @@ from twinstore.testing.workspace import is_remote, race, unique
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.access import Access, Moment, Rows
-    from twinstore.backend import ModuleBackend
-    from twinstore.catalog import Entity
-    from twinstore.modules import ModuleSpec
-    from twinstore.tenancy import Tenants
+    from twinstore.access.protocol import Access, Moment, Rows
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.tenancy import Tenants
+    from twinstore.plugins.backend import ModuleBackend
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.testing.probe import BackendFactory, Deployment
 
 __all__ = ["AccessCases", "AccessWorkspace", "each_home", "each_sample", "needs_transactions"]

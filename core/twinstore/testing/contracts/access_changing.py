@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 
-from twinstore.access import Moment, Ref, Row, Rows, UniqueKey
-from twinstore.canonical import CanonicalModel
+from twinstore.access.protocol import Moment, Ref, Rows, UniqueKey
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import ConcurrencyError, DuplicateError, NotFoundError, ValidationError
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.contracts.access_base import (
     AccessCases,
     AccessWorkspace,
@@ -25,7 +26,7 @@ from twinstore.testing.workspace import outcomes
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
 
 __all__ = ["AccessChangeContract", "AccessMomentContract"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.query import OneOf
+from twinstore.catalog.conditions import OneOf
 from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, each_home, query_of
 from twinstore.testing.datasets import Dataset
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.access import UNSET, Add, Row, ServerTime, Sets
-from twinstore.catalog import Entity
-from twinstore.paging import SortKey
-from twinstore.query import AtLeast, Equals, IsNull, IsPresent, OneOf, expired_query, query_of_key
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT
+from twinstore.access.paging import SortKey
+from twinstore.access.protocol import UNSET, Add, ServerTime, Sets
+from twinstore.access.query import expired_query, query_of_key
+from twinstore.catalog.conditions import AtLeast, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT
 from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, by_key, query_of
 from twinstore.testing.datasets import (
     COUNTER,
@@ -43,9 +45,9 @@ from twinstore.testing.instants import at
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.canonical import CanonicalModel
-    from twinstore.query import Query
+    from twinstore.access.protocol import Access
+    from twinstore.access.query import Query
+    from twinstore.models.canonical import CanonicalModel
 
 __all__ = ["AccessMarkContract", "AccessRemoveContract"]
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.access import UniqueKey, matches
-from twinstore.errors import ValidationError
-from twinstore.paging import SortKey
-from twinstore.query import (
+from twinstore.access.defaults import matches
+from twinstore.access.paging import SortKey
+from twinstore.access.protocol import UniqueKey
+from twinstore.access.query import key_order
+from twinstore.catalog.conditions import (
     After,
     AtLeast,
     AtMost,
@@ -19,9 +20,9 @@ from twinstore.query import (
     IsNull,
     IsPresent,
     OneOf,
-    key_order,
 )
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT
+from twinstore.errors import ValidationError
 from twinstore.testing.contracts.access_base import (
     AccessCases,
     AccessWorkspace,
@@ -50,7 +51,7 @@ from twinstore.testing.workspace import all_pages
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.canonical import CanonicalModel
+    from twinstore.models.canonical import CanonicalModel
 
 __all__ = ["AccessCountContract", "AccessFindContract", "AccessListContract"]
 

@@ -10,22 +10,17 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import pytest
 
-from twinstore.access import Row
-from twinstore.canonical import CanonicalModel
-from twinstore.query import Equals, IsNull
-from twinstore.testing.contracts.access_base import (
-    AccessCases,
-    AccessWorkspace,
-    needs_transactions,
-    query_of,
-)
+from twinstore.catalog.conditions import Equals, IsNull
+from twinstore.catalog.row import Row
+from twinstore.models.canonical import CanonicalModel
+from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, needs_transactions, query_of
 from twinstore.testing.contracts.access_changing import Answer
 from twinstore.testing.datasets import COUNTER, DEVICE, NOTE, PLACE, RowFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from twinstore.access import Access, Moment, Rows, Rule
+    from twinstore.access.protocol import Access, Moment, Rows, Rule
     from twinstore.testing.probe import Deployment
 
 __all__ = ["AccessRivalContract"]

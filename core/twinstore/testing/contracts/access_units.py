@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.access import Add
+from twinstore.access.protocol import Add
+from twinstore.access.query import query_of_key
+from twinstore.access.scope import Scope
 from twinstore.errors import (
     ConflictError,
     DuplicateError,
@@ -16,15 +18,13 @@ from twinstore.errors import (
     TwinstoreError,
     ValidationError,
 )
-from twinstore.query import query_of_key
-from twinstore.scope import Scope
 from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, needs_transactions, query_of
 from twinstore.testing.contracts.access_changing import Answer, Failure, unchanged
 from twinstore.testing.datasets import COUNTER, DEVICE, LINE, NOTE, PART, PLACE
 from twinstore.testing.entities import COUNTERS, DEVICES, LINES, NOTES, PARTS, PLACES
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
 
 __all__ = ["AccessUnitContract"]
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pytest
 
-from twinstore.access import UNSET, Ref, Row, UniqueKey, Values
+from twinstore.access.protocol import UNSET, Ref, UniqueKey, Values
+from twinstore.catalog.conditions import Equals
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import DocumentDecodeError, DuplicateError
-from twinstore.fields import parse_timestamp
-from twinstore.query import Equals
-from twinstore.tenancy import ALL_TENANTS
+from twinstore.models.fields import parse_timestamp
 from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, by_key, query_of
 from twinstore.testing.contracts.access_changing import Answer
 from twinstore.testing.datasets import DEVICE, NOTE, OWNER_CASES, OwnerCase, RowFactory
@@ -19,7 +20,7 @@ from twinstore.testing.entities import DEVICES, PARCELS
 from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
-    from twinstore.canonical import CanonicalModel
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.datasets import Dataset
 
 __all__ = ["AccessUnreadableContract"]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.access import Row
+from twinstore.catalog.conditions import Equals
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT
 from twinstore.errors import DuplicateError, NotFoundError, ValidationError
-from twinstore.query import Equals
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT
 from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, each_home, each_sample
 from twinstore.testing.datasets import (
     COUNTER,
@@ -27,8 +27,8 @@ from twinstore.testing.entities import COUNTERS, DEVICES, EVENTS, NOTES, PLACES
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.canonical import CanonicalModel
+    from twinstore.access.protocol import Access
+    from twinstore.models.canonical import CanonicalModel
 
 __all__ = ["AccessInsertContract", "AccessPutContract"]
 

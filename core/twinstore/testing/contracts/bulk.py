@@ -6,23 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore import jsontext
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import NO_TENANT, Owner, TenancyKind, Tenant, label_of
 from twinstore.clock import truncate_to_millisecond
-from twinstore.tenancy import NO_TENANT, Owner, TenancyKind, Tenant, label_of
+from twinstore.models import json_text
 from twinstore.testing.base import BulkCases, each
-from twinstore.testing.copying import (
-    contents,
-    owner_in,
-    records_of,
-)
+from twinstore.testing.copying import contents, owner_in, records_of
 from twinstore.testing.examples import absent_key, is_owned
 from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.testing.probe import BackendFactory
 
 __all__ = ["BulkContract"]
@@ -186,7 +182,7 @@ class BulkContract(BulkCases, capability="bulk"):
     ) -> None:
         bulk = filled.storage.bulk
         expected = {
-            record.key: jsontext.dumps_sorted({"doc": record.model.wire(), "storage": dict(record.storage)})
+            record.key: json_text.dumps_sorted({"doc": record.model.wire(), "storage": dict(record.storage)})
             for record in records_of(bulk, entity, EVERYTHING, filled.tenant)
             if record.model is not None
         }

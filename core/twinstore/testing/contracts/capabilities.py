@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinstore.access import Moment, Ref, Rows
-from twinstore.backend import CAPABILITY_NAMES
-from twinstore.bulk import KeyRange
-from twinstore.catalog import TenancyKind
+from twinstore.access.protocol import Moment, Ref, Rows
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import NO_TENANT, TenancyKind, Tenant, Tenants
 from twinstore.clock import FixedClock
 from twinstore.errors import UnsupportedCapabilityError
-from twinstore.tenancy import NO_TENANT, Tenant, Tenants
+from twinstore.plugins.backend import CAPABILITY_NAMES
 from twinstore.testing.base import USES, Contract, assert_refused, needs, of_tenants, where
 from twinstore.testing.entities import by_access
 from twinstore.testing.examples import absent_key, is_owned

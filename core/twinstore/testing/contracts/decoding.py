@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from twinstore.access.paging import Page
 from twinstore.errors import DocumentDecodeError, DuplicateError
-from twinstore.paging import Page
 from twinstore.testing.base import Contract, each, each_example
 
 if TYPE_CHECKING:

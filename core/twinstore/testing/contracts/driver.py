@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pkgutil import resolve_name
 
-from twinstore.modules import complete_modules
+from twinstore.plugins.modules import complete_modules
 from twinstore.testing.base import Contract
 from twinstore.testing.contracts.access import AccessContract, AccessDefaultsContract
 from twinstore.testing.contracts.copies import CopyStateContract

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.bulk import KeyRange
-from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError, NotFoundError
-from twinstore.migrations import Consent, EffectKind, MigrationReport, MigrationState
+from twinstore.catalog.keys import KeyRange
+from twinstore.errors import (
+    EffectKind,
+    MigrationChecksumError,
+    MigrationError,
+    MigrationMissingError,
+    NotFoundError,
+)
+from twinstore.migrations.migration import Consent, MigrationReport, MigrationState
 from twinstore.testing.base import Contract, assert_refused, needs
 from twinstore.testing.examples import absent_key
 from twinstore.testing.workspace import Workspace, is_remote, race

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from twinstore.catalog.keys import KeyType
 from twinstore.errors import NotFoundError, ValidationError
-from twinstore.keys import KeyType
 from twinstore.testing.base import Contract, each, each_example
 from twinstore.testing.contracts.values import assert_stored
 from twinstore.testing.signatures import TENANT
 
 if TYPE_CHECKING:
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.examples import Example
     from twinstore.testing.signatures import Lookup, Value
     from twinstore.testing.workspace import Workspace

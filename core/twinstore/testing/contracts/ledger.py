@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore.errors import LeaseLostError
 from twinstore.ledger import ConflictLine, JobState, QuarantineLine, RangeState
 from twinstore.testing.base import CopyContract, needs, of_tenants

@@ -5,8 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from twinstore.backend import BACKEND_API_VERSION, BackendSettings
-from twinstore.plugins import list_backends, load_backend
+from twinstore.plugins.backend import BACKEND_API_VERSION
+from twinstore.plugins.drivers import list_backends, load_backend
+from twinstore.plugins.settings import BackendSettings
 from twinstore.testing.base import Contract
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from twinstore.testing.base import Contract, each, needs
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
-    from twinstore.canonical import CanonicalModel
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.examples import Example
     from twinstore.testing.workspace import AnyStorage, Workspace
 

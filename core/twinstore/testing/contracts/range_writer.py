@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.bulk import ImportOutcome, KeyRange
+from twinstore.bulk.port import ImportOutcome
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import ALL_TENANTS, label_of
 from twinstore.errors import LeaseLostError
 from twinstore.ledger import RangeState
-from twinstore.tenancy import ALL_TENANTS, label_of
 from twinstore.testing.base import CopyContract, needs, of_tenants, where
 from twinstore.testing.contracts.bulk import owner_of
 from twinstore.testing.copying import (
@@ -27,8 +28,9 @@ from twinstore.testing.copying import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.bulk import Record
-    from twinstore.catalog import Entity, Key
+    from twinstore.bulk.port import Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.ledger import Claim, Ledger
     from twinstore.testing.workspace import Workspace
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from typing_extensions import override
 
+from twinstore.access.guard import GuardedAccess
 from twinstore.errors import ValidationError
-from twinstore.guard import GuardedAccess
 from twinstore.testing.base import Contract, each
 from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
-    from twinstore.query import Query
+    from twinstore.access.protocol import Access
+    from twinstore.access.query import Query
+    from twinstore.catalog.entity import Entity
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.examples import Example
     from twinstore.testing.workspace import Workspace
 

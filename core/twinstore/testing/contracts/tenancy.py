@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
+from twinstore.access.scope import system_scope_openings
 from twinstore.errors import TenantScopeError, TwinstoreError, ValidationError
-from twinstore.scope import system_scope_openings
 from twinstore.testing.base import Contract, each, needs, of_tenants
 from twinstore.testing.calls import TenantCall
 from twinstore.testing.examples import OneOfEach
@@ -17,7 +17,7 @@ from twinstore.testing.workspace import Workspace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.canonical import CanonicalModel
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.examples import Example
     from twinstore.testing.probe import BackendFactory, Deployment
     from twinstore.testing.workspace import AnyStorage

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, cast
 import pytest
 from typing_extensions import override
 
-from twinstore.canonical import CanonicalModel
 from twinstore.errors import TwinstoreError, ValidationError
+from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.base import Contract, each
 from twinstore.testing.instants import at
 from twinstore.testing.signatures import LIMIT, TENANT, fields_of, methods_of

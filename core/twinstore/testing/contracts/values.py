@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinstore import jsontext
-from twinstore.canonical import CanonicalJsonSerializer
-from twinstore.jsondates import DATE, date_in
+from twinstore.models import json_text
+from twinstore.models.canonical import CanonicalJsonSerializer
+from twinstore.models.fields import DATE, date_in
 from twinstore.testing.base import Contract, each, examples
 from twinstore.testing.scalars import ids
 from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.testing.examples import Example
     from twinstore.testing.workspace import Workspace
 
@@ -35,12 +36,12 @@ def assert_stored(workspace: Workspace, entity: Entity, key: Key, model: Canonic
     # Columns hold what the wire form leaves out, such as an empty list.
     left_out = {shape.wire for shape in entity.shapes.values() if shape.left_out and shape.wire not in wire}
     stored = {name: value for name, value in stored.items() if value or name not in left_out}
-    assert jsontext.dumps_sorted(plain(stored)) == jsontext.dumps_sorted(plain(wire))
+    assert json_text.dumps_sorted(plain(stored)) == json_text.dumps_sorted(plain(wire))
 
 
 def plain(value: object) -> object:
     """Return the value as parsed JSON, in which an instant is its text however it is stored."""
-    return undated(jsontext.parse_json(jsontext.dumps_sorted(value)))
+    return undated(json_text.parse_json(json_text.dumps_sorted(value)))
 
 
 def undated(value: object) -> object:

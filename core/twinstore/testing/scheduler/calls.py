@@ -26,7 +26,8 @@ from twinstore.testing.scheduler.policy_builders import as_dispatched, make_poli
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore.catalog import Entity, Key
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.scheduler.audit import AuditRecord
     from twinstore.scheduler.execution_logs import ExecutionLogEntry
     from twinstore.scheduler.impact_snapshots import ImpactSet

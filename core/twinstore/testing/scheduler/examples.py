@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
-from twinstore.access import Row
-from twinstore.fields import PositiveInt
-from twinstore.jsondates import date_object
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.models.fields import PositiveInt, date_object
 from twinstore.scheduler.audit import AuditRecord, AuditRepository
 from twinstore.scheduler.catalog import (
     AUDIT,
@@ -23,11 +23,7 @@ from twinstore.scheduler.catalog import (
 )
 from twinstore.scheduler.enums import LogLevel, RunState
 from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
-from twinstore.scheduler.impact_snapshots import (
-    ImpactSet,
-    ImpactSnapshotRepository,
-    derived_snapshot_id,
-)
+from twinstore.scheduler.impact_snapshots import ImpactSet, ImpactSnapshotRepository, derived_snapshot_id
 from twinstore.scheduler.locks import DistributedLock, LockInfo
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.policy_jobs import PolicyJobRepository, PolicyRunJob
@@ -39,7 +35,6 @@ from twinstore.scheduler.selectors import selector_digest
 from twinstore.scheduler.storage import SchedulerSession
 from twinstore.scheduler.triggers import Trigger, TriggerRepository
 from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
-from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.drawing import rows, values
 from twinstore.testing.examples import TIES, Example, ModuleExamples, example
 from twinstore.testing.instants import at
@@ -65,7 +60,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-    from twinstore.jsontext import JsonObject
+    from twinstore.models.json_text import JsonObject
 
 
 __all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_lock", "make_log_entry", "make_worker"]

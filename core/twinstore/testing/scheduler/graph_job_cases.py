@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from twinstore.access.paging import Page
 from twinstore.errors import DuplicateError, NotFoundError
-from twinstore.paging import Page
 from twinstore.scheduler.catalog import GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobStatus
 from twinstore.testing.examples import TIES

@@ -8,8 +8,14 @@ from uuid import UUID
 
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobEventKind, GraphJobStatus, GraphJobType
-from twinstore.scheduler.graph_job_events import GraphJobEvent, GraphJobEventPayload
-from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphJobRepository, GraphOverlayJob
+from twinstore.scheduler.graph_jobs import (
+    GraphBuildJob,
+    GraphJob,
+    GraphJobEvent,
+    GraphJobEventPayload,
+    GraphJobRepository,
+    GraphOverlayJob,
+)
 from twinstore.testing.drawing import models
 from twinstore.testing.examples import TIES, Example, example
 from twinstore.testing.instants import at

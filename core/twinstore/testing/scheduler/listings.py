@@ -14,15 +14,11 @@ from twinstore.testing.instants import at
 from twinstore.testing.listings import Listing
 from twinstore.testing.scalars import EDGE_TEXTS
 from twinstore.testing.scheduler.builders import make_schedule
-from twinstore.testing.scheduler.examples import (
-    LISTED_SCHEDULE,
-    SCHEDULER_EXAMPLES,
-    SNAPSHOT_RUN,
-)
+from twinstore.testing.scheduler.examples import LISTED_SCHEDULE, SCHEDULER_EXAMPLES, SNAPSHOT_RUN
 
 if TYPE_CHECKING:
-    from twinstore.canonical import CanonicalModel
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.testing.workspace import AnyStorage

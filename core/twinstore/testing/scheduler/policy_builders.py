@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twinstore.scheduler.enums import PolicyRunJobStatus, PolicyRunMode, PolicyRunPriority
-from twinstore.scheduler.policy_jobs import PolicyRunJob
-from twinstore.scheduler.policy_runs import PolicyRunInputs, PolicyRunRequest, PolicyRunStats
+from twinstore.scheduler.policy_jobs import PolicyRunInputs, PolicyRunJob, PolicyRunRequest, PolicyRunStats
 from twinstore.testing.instants import START, at
 
 if TYPE_CHECKING:

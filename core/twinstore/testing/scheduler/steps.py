@@ -43,8 +43,8 @@ from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 if TYPE_CHECKING:
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.scheduler.runs import Run
     from twinstore.testing.examples import OneOfEach
 

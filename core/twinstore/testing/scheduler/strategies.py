@@ -10,7 +10,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from twinstore.fields import INT64_MAX
+from twinstore.models.fields import INT64_MAX
 from twinstore.scheduler.audit import AuditRecord
 from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope
 from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet

@@ -12,7 +12,7 @@ from twinstore.taskrunner.pack_runs import PackRunState, PackRunStep
 from twinstore.testing.instants import START, at
 
 if TYPE_CHECKING:
-    from twinstore.jsontext import JsonObject
+    from twinstore.models.json_text import JsonObject
 
 __all__ = [
     "PLAN",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import DuplicateError, InvalidTransitionError, NotFoundError, ValidationError
 from twinstore.taskrunner.catalog import PACK_ARTIFACTS, PACK_RUN_APPROVALS, PACK_RUN_LOGS, PACK_RUNS
 from twinstore.taskrunner.enums import PackApprovalStatus, PackArtifactStatus
-from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.calls import Step, TenantCall, Touch
 from twinstore.testing.examples import OneOfEach
 from twinstore.testing.instants import at
@@ -16,7 +16,7 @@ from twinstore.testing.taskrunner.builders import make_draft, make_step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.errors import TwinstoreError
     from twinstore.taskrunner.storage import TaskRunnerSession
     from twinstore.testing.workspace import Workspace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from hypothesis import strategies as st
 
-from twinstore.fields import Actor
+from twinstore.models.fields import Actor
 from twinstore.taskrunner.catalog import PACK_ARTIFACTS, PACK_RUN_APPROVALS, PACK_RUN_LOGS, PACK_RUNS
 from twinstore.taskrunner.enums import PackApprovalStatus, PackArtifactStatus
 from twinstore.taskrunner.module import MODULE

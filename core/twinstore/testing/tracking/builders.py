@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from twinstore.access import Row
-from twinstore.canonical import CanonicalModel
-from twinstore.tenancy import NO_TENANT
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import NO_TENANT
+from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.instants import at
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
 from twinstore.tracking.machines import TrackingMachine
@@ -14,8 +14,8 @@ from twinstore.tracking.sessions import TrackingSession
 from twinstore.tracking.tasks import TrackingTask
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
-    from twinstore.jsontext import JsonObject
+    from twinstore.catalog.entity import Entity
+    from twinstore.models.json_text import JsonObject
     from twinstore.tracking.repositories.base import TrackingRepository
 
 __all__ = [

@@ -18,7 +18,7 @@ from twinstore.tracking.sessions import SessionQueryOptions
 from twinstore.tracking.tasks import TaskQueryOptions
 
 if TYPE_CHECKING:
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.testing.examples import OneOfEach
     from twinstore.testing.workspace import AnyStorage
     from twinstore.tracking.storage import TrackingStorage, TrackingUnit

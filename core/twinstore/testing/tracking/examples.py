@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from twinstore.canonical import CanonicalModel
+from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.examples import Example, ModuleExamples, example
 from twinstore.testing.tracking.builders import (
     make_machine,
@@ -23,7 +23,7 @@ from twinstore.tracking.sessions import TrackingSessionRepository
 from twinstore.tracking.tasks import TrackingTaskRepository
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = ["TRACKING_EXAMPLES"]
 

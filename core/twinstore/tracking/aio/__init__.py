@@ -11,7 +11,7 @@ from twinstore.tracking.aio.tasks import AsyncTrackingTaskRepository
 from twinstore.tracking.storage import TrackingUnit
 
 if TYPE_CHECKING:
-    from twinstore.aio.threads import CallThreads, SharedThreads
+    from twinstore.aio.calls import CallThreads, SharedThreads
     from twinstore.tracking.storage import TrackingStorage
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 from twinstore.tracking.sessions import TrackingSessionRepository
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from twinstore.jsontext import JsonObject
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
+    from twinstore.models.json_text import JsonObject
     from twinstore.tracking.enums import SessionStatus
     from twinstore.tracking.sessions import SessionHealth, SessionQueryOptions, TrackingSession
 

@@ -1,4 +1,4 @@
-"""The repositories of tracking, written once over :class:`~twinstore.access.Access`."""
+"""The repositories of tracking, written once over :class:`~twinstore.access.protocol.Access`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twinstore.tracking.repositories.sessions import TrackingSessions
 from twinstore.tracking.repositories.tasks import TrackingTasks
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
+    from twinstore.access.protocol import Access
     from twinstore.clock import Clock
     from twinstore.tracking.options import TrackingOptions
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final, Self
 
 from typing_extensions import override
 
+from twinstore.access.repository import Repository
+from twinstore.access.scope import instant_argument
+from twinstore.catalog.tenancy import NO_TENANT
 from twinstore.clock import SystemClock
-from twinstore.repository import Repository
-from twinstore.scope import instant_argument
-from twinstore.tenancy import NO_TENANT
 from twinstore.tracking.options import TrackingOptions
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
-    from twinstore.catalog import Entity
+    from twinstore.access.protocol import Access
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.tenancy import Tenants
     from twinstore.clock import Clock
-    from twinstore.tenancy import Tenants
 
 __all__ = ["TrackingRepository"]
 

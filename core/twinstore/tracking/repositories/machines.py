@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.access import Row
-from twinstore.failures import required
-from twinstore.paging import Page, UndecodableRow, decode_token, encode_token
-from twinstore.scope import count_argument, id_argument, instant_argument, member_argument
+from twinstore.access.errors import required
+from twinstore.access.paging import Page, UndecodableRow, decode_token, encode_token
+from twinstore.access.scope import count_argument, id_argument, instant_argument, member_argument
+from twinstore.catalog.row import Row
 from twinstore.tracking import queries
 from twinstore.tracking.catalog import MACHINES, SESSIONS
 from twinstore.tracking.enums import MachineStatus
@@ -27,7 +27,7 @@ from twinstore.tracking.rules.slots import Place
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from twinstore.query import Query
+    from twinstore.access.query import Query
 
 __all__ = ["TrackingMachines"]
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, TypeVar
 
-from twinstore.access import Ref, Row
+from twinstore.access.errors import lost_race
+from twinstore.access.protocol import Ref
+from twinstore.access.retry import repeat
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import NO_TENANT
 from twinstore.errors import DocumentDecodeError
-from twinstore.failures import lost_race
-from twinstore.retrying import repeat
-from twinstore.tenancy import NO_TENANT
 from twinstore.tracking.catalog import MACHINES, SESSIONS
 from twinstore.tracking.machines import TrackingMachine
 from twinstore.tracking.rules.records import touched
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from twinstore.access import Access, Moment, Rows
+    from twinstore.access.protocol import Access, Moment, Rows
 
 __all__ = ["change_places"]
 

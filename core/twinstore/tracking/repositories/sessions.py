@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.access import Access, Row, Sets
-from twinstore.failures import required
-from twinstore.paging import Page
-from twinstore.portions import marked_in_portions
-from twinstore.query import query_of_key
-from twinstore.retrying import repeat
-from twinstore.scope import (
+from twinstore.access.defaults import marked_in_portions
+from twinstore.access.errors import required
+from twinstore.access.paging import Page
+from twinstore.access.protocol import Access, Sets
+from twinstore.access.query import query_of_key
+from twinstore.access.retry import repeat
+from twinstore.access.scope import (
     count_argument,
     id_argument,
     instant_argument,
@@ -25,7 +25,8 @@ from twinstore.scope import (
     optional_reference_argument,
     text_argument,
 )
-from twinstore.tenancy import NO_TENANT
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import NO_TENANT
 from twinstore.tracking import queries
 from twinstore.tracking.catalog import MACHINES, SESSIONS, TASKS
 from twinstore.tracking.enums import SessionStatus
@@ -43,7 +44,7 @@ from twinstore.tracking.sessions import (
 )
 
 if TYPE_CHECKING:
-    from twinstore.jsontext import JsonObject
+    from twinstore.models.json_text import JsonObject
 
 __all__ = ["TrackingSessions"]
 

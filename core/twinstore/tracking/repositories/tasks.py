@@ -8,10 +8,10 @@ from functools import partial
 
 from typing_extensions import override
 
-from twinstore.access import Row
+from twinstore.access.paging import Page
+from twinstore.access.scope import id_argument, instant_argument, member_argument, text_argument
+from twinstore.catalog.row import Row
 from twinstore.errors import ValidationError
-from twinstore.paging import Page
-from twinstore.scope import id_argument, instant_argument, member_argument, text_argument
 from twinstore.tracking import queries
 from twinstore.tracking.catalog import TASKS
 from twinstore.tracking.enums import TaskStatus

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from twinstore.access.errors import forbidden_move
 from twinstore.errors import ConflictError, ValidationError
-from twinstore.failures import forbidden_move
 from twinstore.tracking.catalog import MACHINES
 from twinstore.tracking.enums import MachineStatus
 from twinstore.tracking.rules.records import check_expected, check_unchanged, kept

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from enum import StrEnum
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
 
 __all__ = ["check_expected", "check_unchanged", "created", "kept", "touched"]
 

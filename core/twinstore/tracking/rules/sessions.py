@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.failures import forbidden_move
-from twinstore.scope import object_argument
+from twinstore.access.errors import forbidden_move
+from twinstore.access.scope import object_argument
 from twinstore.tracking.catalog import SESSIONS
 from twinstore.tracking.enums import SessionStatus
 from twinstore.tracking.rules.records import check_expected, check_unchanged, kept
@@ -15,7 +15,7 @@ from twinstore.tracking.states import Way, ways_of
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from twinstore.jsontext import JsonObject
+    from twinstore.models.json_text import JsonObject
 
 __all__ = ["alive", "ended", "failure_of", "health_of", "recovered", "updated"]
 

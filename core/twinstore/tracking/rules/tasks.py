@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.failures import forbidden_move
+from twinstore.access.errors import forbidden_move
 from twinstore.tracking.catalog import TASKS
 from twinstore.tracking.enums import TaskStatus
 from twinstore.tracking.rules.records import check_expected, check_unchanged, kept

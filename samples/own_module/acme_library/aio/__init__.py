@@ -11,7 +11,7 @@ from twinstore.aio.storage import AsyncModuleStorage
 
 if TYPE_CHECKING:
     from acme_library.storage import LibraryStorage
-    from twinstore.aio.threads import CallThreads, SharedThreads
+    from twinstore.aio.calls import CallThreads, SharedThreads
 
 
 __all__ = ["AsyncBookRepository", "AsyncLibrarySession", "AsyncLibraryStorage", "AsyncSubjectRepository"]

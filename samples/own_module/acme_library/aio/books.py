@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acme_library.books import BookRepository
-from twinstore.aio.threads import Awaited
+from twinstore.aio.calls import Awaited
 
 if TYPE_CHECKING:
     from acme_library.books import Book
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
 
 
 __all__ = ["AsyncBookRepository"]

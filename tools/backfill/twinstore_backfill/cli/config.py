@@ -10,12 +10,12 @@ import typer
 from rich.console import RenderableType
 
 from twinstore.errors import ConfigurationError, TwinstoreError
-from twinstore.fast.native import FastPath, fast_path
+from twinstore.fast.library import FastPath, fast_path
 from twinstore.fast.program import NoProgram, program_of
-from twinstore.migrations import ReportsDefaults, SessionDefaults
-from twinstore.modules import complete_modules
-from twinstore.plugins import list_backends
-from twinstore.storage import open_module
+from twinstore.migrations.migration import ReportsDefaults, SessionDefaults
+from twinstore.plugins.drivers import list_backends
+from twinstore.plugins.modules import complete_modules
+from twinstore.storage.open import open_module
 from twinstore_backfill.cli.invocation import CommonOptions, common
 from twinstore_backfill.cli.options import Backend, Format, ModuleName, OutputFormat
 from twinstore_backfill.cli.output import emit, table

@@ -9,14 +9,15 @@ from typing import Annotated, Final
 
 import typer
 
+from twinstore.codegen.aio import aio_files
+from twinstore.codegen.files import update_files
 from twinstore.errors import ConfigurationError, MigrationError, ValidationError
-from twinstore.generate_aio import aio_files
-from twinstore.generated_files import update_files
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.migrations import MigrationDraft, MigrationState, TakesSnapshots
-from twinstore.modules import ModuleSpec, complete_modules, module_spec
-from twinstore.plugins import installed_backend_names, load_backend
-from twinstore.statements import statements_file, statements_of
+from twinstore.migrations.migration import MigrationDraft, MigrationState, TakesSnapshots
+from twinstore.plugins.drivers import installed_backend_names, load_backend
+from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.plugins.modules import complete_modules, module_spec
+from twinstore.plugins.statements import statements_file, statements_of
 from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.options import Backend
 from twinstore_backfill.stores import Store, open_store

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import RenderableType
 
-from twinstore import jsontext
-from twinstore.errors import ConfigurationError, ValidationError
-from twinstore.migrations import Consent, EffectKind, MigrationState, MigrationStatus
-from twinstore.reverting import RevertsMigrations
+from twinstore.errors import ConfigurationError, EffectKind, ValidationError
+from twinstore.migrations.migration import Consent, MigrationState, MigrationStatus
+from twinstore.migrations.revert import RevertsMigrations
+from twinstore.models import json_text
 from twinstore_backfill.cli.options import Format, OneStore, OutputFormat, spread
 from twinstore_backfill.cli.output import Rows, emit, table
 from twinstore_backfill.cli.streams import emit_text
@@ -22,8 +22,8 @@ from twinstore_backfill.outcome import Exit, effect_document
 from twinstore_backfill.stores import Store
 
 if TYPE_CHECKING:
-    from twinstore.migrations import Effect
-    from twinstore.reverting import Reversal
+    from twinstore.errors import Effect
+    from twinstore.migrations.revert import Reversal
 
 
 app = typer.Typer(help="Create, upgrade and check the schema of a module.", no_args_is_help=True)
@@ -260,7 +260,7 @@ def consent_option(kind: EffectKind, text: str) -> Consent:
 
 
 def _described(item: MigrationStatus) -> dict[str, object]:
-    applied = jsontext.format_timestamp(item.applied_at) if item.applied_at else None
+    applied = json_text.format_timestamp(item.applied_at) if item.applied_at else None
     return {**asdict(item), "applied_at": applied}
 
 
@@ -270,7 +270,7 @@ def _listing(found: list[MigrationStatus]) -> Rows:
             item.name,
             item.category,
             item.state.value,
-            jsontext.format_timestamp(item.applied_at) if item.applied_at else "-",
+            json_text.format_timestamp(item.applied_at) if item.applied_at else "-",
         )
         for item in found
     ]

@@ -70,7 +70,7 @@ def drivers(incomplete: str) -> list[str]:
 def entities(context: typer.Context, incomplete: str) -> list[str]:
     """Return the entities that begin so: those of the module that is named before, or of all."""
     from twinstore.errors import TwinstoreError  # noqa: PLC0415  # only where entities are asked for
-    from twinstore.modules import built_modules, module_spec  # noqa: PLC0415  # the same
+    from twinstore.plugins.modules import built_modules, module_spec  # noqa: PLC0415  # the same
 
     given = context.params.get("module")
     try:
@@ -174,7 +174,7 @@ def instant_option(text: str | None, name: str) -> datetime | None:
     """
     if text is None:
         return None
-    from twinstore.fields import parse_timestamp  # noqa: PLC0415  # the same
+    from twinstore.models.fields import parse_timestamp  # noqa: PLC0415  # the same
 
     try:
         return parse_timestamp(text)

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from twinstore.catalog.tenancy import shown
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.ledger import CopyJob
-from twinstore.tenancy import shown
 from twinstore_backfill.cli.copy import copied, copy_directory
 from twinstore_backfill.cli.options import (
     AsOf,

@@ -10,12 +10,12 @@ from typing import Annotated, Final
 
 import typer
 
-from twinstore import jsontext
-from twinstore.bulk import KeyRange
-from twinstore.catalog import Entity
-from twinstore.query import expired_query
-from twinstore.scope import tenant_argument
-from twinstore.tenancy import ALL_TENANTS, Tenant
+from twinstore.access.query import expired_query
+from twinstore.access.scope import tenant_argument
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
+from twinstore.models import json_text
 from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.options import (
     AsOf,
@@ -250,7 +250,7 @@ def _purge(
         rows = (_remove if execute else _due)(store, entity, before, tenant)
     return {
         "entity": entity.name,
-        "before": jsontext.format_timestamp(before) if before else None,
+        "before": json_text.format_timestamp(before) if before else None,
         "rows": rows,
     }
 

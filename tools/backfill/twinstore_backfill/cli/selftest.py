@@ -12,7 +12,7 @@ from rich.console import RenderableType
 
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ValidationError
-from twinstore.plugins import load_backend
+from twinstore.plugins.drivers import load_backend
 from twinstore_backfill.cli.invocation import remembered
 from twinstore_backfill.cli.options import (
     Format,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from twinstore.scope import tenant_argument
+from twinstore.access.scope import tenant_argument
 from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.options import Backend, Format, ModuleName, OutputFormat
 from twinstore_backfill.cli.output import emit, table, toned

@@ -14,11 +14,11 @@ import orjson
 import typer
 from rich.console import RenderableType
 
-from twinstore.catalog import Entity
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.keys import Key
 from twinstore.config import Settings
 from twinstore.errors import ConfigurationError, ValidationError
-from twinstore.keys import Key
-from twinstore.plugins import installed_backend_names, load_backend
+from twinstore.plugins.drivers import installed_backend_names, load_backend
 from twinstore_backfill.cli.options import (
     AsOf,
     Format,

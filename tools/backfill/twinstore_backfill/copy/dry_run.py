@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore import jsontext
-from twinstore.bulk import Conflict, ImportOutcome
-from twinstore.releasing import fence_in
+from twinstore.bulk.port import Conflict, ImportOutcome
+from twinstore.bulk.release import fence_in
+from twinstore.models import json_text
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.quarantine import SHOWN, LineSink
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from twinstore.bulk import BulkView, KeyRange, OnConflict, Record
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkView, OnConflict, Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import KeyRange
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
@@ -36,7 +37,7 @@ __all__ = ["DryRun", "content_of"]
 def content_of(record: Record) -> bytes:
     """Return the content that a scan of the target would show for a record once it is written."""
     model = record.model
-    return jsontext.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(record.storage)})
+    return json_text.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(record.storage)})
 
 
 class DryWriter:

@@ -59,8 +59,8 @@ from twinstore_backfill.stores import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from twinstore.bulk import KeyRange
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import KeyRange
     from twinstore.ledger import CopyJob, Lease
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.process.stopping import StopSwitch

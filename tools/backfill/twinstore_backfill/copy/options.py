@@ -8,18 +8,18 @@ from hashlib import sha256
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from twinstore import jsontext
-from twinstore.bulk import OnConflict
+from twinstore.access.scope import tenant_argument
+from twinstore.bulk.port import OnConflict
 from twinstore.errors import ValidationError
-from twinstore.scope import tenant_argument
+from twinstore.models import json_text
 from twinstore_backfill.subset import EVERYTHING, Subset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from twinstore.bulk import BulkPort
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort
+    from twinstore.catalog.entity import Entity
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.stores import Store
 
@@ -126,14 +126,14 @@ def _settings(
         "target": sides[1],
         "entities": ",".join(entity.name for entity in entities),
         # As JSON, because a tenant id may contain a comma.
-        "tenants": jsontext.dumps(sorted(set(options.tenants))).decode(),
+        "tenants": json_text.dumps(sorted(set(options.tenants))).decode(),
     }
     if options.ignored:
-        settings["ignore_unknown"] = jsontext.dumps([item.text for item in options.ignored]).decode()
+        settings["ignore_unknown"] = json_text.dumps([item.text for item in options.ignored]).decode()
     if options.subset:
-        settings["subset"] = jsontext.dumps_sorted(options.subset.document(entities)).decode()
+        settings["subset"] = json_text.dumps_sorted(options.subset.document(entities)).decode()
     if options.as_of is not None:
-        settings["as_of"] = jsontext.format_timestamp(options.as_of)
+        settings["as_of"] = json_text.format_timestamp(options.as_of)
     return settings
 
 
@@ -145,4 +145,4 @@ def with_places(settings: Mapping[str, str], source: BulkPort, target: BulkPort)
 def job_id(settings: Mapping[str, str]) -> str:
     """Return the id of the job; it depends on nothing but its settings."""
     # From the settings alone, so that the same command on any host finds the same job.
-    return f"copy_{sha256(jsontext.dumps_sorted(dict(settings))).hexdigest()[:32]}"
+    return f"copy_{sha256(json_text.dumps_sorted(dict(settings))).hexdigest()[:32]}"

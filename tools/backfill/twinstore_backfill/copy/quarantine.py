@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 import orjson
 from typing_extensions import override
 
-from twinstore import jsontext
+from twinstore.bulk.rows import Original
 from twinstore.ledger import ConflictLine, QuarantineLine
-from twinstore.ledger.records import key_json, key_of_json
-from twinstore.originals import Original
+from twinstore.ledger.models import key_json, key_of_json
+from twinstore.models import json_text
 from twinstore_backfill.process.files import write_lines
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from twinstore.bulk import Conflict, Record
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import Conflict, Record
+    from twinstore.catalog.entity import Entity
     from twinstore.ledger import Claim, CopyJob, Ledger
 
 __all__ = [
@@ -84,7 +84,7 @@ def original_of(record: Record) -> Iterable[str] | None:
         return (record.original,)
     if record.model is None:
         return None
-    return (jsontext.dumps({"doc": record.model.wire(), "storage": dict(record.storage)}).decode(),)
+    return (json_text.dumps({"doc": record.model.wire(), "storage": dict(record.storage)}).decode(),)
 
 
 def conflict_entry(entity: Entity, conflict: Conflict) -> JsonLine:

@@ -8,18 +8,19 @@ from logging import getLogger
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Final
 
+from twinstore.bulk.release import copy_writer
+from twinstore.bulk.unique_moves import HELD
 from twinstore.ledger import RangeState
-from twinstore.ledger.records import key_of_json
-from twinstore.moving import HELD
-from twinstore.releasing import copy_writer
+from twinstore.ledger.models import key_of_json
 from twinstore_backfill.copy.lease import dismiss_dead_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import timedelta
 
-    from twinstore.bulk import BulkPort, Record
-    from twinstore.catalog import Entity, Key
+    from twinstore.bulk.port import BulkPort, Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.ledger import Claim, Lease, Ledger
     from twinstore_backfill.copy.control import Control
     from twinstore_backfill.copy.lease import Patience

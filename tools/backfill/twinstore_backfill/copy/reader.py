@@ -9,16 +9,16 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from twinstore.bulk import Record
+from twinstore.bulk.normal_form import marker_not_normal
+from twinstore.bulk.port import Record
+from twinstore.bulk.release import copied, copy_counts
+from twinstore.bulk.unique_moves import HELD
+from twinstore.catalog.tenancy import NO_TENANT, Tenant
 from twinstore.errors import TwinstoreError
-from twinstore.fast.native import library
-from twinstore.fast.packed import PackedBatch
+from twinstore.fast.library import library
 from twinstore.fast.program import NoProgram, program_of
+from twinstore.fast.records import PackedBatch
 from twinstore.ledger import RangeTally
-from twinstore.moving import HELD
-from twinstore.normalform import marker_not_normal
-from twinstore.releasing import copied, copy_counts
-from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
 from twinstore_backfill.ignored import of_entity, top_names
 from twinstore_backfill.retention import REPEATED, is_meant, no_key
@@ -28,10 +28,10 @@ from twinstore_backfill.verify.expected import Expecting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from twinstore.bulk import BulkPort, BulkView, ImportOutcome, KeyRange, Rejected
-    from twinstore.catalog import Entity
-    from twinstore.fast.packed import Examined
-    from twinstore.keys import Key
+    from twinstore.bulk.port import BulkPort, BulkView, ImportOutcome, Rejected
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.fast.records import Examined
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.quarantine import LineSink
     from twinstore_backfill.ignored import IgnoredPath

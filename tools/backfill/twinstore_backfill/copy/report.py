@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from twinstore import jsontext
 from twinstore.ledger import RangeTally
 from twinstore.ledger.ledger import MAX_DEATHS
+from twinstore.models import json_text
 from twinstore_backfill.outcome import Exit, tool_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore.ledger import RangeProgress
     from twinstore_backfill.report.failing import Failure
     from twinstore_backfill.report.fast_path import FastPathReport
@@ -156,7 +156,7 @@ class CopyResult:
 def failure_document(failure: Failure) -> dict[str, object]:
     """Return the report of a copy without a result: what is finished stands in the ledger."""
     envelope = {
-        "generated_at": jsontext.format_timestamp(datetime.now(UTC)),
+        "generated_at": json_text.format_timestamp(datetime.now(UTC)),
         "host": socket.gethostname(),
         "pid": os.getpid(),
     }
@@ -175,7 +175,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "source": result.source.described(),
         "target": result.target.described(),
         "warnings": list(result.warnings),
-        "as_of": jsontext.format_timestamp(result.as_of),
+        "as_of": json_text.format_timestamp(result.as_of),
         "subset": result.subset,
         "state": result.state,
         "executed": result.executed,
@@ -203,7 +203,7 @@ def _first(entries: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
 def _envelope(result: CopyResult) -> dict[str, object]:
     now = datetime.now(UTC)
     return {
-        "generated_at": jsontext.format_timestamp(now),
+        "generated_at": json_text.format_timestamp(now),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "seconds": round((now - result.started).total_seconds(), 3),

@@ -8,11 +8,11 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from twinstore import jsontext
-from twinstore.bulk import KeyRange
+from twinstore.bulk.rows import MARK
+from twinstore.catalog.keys import KeyRange
 from twinstore.ledger import RangeState
-from twinstore.migrations import MigrationState
-from twinstore.stored import MARK
+from twinstore.migrations.migration import MigrationState
+from twinstore.models import json_text
 from twinstore_backfill.copy.options import job_id, job_settings
 from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.reader import SourceRows
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from twinstore.bulk import ScanRow
-    from twinstore.catalog import Entity
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
     from twinstore.ledger import CopyJob, Ledger
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.stores import Store
@@ -142,7 +142,7 @@ def _unknown(entity: Entity, source: Store, options: CopyOptions) -> list[str]:
 
 def _names(row: ScanRow) -> set[str]:
     """Return the names at the top of a document that hold something; a null stands for an absent value."""
-    content = jsontext.loads(row.content)
+    content = json_text.loads(row.content)
     document = content["doc"] if isinstance(content, dict) else None
     if not isinstance(document, dict):
         return set()
@@ -214,8 +214,8 @@ def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, object]:
         "id": job.id,
         "state": job.state.value,
         "generation": job.generation,
-        "started_at": jsontext.format_timestamp(job.started_at),
-        "as_of": jsontext.format_timestamp(job.as_of),
+        "started_at": json_text.format_timestamp(job.started_at),
+        "as_of": json_text.format_timestamp(job.as_of),
         "settings": dict(job.settings),
         "stopped": (job.stop_reason or "") if job.stop and not job.paused else None,
         "paused": job.paused,
@@ -225,7 +225,7 @@ def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, object]:
         else {
             "holder": lease.holder,
             "fence": lease.fence,
-            "expires_at": jsontext.format_timestamp(lease.expires_at),
+            "expires_at": json_text.format_timestamp(lease.expires_at),
             "seconds_left": round((lease.expires_at - now).total_seconds(), 1),
         },
         "entities": [

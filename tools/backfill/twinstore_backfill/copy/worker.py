@@ -15,6 +15,7 @@ from logging import getLogger
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from twinstore.bulk.release import copy_writer
 from twinstore.errors import (
     ConfigurationError,
     LeaseLostError,
@@ -23,8 +24,7 @@ from twinstore.errors import (
     UnavailableError,
     UnsupportedCapabilityError,
 )
-from twinstore.fast.packed import TakesPacked
-from twinstore.releasing import copy_writer
+from twinstore.fast.records import TakesPacked
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.copy.report import outcomes_of
@@ -33,8 +33,8 @@ from twinstore_backfill.process.stopping import StopRequestedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from twinstore.bulk import BulkPort, OnConflict
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort, OnConflict
+    from twinstore.catalog.entity import Entity
     from twinstore.ledger import Claim, Ledger, RangeTally
     from twinstore_backfill.copy.control import Limits, RateLimiter
     from twinstore_backfill.copy.lease import Patience

@@ -14,8 +14,8 @@ from random import Random
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.errors import ConfigurationError
+from twinstore.models.canonical import CanonicalJsonSerializer
 from twinstore.scheduler import (
     AuditActor,
     AuditEvent,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from twinstore.canonical import CanonicalModel
+    from twinstore.models.canonical import CanonicalModel
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.tracking.storage import TrackingStorage
 

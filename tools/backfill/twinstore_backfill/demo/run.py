@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from twinstore.config import load_settings
 from twinstore.errors import TwinstoreError
 from twinstore.scheduler import RunQueryOptions
-from twinstore.storage import open_storage
+from twinstore.storage.open import open_storage
 from twinstore_backfill.demo.data import (
     OTHERS,
     TENANTS,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore.storage import Storage
+    from twinstore.storage.open import Storage
     from twinstore_backfill.demo.data import OtherModule
 
 __all__ = ["STEPS", "run_demo"]

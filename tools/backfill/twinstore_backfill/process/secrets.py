@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.redaction import MASK, is_secret_key, mask_secret_url, secrets_in
+from twinstore.runtime.secrets import MASK, is_secret_key, mask_secret_url, secrets_in
 from twinstore_backfill.outcome import TOOL_NAME
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rich.table import Column
 from rich.text import Text
 from typing_extensions import override
 
-from twinstore.jsontext import format_timestamp
+from twinstore.models.json_text import format_timestamp
 from twinstore_backfill.process.messages import LogFormat, chosen, json_line
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from logging import getLogger
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from twinstore.bulk.release import copy_writer
 from twinstore.errors import ConfigurationError, ValidationError
-from twinstore.releasing import copy_writer
 from twinstore_backfill.copy.dry_run import FirstLines
 from twinstore_backfill.copy.reader import Forgiving, RangeReader
 from twinstore_backfill.outcome import Exit
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from twinstore.bulk import Record
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
+    from twinstore.bulk.port import Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.process.stopping import StopSwitch

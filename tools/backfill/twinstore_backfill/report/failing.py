@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
 from xml.etree import ElementTree as ET
 
-from twinstore import jsontext
 from twinstore.errors import TwinstoreError
+from twinstore.models import json_text
 from twinstore_backfill.outcome import Exit, exit_code
 from twinstore_backfill.process.files import require_writable, write_whole
 from twinstore_backfill.process.secrets import REDACTOR
@@ -116,7 +116,7 @@ def _remove_empty(directories: Iterable[Path]) -> None:
 def junit_failure(name: str, failure: Failure) -> bytes:
     """Return JUnit XML with one case, which is an error, so that no pipeline takes a failure for nothing."""
     counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0"}
-    now = jsontext.format_timestamp(datetime.now(UTC)).removesuffix("+00:00")
+    now = json_text.format_timestamp(datetime.now(UTC)).removesuffix("+00:00")
     where = {"timestamp": now, "hostname": socket.gethostname()}
     root = ET.Element("testsuites", {"name": f"{name}: {failure.state}", **counts})
     suite = ET.SubElement(root, "testsuite", {"name": name, **counts, **where})

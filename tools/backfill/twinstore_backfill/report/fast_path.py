@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from twinstore.fast.native import fast_path
+from twinstore.fast.library import fast_path
 
 __all__ = ["FastPathReport", "fast_path_report"]
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from twinstore.tenancy import shown
+from twinstore.catalog.tenancy import shown
 from twinstore_backfill.subset import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from twinstore.keys import Key
+    from twinstore.catalog.keys import Key
     from twinstore_backfill.report.model import (
         Check,
         Counts,

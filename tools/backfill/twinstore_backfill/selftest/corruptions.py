@@ -14,22 +14,21 @@ from unicodedata import normalize
 
 from pydantic.alias_generators import to_snake
 
-from twinstore import jsontext
-from twinstore.enums import NumberedEnum
-from twinstore.fields import parse_timestamp
-from twinstore.jsondates import DATE
-from twinstore.planting import STORED_NULL, Role, StoredPlace, Twice
-from twinstore.shapes import Kind as Shape
-from twinstore.shapes import ValueShape, shapes_of
+from twinstore.bulk.corruption import STORED_NULL, Role, StoredPlace, Twice
+from twinstore.models import json_text
+from twinstore.models.enums import NumberedEnum
+from twinstore.models.fields import DATE, parse_timestamp
+from twinstore.models.shapes import Kind as Shape
+from twinstore.models.shapes import ValueShape, shapes_of
 from twinstore_backfill.selftest.rows import own_values
 from twinstore_backfill.verify.expected import member
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
-    from twinstore.planting import Planter
+    from twinstore.bulk.corruption import Planter
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
 
 __all__ = ["ADDING", "Corruption", "Kind", "Surroundings", "moved"]
 
@@ -391,7 +390,7 @@ def changed_texts(spot: Spot, value: str, taken: AbstractSet[object]) -> Iterato
     if instant is None:
         yield Kind.STEP, next_text(spot, value, taken), ""
     else:
-        later = jsontext.format_timestamp(moved(instant, MILLISECOND))
+        later = json_text.format_timestamp(moved(instant, MILLISECOND))
         yield Kind.STEP, later, "of a date" if is_date else ""
         yield Kind.PART_OF_MILLISECOND, moved(instant, PART).isoformat(), ""
     yield Kind.BLANK, f"{value} ", ""

@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import orjson
 
-from twinstore.catalog import KeyType, LifeInCopy
+from twinstore.bulk.corruption import PlantRefusedError, Role
+from twinstore.bulk.release import copy_writer
+from twinstore.bulk.rows import MARK
+from twinstore.catalog.entity import LifeInCopy
+from twinstore.catalog.keys import KeyType
+from twinstore.catalog.tenancy import names_tenant
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.modules import module_spec
-from twinstore.planting import PlantRefusedError, Role
-from twinstore.plugins import load_backend
-from twinstore.releasing import copy_writer
-from twinstore.stored import MARK
-from twinstore.tenancy import names_tenant
+from twinstore.plugins.drivers import load_backend
+from twinstore.plugins.modules import module_spec
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.ignored import check_ignored
@@ -48,10 +49,10 @@ from twinstore_backfill.verify.options import VerifyOptions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from twinstore.bulk import Record
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
-    from twinstore.planting import Planter, RawRow, SchemaPart, StoredPlace
+    from twinstore.bulk.corruption import Planter, RawRow, SchemaPart, StoredPlace
+    from twinstore.bulk.port import Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress

@@ -7,7 +7,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from twinstore import jsontext
+from twinstore.models import json_text
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.report.markdown import escaped, table
 from twinstore_backfill.selftest.corruptions import Kind
@@ -55,7 +55,7 @@ def document_of(
     return {
         "format": FORMAT,
         "envelope": {
-            "generated_at": jsontext.format_timestamp(datetime.now(UTC).replace(microsecond=0)),
+            "generated_at": json_text.format_timestamp(datetime.now(UTC).replace(microsecond=0)),
             "host": socket.gethostname(),
             "seconds": round(outcome.seconds, 3),
             "steps": [{"target": side.names[1], **side.seconds} for side in outcome.sides],

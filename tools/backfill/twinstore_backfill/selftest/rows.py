@@ -21,21 +21,22 @@ from uuid import UUID, uuid5
 import orjson
 import pydantic
 
-from twinstore import jsontext
-from twinstore.catalog import KeyType, LifeInCopy
-from twinstore.jsondates import DATE
-from twinstore.releasing import copied, copy_counts
-from twinstore.shapes import Kind, ValueShape, shapes_of
-from twinstore.tenancy import TenancyKind, names_tenant
+from twinstore.bulk.release import copied, copy_counts
+from twinstore.catalog.entity import LifeInCopy
+from twinstore.catalog.keys import KeyType
+from twinstore.catalog.tenancy import TenancyKind, names_tenant
+from twinstore.models import json_text
+from twinstore.models.fields import DATE
+from twinstore.models.shapes import Kind, ValueShape, shapes_of
 from twinstore_backfill.copy.reader import Forgiving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from twinstore.bulk import BulkPort, BulkView, Record
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity, KeyPart
-    from twinstore.keys import Key
+    from twinstore.bulk.port import BulkPort, BulkView, Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyPart
+    from twinstore.models.canonical import CanonicalModel
     from twinstore_backfill.ignored import IgnoredPath
 
 __all__ = ["Sample", "key_of_parent", "made_rows", "own_values", "sampled", "variants"]
@@ -293,7 +294,7 @@ class Filling:
         texts = [value for value in self._tree.values() if isinstance(value, str)]
         # The latest instant of the row: few may lie before the others.
         instants = [text for text in texts if INSTANT_TEXT.fullmatch(text)]
-        self._known = (max(instants, default=jsontext.format_timestamp(INSTANT)), *texts)
+        self._known = (max(instants, default=json_text.format_timestamp(INSTANT)), *texts)
 
     def accepts(self, path: Path, values: Tree) -> bool:
         """Change members of the object at a path; return whether the class accepts it."""
@@ -381,7 +382,7 @@ def at(tree: Any, path: Path) -> Any:  # noqa: ANN401  # any part of a wire form
 
 def tree_of(model: CanonicalModel) -> Tree:
     """Return the wire form of a model as JSON has it."""
-    tree: Tree = orjson.loads(jsontext.dumps(model.wire()))
+    tree: Tree = orjson.loads(json_text.dumps(model.wire()))
     return tree
 
 

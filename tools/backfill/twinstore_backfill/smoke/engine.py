@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final, Self, cast
 
 from typing_extensions import override
 
-from twinstore.checks import TrialStep, expect, never_committed
+from twinstore.access.query import Query, key_order, query_of_key
+from twinstore.catalog.tenancy import ALL_TENANTS, UNKNOWN_LABEL, Tenant, names_tenant
 from twinstore.errors import ConfigurationError, TwinstoreError, UnavailableError
-from twinstore.modules import module_spec
-from twinstore.query import Query, key_order, query_of_key
-from twinstore.scope import SYSTEM_TENANT
-from twinstore.tenancy import ALL_TENANTS, UNKNOWN_LABEL, Tenant, names_tenant
+from twinstore.models.fields import SYSTEM_TENANT
+from twinstore.plugins.checks import TrialStep, expect, never_committed
+from twinstore.plugins.modules import module_spec
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.texts import number_of
 from twinstore_backfill.smoke.lists import StoredRows, judged
@@ -37,10 +37,11 @@ from twinstore_backfill.verify.sampling import tenants_for_lists
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from twinstore.access import Access, Row
-    from twinstore.catalog import Entity
-    from twinstore.checks import ListQuery, ModuleChecks, SmokeTest, Trial
-    from twinstore.tenancy import Tenants
+    from twinstore.access.protocol import Access
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.row import Row
+    from twinstore.catalog.tenancy import Tenants
+    from twinstore.plugins.checks import ListQuery, ModuleChecks, SmokeTest, Trial
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.report.model import Check, Result
     from twinstore_backfill.stores import Store

@@ -10,22 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
-from twinstore.access import Row, matches
-from twinstore.bulk import KeyRange
-from twinstore.checks import ListedRow
+from twinstore.access.defaults import matches
+from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind, Tenant, shown
 from twinstore.errors import TwinstoreError, UnavailableError
-from twinstore.tenancy import ALL_TENANTS, TenancyKind, Tenant, shown
+from twinstore.plugins.checks import ListedRow
 from twinstore_backfill.verify.lists import LARGEST_PAGE, PAGES, ListFinding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from twinstore.bulk import Record
-    from twinstore.canonical import CanonicalModel
-    from twinstore.catalog import Entity
-    from twinstore.checks import ListQuery, StoredList
-    from twinstore.paging import SortKey
-    from twinstore.tenancy import StoredOwner, Tenants
+    from twinstore.access.paging import SortKey
+    from twinstore.bulk.port import Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.tenancy import StoredOwner, Tenants
+    from twinstore.models.canonical import CanonicalModel
+    from twinstore.plugins.checks import ListQuery, StoredList
     from twinstore_backfill.stores import Store
 from twinstore_backfill.verify.lists import AnyStorage
 

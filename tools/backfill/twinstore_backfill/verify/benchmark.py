@@ -21,7 +21,7 @@ from twinstore_backfill.verify.lists import list_queries
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from twinstore.checks import ListQuery
+    from twinstore.plugins.checks import ListQuery
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import Check

@@ -7,13 +7,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from twinstore.catalog import LifeInCopy
+from twinstore.catalog.entity import LifeInCopy
+from twinstore.catalog.tenancy import shown
 from twinstore.config.files import read_file
 from twinstore.config.keys import module_keys
-from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
-from twinstore.modules import module_spec
-from twinstore.tenancy import shown
+from twinstore.plugins.entry_points import did_you_mean
+from twinstore.plugins.modules import module_spec
 from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, SubsetReport
 from twinstore_backfill.report.texts import NO_ROW, is_only_slow, number_of
 from twinstore_backfill.verify.findings import UNREADABLE_TARGET
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from twinstore.catalog import Entity
-    from twinstore.checks import SmokeTest
+    from twinstore.catalog.entity import Entity
+    from twinstore.plugins.checks import SmokeTest
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport, Verdict

@@ -13,7 +13,7 @@ from twinstore_backfill.verify.findings import KeptBack
 from twinstore_backfill.verify.ranges import OwnAges, RangeComparison, Removals, ServerTime
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore_backfill.stores import Store
 
 __all__ = ["Task", "VerifyContext"]

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from typing_extensions import override
 
-from twinstore.bulk import Cell, Digestible, Key, KeyRange, NoDigests, RangeDigests
-from twinstore.catalog import Entity
-from twinstore.scanned import SECRET_BYTES
+from twinstore.bulk.rows import SECRET_BYTES, Cell, Digestible, NoDigests, RangeDigests
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.keys import Key, KeyRange
 from twinstore_backfill.connection_budget import readers_at_once
 from twinstore_backfill.ignored import of_entity, top_names
 from twinstore_backfill.process.memory import give_all_back, small_batches_kept
@@ -36,7 +36,7 @@ from twinstore_backfill.verify.turns import LARGE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.bulk import BulkPort
+    from twinstore.bulk.port import BulkPort
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.verify.context import VerifyContext
 

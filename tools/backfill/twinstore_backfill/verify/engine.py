@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore import jsontext
-from twinstore.catalog import LifeInCopy
-from twinstore.releasing import copy_counts
+from twinstore.bulk.release import copy_counts
+from twinstore.catalog.entity import LifeInCopy
+from twinstore.models import json_text
 from twinstore_backfill.connection_budget import telling_needs, verify_needs
 from twinstore_backfill.ignored import EVERY, check_ignored, check_ignored_fields
 from twinstore_backfill.outcome import Exit, tool_identity
@@ -100,7 +100,7 @@ from twinstore_backfill.verify.turns import LARGE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import EntityReport, QueryTimes
@@ -358,9 +358,9 @@ class Verification:
             code = Exit.INCONCLUSIVE
         return ParityReport(
             envelope=Envelope(
-                generated_at=jsontext.format_timestamp(datetime.now(UTC)),
+                generated_at=json_text.format_timestamp(datetime.now(UTC)),
                 host=socket.gethostname(),
-                as_of=jsontext.format_timestamp(as_of),
+                as_of=json_text.format_timestamp(as_of),
                 seconds=round(seconds, 3),
                 benchmark=self._times,
                 fast_path=fast_path_report(shares.rows + shares.expired, self._read),
@@ -374,7 +374,7 @@ class Verification:
             mode=mode(options),
             seed=options.seed if self._sampled else None,
             sample_size=options.sample_size if self._sampled else None,
-            as_of=jsontext.format_timestamp(options.as_of) if options.as_of else None,
+            as_of=json_text.format_timestamp(options.as_of) if options.as_of else None,
             entities_asked=tuple(options.entities),
             tenants_asked=tuple(sorted(set(options.tenants))),
             subset=subset_report(options, entities),

@@ -17,23 +17,22 @@ import orjson
 import pydantic
 import pydantic_core
 
-from twinstore import jsontext
-from twinstore.bulk import NOTHING_BESIDE, Record
-from twinstore.canonical import CanonicalModel, describe_failure, schema_validator
-from twinstore.fields import parse_timestamp
-from twinstore.jsontext import LARGE_TEXT, format_timestamp
-from twinstore.mapnames import lossy_map
-from twinstore.normalform import marker_not_normal
-from twinstore.releasing import fence_in, released
-from twinstore.shapes import Kind, left_out_values
-from twinstore.stored import MARK, NUMBERS, has_marks, unmarked
-from twinstore.tenancy import Tenant
+from twinstore.bulk.normal_form import marker_not_normal
+from twinstore.bulk.port import Record
+from twinstore.bulk.release import fence_in, released
+from twinstore.bulk.rows import MARK, NOTHING_BESIDE, NUMBERS, has_marks, unmarked
+from twinstore.catalog.tenancy import Tenant
+from twinstore.models import json_text
+from twinstore.models.canonical import CanonicalModel, describe_failure, schema_validator
+from twinstore.models.fields import parse_timestamp
+from twinstore.models.json_text import LARGE_TEXT, format_timestamp
+from twinstore.models.shapes import Kind, left_out_values, lossy_map
 from twinstore_backfill.ignored import without
 
 if TYPE_CHECKING:
-    from twinstore.bulk import ScanRow
-    from twinstore.catalog import Entity, Marker
-    from twinstore.jsontext import JsonValue
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity, Marker
+    from twinstore.models.json_text import JsonValue
     from twinstore_backfill.ignored import IgnoredPath
 
 __all__ = [
@@ -276,7 +275,7 @@ class Expected:
     """A row as a copy stores it.
 
     Attributes:
-        content: as for :class:`~twinstore.bulk.ScanRow`.
+        content: as for :class:`~twinstore.bulk.port.ScanRow`.
         beside: the values that a store may hold beside it, by name; absent ones are left out.
         changes: where the source is stored otherwise.
     """
@@ -348,10 +347,10 @@ class Expecting:
             return Refused(str(error))
         except (ValueError, RecursionError):
             return Refused("a value is not acceptable, or is nested too deeply")
-        content = jsontext.dumps_sorted({"doc": wire, "storage": markers})
+        content = json_text.dumps_sorted({"doc": wire, "storage": markers})
         stored = content
         if self._entity.release is not None:
-            stored = jsontext.dumps_sorted({"doc": released(self._entity, model).wire(), "storage": markers})
+            stored = json_text.dumps_sorted({"doc": released(self._entity, model).wire(), "storage": markers})
         beside = self.beside(model, markers, wire)
         contradictions = self._contradictions(row, beside)
         if content == row.content:
@@ -398,7 +397,7 @@ class Expecting:
             return expected
         document = parts_of(target.content)
         document["doc"][self._entity.release.fence] = max(wanted, stored)
-        return replace(expected, content=jsontext.dumps_sorted(document), beside=orjson.loads(target.beside))
+        return replace(expected, content=json_text.dumps_sorted(document), beside=orjson.loads(target.beside))
 
     def _is_readable(self, content: bytes) -> bool:
         return not has_marks(content) and self.accepts(content)
@@ -459,7 +458,7 @@ class Expecting:
         found: dict[str, object] = {name: markers.get(name, wire.get(name)) for name in self._entity.beside}
         found |= {item.name: item.value(model, markers) for item in self._entity.derived}
         present = {name: value for name, value in found.items() if value is not None}
-        plain: dict[str, object] = orjson.loads(jsontext.dumps_sorted(present))
+        plain: dict[str, object] = orjson.loads(json_text.dumps_sorted(present))
         return plain
 
     def _modelled(self, document: object, row: ScanRow) -> tuple[CanonicalModel, str | None]:
@@ -498,7 +497,7 @@ class Expecting:
         wire = model.wire()
         if derive is not None and single is not None and row.key is not None:
             own_key = key if key is not None else row.key[0]
-            if derive(markers, jsontext.dumps(wire)) != own_key:
+            if derive(markers, json_text.dumps(wire)) != own_key:
                 model = model.evolve(**{self._entity.shapes[single].name: own_key})
                 wire = model.wire()
         if self._entity.storage and marker_not_normal(self._entity, markers, model) is not None:
@@ -538,7 +537,7 @@ class Expecting:
 
 def parts_of(content: bytes) -> dict[str, Any]:
     """Return document and storage markers of a scanned row."""
-    return cast("dict[str, Any]", jsontext.loads(content))
+    return cast("dict[str, Any]", json_text.loads(content))
 
 
 def marker_value(marker: Marker, value: object) -> object | None:

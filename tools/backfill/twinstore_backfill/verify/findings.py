@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from twinstore.bulk import KeyRange, ScanRow
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
     from twinstore_backfill.stores import Store
 
 __all__ = [

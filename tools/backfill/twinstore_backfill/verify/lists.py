@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from typing_extensions import override
 
 from twinstore.errors import DocumentDecodeError, ValidationError
-from twinstore.module_storage import ModuleStorage
-from twinstore.modules import module_spec
+from twinstore.plugins.modules import module_spec
+from twinstore.storage.module import ModuleStorage
 from twinstore_backfill.connection_budget import readers_at_once
 from twinstore_backfill.report.texts import clipped
 from twinstore_backfill.verify.context import Task, VerifyContext
@@ -25,7 +25,7 @@ from twinstore_backfill.verify.turns import LARGE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from twinstore.checks import ListedRow, ListQuery, ModuleChecks
+    from twinstore.plugins.checks import ListedRow, ListQuery, ModuleChecks
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.verify.digest_ranges import LargestRow

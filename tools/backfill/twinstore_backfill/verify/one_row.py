@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from twinstore import jsontext
+from twinstore.catalog.tenancy import shown
 from twinstore.errors import ValidationError
-from twinstore.tenancy import shown
+from twinstore.models import json_text
 from twinstore_backfill.retention import cutoff
 from twinstore_backfill.verify.expected import MISSING, Expected, Expecting, differences, misplaced
 from twinstore_backfill.verify.ranges import ApartFrom, RangeComparison, compare_keys
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from twinstore.bulk import BulkPort, ScanRow
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
+    from twinstore.bulk.port import BulkPort
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.findings import RangeResult
@@ -92,7 +93,9 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     if isinstance(expected, Expected) and right is not None and wanted != right.content:
         expected = apart.equal(expected, right) or expected
     if wanted is not None and right is not None:
-        found = differences(*(jsontext.loads(apart.compared(content)) for content in (wanted, right.content)))
+        found = differences(
+            *(json_text.loads(apart.compared(content)) for content in (wanted, right.content))
+        )
         places = [Place(item.path, _value(item.source), _value(item.target)) for item in found]
         if isinstance(expected, Expected):
             stored = orjson.loads(right.beside)

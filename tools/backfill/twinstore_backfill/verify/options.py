@@ -7,15 +7,15 @@ from datetime import datetime
 from math import inf
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from twinstore.access.scope import tenant_argument
 from twinstore.errors import ValidationError
-from twinstore.fields import INT64_MAX, INT64_MIN
-from twinstore.scope import tenant_argument
+from twinstore.models.fields import INT64_MAX, INT64_MIN
 from twinstore_backfill.subset import EVERYTHING, Subset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from twinstore.keys import Key
+    from twinstore.catalog.keys import Key
     from twinstore_backfill.ignored import IgnoredPath
 
 __all__ = ["Approval", "RowChoice", "VerifyOptions"]

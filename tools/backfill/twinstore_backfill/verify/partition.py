@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from typing_extensions import override
 
-from twinstore.bulk import Key, KeyRange, NoDigests
+from twinstore.bulk.rows import NoDigests
+from twinstore.catalog.keys import Key, KeyRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from twinstore.bulk import BulkPort
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort
+    from twinstore.catalog.entity import Entity
 
 __all__ = ["EarlyCuts", "Partition", "partition", "readers_of", "rows_per_digest"]
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.bulk import Counted, NoDigests
-from twinstore.fast.native import fast_path
-from twinstore.releasing import copy_counts, without_kept_apart
+from twinstore.bulk.release import copy_counts, without_kept_apart
+from twinstore.bulk.rows import Counted, NoDigests
+from twinstore.fast.library import fast_path
 from twinstore_backfill.verify.digest_ranges import DigestReader, why_no_digests
 from twinstore_backfill.verify.partition import EarlyCuts, partition, rows_per_digest
 from twinstore_backfill.verify.sampling import sample_rates
@@ -25,8 +25,8 @@ from twinstore_backfill.verify.tasks import RangeTask, RestTask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from twinstore.bulk import Key, KeyRange
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.context import VerifyContext

@@ -9,13 +9,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from twinstore import jsontext
-from twinstore.bulk import NOTHING_BESIDE, KeyRange
+from twinstore.bulk.release import copied
+from twinstore.bulk.rows import NOTHING_BESIDE, content_without, has_marks
+from twinstore.catalog.keys import Key, KeyRange
 from twinstore.errors import TwinstoreError
-from twinstore.keys import Key
-from twinstore.releasing import copied
-from twinstore.scanned import content_without
-from twinstore.stored import has_marks
+from twinstore.models import json_text
 from twinstore_backfill.ignored import content_without_fields, top_names
 from twinstore_backfill.report.texts import IGNORED_FIELD
 from twinstore_backfill.retention import REPEATED, instant_in, is_due, is_meant, no_key
@@ -48,8 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
-    from twinstore.bulk import BulkPort, BulkView, ScanRow
-    from twinstore.catalog import Entity
+    from twinstore.bulk.port import BulkPort, BulkView
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
     from twinstore_backfill.ignored import IgnoredPath
 
 __all__ = [
@@ -345,7 +344,7 @@ class RowComparison:
     def _paths(self, wanted: bytes, target: ScanRow) -> list[str]:
         """Return where a row of the target is not as wanted."""
         sides = (self._apart.compared(content) for content in (wanted, target.content))
-        paths = differing_paths(*map(jsontext.loads, sides))
+        paths = differing_paths(*map(json_text.loads, sides))
         if not has_marks(target.content) and not self._expecting.accepts(target.content):
             paths.insert(0, UNREADABLE_TARGET)
         return paths
@@ -716,7 +715,7 @@ class Chosen:
 
 def _instant_of(row: ScanRow, name: str) -> datetime | None:
     """Return the instant as it is stored, ``None`` where it is not stored in the form of a copy."""
-    content = jsontext.loads(row.content)
+    content = json_text.loads(row.content)
     if not isinstance(content, dict):
         return None
     # A marker hides a field of its name.

@@ -9,17 +9,18 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from twinstore.scope import SYSTEM_TENANT
-from twinstore.tenancy import names_tenant
+from twinstore.catalog.tenancy import names_tenant
+from twinstore.models.fields import SYSTEM_TENANT
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.ranges import RowComparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from twinstore.bulk import BulkView, KeyRange, ScanRow
-    from twinstore.catalog import Entity
-    from twinstore.keys import Key
+    from twinstore.bulk.port import BulkView
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key, KeyRange
     from twinstore_backfill.verify.ranges import RangeComparison
 
 __all__ = ["ChosenTenants", "compare_sample", "rows_of_tenants", "sample_rates", "tenants_for_lists"]

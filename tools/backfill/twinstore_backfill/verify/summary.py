@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from twinstore.bulk import KeyRange
+from twinstore.catalog.keys import KeyRange
 from twinstore_backfill.report.model import (
     Counts,
     Differing,
@@ -29,7 +29,7 @@ from twinstore_backfill.verify.set_digest import Digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog.entity import Entity
     from twinstore_backfill.report.model import Result
     from twinstore_backfill.verify.findings import Findings
     from twinstore_backfill.verify.ranges import RowCounts

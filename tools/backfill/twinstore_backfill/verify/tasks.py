@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.bulk import Key, KeyRange
+from twinstore.catalog.keys import Key, KeyRange
 from twinstore_backfill.verify.context import Task, VerifyContext
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.ranges import compare_keys, compare_parts, compare_range

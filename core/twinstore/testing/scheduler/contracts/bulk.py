@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from twinstore.bulk import KeyRange
-from twinstore.moving import HELD
-from twinstore.scheduler.catalog import (
-    AUDIT,
-    IMPACT_SNAPSHOTS,
-    RUNS,
-    SCHEDULES,
-)
+from twinstore.bulk.unique_moves import HELD
+from twinstore.catalog.keys import KeyRange
+from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES
 from twinstore.testing.base import needs
 from twinstore.testing.copying import copied
 from twinstore.testing.instants import at

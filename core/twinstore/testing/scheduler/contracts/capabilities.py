@@ -33,7 +33,7 @@ PATIENCE_SECONDS: Final = 60
 OTHER_PROCESS: Final = """
 import json, sys
 from datetime import datetime, timedelta
-from twinstore.storage import open_module
+from twinstore.storage.open import open_module
 from twinstore.scheduler.run_summaries import RunSummary
 
 told = json.loads(sys.argv[1])

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from twinstore.errors import DocumentDecodeError, DuplicateError
-from twinstore.scheduler.catalog import (
-    EXECUTION_LOGS,
-    IMPACT_SNAPSHOTS,
-    RUNS,
-    SCHEDULES,
-    TRIGGERS,
-    WORKERS,
-)
+from twinstore.scheduler.catalog import EXECUTION_LOGS, IMPACT_SNAPSHOTS, RUNS, SCHEDULES, TRIGGERS, WORKERS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.triggers import fired_run_id
@@ -26,7 +19,7 @@ from twinstore.testing.scheduler.cases import SchedulerCases
 from twinstore.testing.scheduler.examples import make_worker
 
 if TYPE_CHECKING:
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.scheduler.runs import Run
     from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 

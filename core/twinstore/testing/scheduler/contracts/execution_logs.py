@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from twinstore.errors import ConflictError, NotFoundError, ValidationError
-from twinstore.fields import INT64_MAX
+from twinstore.models.fields import INT64_MAX
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.base import needs

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinstore.access import Moment, Ref, Row, Rows, Rule
+from twinstore.access.protocol import Moment, Ref, Rows, Rule
+from twinstore.access.scope import Scope
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DuplicateError
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.scheduler.module import MODULE
-from twinstore.scope import Scope
-from twinstore.tenancy import Tenant
 from twinstore.testing.base import needs
 from twinstore.testing.entities import by_access
 from twinstore.testing.scheduler.cases import SchedulerCases

@@ -17,8 +17,7 @@ from twinstore.testing.scheduler.policy_builders import as_ended, as_submitted, 
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
-    from twinstore.scheduler.policy_jobs import PolicyRunJob
-    from twinstore.scheduler.policy_runs import PolicyRunStatus
+    from twinstore.scheduler.policy_jobs import PolicyRunJob, PolicyRunStatus
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 

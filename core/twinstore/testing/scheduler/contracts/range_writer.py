@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from twinstore import add_scheduler_memory_storage
+from twinstore.catalog.tenancy import Tenant
 from twinstore.scheduler.catalog import AUDIT, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
-from twinstore.tenancy import Tenant
 from twinstore.testing.base import CopyContract, needs
-from twinstore.testing.copying import (
-    copied,
-)
+from twinstore.testing.copying import copied
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import moved
 from twinstore.testing.scheduler.cases import SchedulerCases

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from twinstore.errors import InvalidTransitionError, ValidationError
-from twinstore.fields import INT64_MAX
+from twinstore.models.fields import INT64_MAX
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import RunReason, RunStats

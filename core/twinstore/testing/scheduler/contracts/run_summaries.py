@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinstore.errors import ConflictError, NotFoundError, ValidationError
-from twinstore.fields import INT64_MAX
+from twinstore.models.fields import INT64_MAX
 from twinstore.scheduler.catalog import RUN_SUMMARIES
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.run_summaries import ERROR_LENGTH, WINDOW, RunSummary, RunSummaryCounters

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.cron import next_fire
 from twinstore.errors import NotFoundError, ValidationError
+from twinstore.models.cron import next_fire
 from twinstore.scheduler.catalog import TRIGGERS
 from twinstore.scheduler.triggers import trigger_id
 from twinstore.testing.base import needs

@@ -10,15 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinstore.errors import ValidationError
-from twinstore.fields import INT64_MAX
-from twinstore.scheduler.catalog import (
-    AUDIT,
-    IMPACT_SNAPSHOTS,
-    RUN_SUMMARIES,
-    RUNS,
-    SCHEDULES,
-    TRIGGERS,
-)
+from twinstore.models.fields import INT64_MAX
+from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunStats
 from twinstore.scheduler.schedules import ScheduleQueryOptions

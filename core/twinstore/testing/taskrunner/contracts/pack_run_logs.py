@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from twinstore.errors import ConflictError, NotFoundError, ValidationError
-from twinstore.fields import INT64_MAX
+from twinstore.models.fields import INT64_MAX
 from twinstore.taskrunner.catalog import PACK_RUN_LOGS, PACK_RUNS
 from twinstore.taskrunner.enums import LogLevel
 from twinstore.testing.base import needs

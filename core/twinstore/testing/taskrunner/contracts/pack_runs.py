@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.errors import (
     ConflictError,
     DocumentDecodeError,
@@ -15,6 +14,7 @@ from twinstore.errors import (
     TwinstoreError,
     ValidationError,
 )
+from twinstore.models.canonical import CanonicalJsonSerializer
 from twinstore.taskrunner.catalog import PACK_RUNS
 from twinstore.taskrunner.enums import PackRunStepKind, PackRunStepStatus
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions, PackRunStep

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.clock import SystemClock
 from twinstore.errors import DuplicateError, NotFoundError, TenantScopeError
 from twinstore.taskrunner.enums import PackApprovalStatus
@@ -16,7 +17,6 @@ from twinstore.taskrunner.module import MODULE
 from twinstore.taskrunner.options import TaskRunnerOptions
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions
 from twinstore.taskrunner.storage import TaskRunnerStorage
-from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.base import needs
 from twinstore.testing.instants import at
 from twinstore.testing.taskrunner.builders import (
@@ -32,9 +32,9 @@ from twinstore.testing.workspace import all_pages
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from twinstore.catalog.tenancy import AllTenants
     from twinstore.taskrunner.pack_runs import PackRunState
     from twinstore.taskrunner.storage import TaskRunnerSession
-    from twinstore.tenancy import AllTenants
     from twinstore.testing.taskrunner.cases import TaskRunnerWorkspace
 
     Scope = str | AllTenants | None

@@ -23,7 +23,7 @@ from twinstore.tracking.catalog import MACHINES
 from twinstore.tracking.enums import MachineStatus, SessionStatus
 
 if TYPE_CHECKING:
-    from twinstore.paging import Page
+    from twinstore.access.paging import Page
     from twinstore.testing.tracking.workspace import TrackingWorkspace
     from twinstore.tracking.machines import MachineAvailability
     from twinstore.tracking.sessions import TrackingSession

@@ -23,7 +23,7 @@ from twinstore.tracking.sessions import SessionQueryOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore.jsontext import JsonObject
+    from twinstore.models.json_text import JsonObject
     from twinstore.testing.tracking.workspace import TrackingWorkspace
 
 __all__ = ["SessionRepositoryContract"]

@@ -1,0 +1,214 @@
+"""Repeating an action that lost against another writer."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from typing_extensions import override
+
+from twinstore.errors import ConcurrencyError, ValidationError
+from twinstore.runtime.cancellation import given_up
+from twinstore.runtime.forks import Renewable, renew_in_child
+from twinstore.runtime.formatting import shown
+from twinstore.runtime.service_log import note_lost_race
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+    from types import TracebackType
+
+__all__ = ["CONTENTION_SECONDS", "TURNS", "Turns", "pauses", "repeat"]
+
+
+T = TypeVar("T")
+
+# Short, because most races are over as soon as the winner has committed.
+FIRST_PAUSE: Final = 0.005
+# At least forty attempts in the time there is; longer pauses would leave a row unused that is free again.
+LONGEST_PAUSE: Final = 0.25
+# By time and not by number: how often an action loses depends on how many writers compete, and how long a
+# caller may wait does not.
+CONTENTION_SECONDS: Final = 10.0
+
+
+def pauses(
+    attempts: int | None = None,
+    *,
+    seconds: float = CONTENTION_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[float]:
+    """Return the pauses between attempts, in seconds: they double from 5 ms to 250 ms.
+
+    With jitter, so that competing writers do not retry together. After the last pause follows the last
+    attempt.
+
+    Args:
+        attempts: at most so many attempts, at least 1; ``None`` for any number.
+        seconds: no pause begins later than this after the first attempt.
+        clock: tells the seconds.
+
+    Raises:
+        ValidationError: fewer than one attempt.
+    """
+    if attempts is not None and (type(attempts) is not int or attempts < 1):
+        raise ValidationError(
+            f"Argument attempts should be a whole number of at least 1, not {shown(attempts)}."
+        )
+    # Counted from the first attempt, because a generator begins when it is first asked.
+    end = clock() + seconds
+    pause, number = FIRST_PAUSE, 1
+    while (attempts is None or number < attempts) and clock() < end:
+        yield pause * random.uniform(0.5, 1.0)  # noqa: S311  # jitter, not a secret
+        pause, number = min(pause * 2, LONGEST_PAUSE), number + 1
+
+
+def repeat(
+    action: Callable[[], T],
+    *,
+    attempts: int | None = None,
+    seconds: float = CONTENTION_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """Return the result of ``action``, repeating it after ``ConcurrencyError`` as :func:`pauses` allows.
+
+    Threads of this process that lost against one row repeat one after the other; see
+    :mod:`twinstore.access.retry`.
+    """
+    end = clock() + seconds
+    with TURNS.repetition():
+        for pause in pauses(attempts, seconds=seconds, clock=clock):
+            try:
+                return action()
+            except ConcurrencyError as error:
+                if given_up():  # nobody waits for the winner any more
+                    raise
+                note_lost_race(error, pause)
+                row = (error.driver, error.module, error.entity, error.key)
+                # Whoever was first is done then, which no pause could tell better.
+                if error.entity is None or not TURNS.wait(row, end - clock()):
+                    sleep(pause)
+        return action()
+
+
+# Turns of threads that compete for one row: whoever lost waits in a line instead of losing again and again.
+#
+# Stores without locks let one of several rivals win and the others repeat. With many of them most attempts
+# lose once more, and the longer somebody waits the rarer he tries. In one process that can be spared: those
+# who lost against a row repeat one after the other, in the order in which they lost. Nothing depends on
+# having the turn: rivals of other processes are met as before, and nobody waits for it for long.
+
+
+# Whoever has the turn may be held up by a server that is silent; the others then go on without.
+LONGEST_WAIT: Final = 2.0
+
+
+class Own(threading.local):
+    """What a thread has: how deep its repetitions are nested, and its one place in a line."""
+
+    depth = 0
+    place: Place | None = None
+
+
+class Place:
+    """A place in the line of a row."""
+
+    def __init__(self, row: Hashable) -> None:
+        """Take the row."""
+        self.row = row
+        # Not an event: where the handler of a signal raises while somebody waits for one, its lock may stay
+        # taken, and whoever grants the turn would stand still with the lock of all lines.
+        self._granted = threading.Lock()
+        self._granted.acquire()
+
+    def grant(self) -> None:
+        """Let whoever waits go on; he may have been told before."""
+        with suppress(RuntimeError):
+            self._granted.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the turn is granted; return whether it was."""
+        return self._granted.acquire(timeout=max(0.0, seconds))
+
+
+class Repetition:
+    """The block of one repetition; a class, because every write passes here."""
+
+    __slots__ = ("_leave", "_own")
+
+    def __init__(self, own: Own, leave: Callable[[Place], None]) -> None:
+        """Take what the thread has, and what gives up a place in a line."""
+        self._own = own
+        self._leave = leave
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._own.depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End; the outermost one gives up the turn."""
+        own = self._own
+        own.depth -= 1
+        if not own.depth and own.place is not None:
+            place, own.place = own.place, None
+            self._leave(place)
+
+
+class Turns(Renewable):
+    """The lines of this process."""
+
+    def __init__(self, longest: float = LONGEST_WAIT) -> None:
+        """Start without any; nobody waits longer than so many seconds."""
+        self._longest = longest
+        self._own = Own()
+        self._lock = threading.Lock()
+        self._lines: dict[Hashable, deque[Place]] = {}
+        renew_in_child(self)
+
+    @override
+    def renew(self) -> None:
+        """Forget the threads of the parent in a forked child."""
+        self._own, self._lock, self._lines = Own(), threading.Lock(), {}
+
+    def repetition(self) -> Repetition:
+        """Keep the turn that is taken inside until the outermost block of this thread ends.
+
+        A step of a step keeps it for the whole: what lost once begins again at the outer one.
+        """
+        return Repetition(self._own, self._leave)
+
+    def wait(self, row: Hashable, seconds: float) -> bool:
+        """Wait for a turn, at most so many seconds; return whether somebody else was first.
+
+        A thread has one turn at most: with two of them, two threads could wait for each other.
+        """
+        own = self._own
+        if own.place is not None:
+            return False
+        own.place = place = Place(row)
+        with self._lock:
+            line = self._lines.setdefault(row, deque())
+            line.append(place)
+            is_first = line[0] is place
+        return not is_first and place.wait(min(seconds, self._longest))
+
+    def _leave(self, place: Place) -> None:
+        """Let the next one of a line go on, also where this turn was never granted."""
+        with self._lock:
+            line = self._lines.get(place.row)
+            if line is None or place not in line:
+                return  # it was taken before a fork
+            line.remove(place)
+            if line:
+                line[0].grant()
+            else:
+                del self._lines[place.row]
+
+
+TURNS: Final = Turns()

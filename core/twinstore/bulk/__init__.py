@@ -1,0 +1,11 @@
+"""Whole entities for tools: the port that a driver offers for copies and for verification.
+
+:mod:`port` states it. A view reads one state of the store, a writer writes one range of keys in one
+transaction, and :mod:`corruption` plants faults for the self-test.
+"""
+
+from __future__ import annotations
+
+from twinstore.runtime.moved_modules import handed_on
+
+__getattr__ = handed_on(__name__)

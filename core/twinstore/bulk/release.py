@@ -1,0 +1,229 @@
+"""What a copy does with rows that a process may hold, and with those that a store keeps to itself.
+
+A row that is copied as released is written by the rule of its description: nobody holds the copy, and of two
+fences the higher one stays. The rule is decided while the row of the target is locked, because a service may
+take it at any moment, and a fence that falls would let two owners pass for one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+
+import orjson
+from typing_extensions import override
+
+from twinstore.access.protocol import Ref
+from twinstore.access.query import query_of_key
+from twinstore.bulk.port import Conflict, ImportOutcome, RangeWriter, Rejected
+from twinstore.bulk.rows import NOTHING_BESIDE
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.errors import DocumentDecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping, Sequence
+
+    from twinstore.access.protocol import Access, Moment, Rows
+    from twinstore.bulk.port import BulkPort, CommitCheck, OnConflict, Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.models.canonical import CanonicalModel
+
+__all__ = [
+    "ReleasingWriter",
+    "copied",
+    "copy_counts",
+    "copy_writer",
+    "fence_in",
+    "is_apart",
+    "released",
+    "without_kept_apart",
+]
+
+
+class Keyed(Protocol):
+    """A row with its key, however it was read."""
+
+    @property
+    def key(self) -> Key | None:
+        """The key; ``None`` when what is stored is not one."""
+        ...
+
+
+T = TypeVar("T", bound=Keyed)
+
+
+def is_apart(entity: Entity, key: Key | None) -> bool:
+    """Whether each store keeps the row of a key to itself."""
+    return key in entity.kept_apart
+
+
+def copied(entity: Entity, rows: Iterable[T]) -> list[T]:
+    """Return the rows of a batch without those that each store keeps to itself."""
+    return [row for row in rows if row.key not in entity.kept_apart]
+
+
+def copy_counts(port: BulkPort, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
+    """Return the number of rows by the label of their owner, without those that a store keeps to itself."""
+    return without_kept_apart(port, entity, port.counts(entity, tenant_id=tenant_id))
+
+
+def without_kept_apart(port: BulkPort, entity: Entity, counted: Mapping[str, int]) -> dict[str, int]:
+    """Return numbers of rows by the label of their owner without those that a store keeps to itself."""
+    counts = Counter(counted)
+    if entity.kept_apart and counts:
+        with port.view() as view:
+            found = Counter(row.label for row in view.rows_of(entity, entity.kept_apart))
+        counts -= Counter({label: number for label, number in found.items() if label in counts})
+    return dict(counts)
+
+
+def released(entity: Entity, model: CanonicalModel) -> CanonicalModel:
+    """Return a row as a copy of it is stored, which nobody holds."""
+    if entity.release is None:
+        return model
+    end, beginning = (entity.shapes[name].name for name in (entity.release.end, entity.release.beginning))
+    return model.evolve(**{end: getattr(model, beginning)})
+
+
+def fence_in(entity: Entity, content: bytes) -> int | None:
+    """Return the fence in the content of a scanned row, ``None`` where none stands there as a number."""
+    if entity.release is None:
+        return None
+    document: object = orjson.loads(content)["doc"]
+    found = (
+        cast("dict[str, object]", document).get(entity.release.fence) if isinstance(document, dict) else None
+    )
+    return found if type(found) is int else None
+
+
+@contextmanager
+def copy_writer(
+    port: BulkPort, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
+) -> Generator[RangeWriter]:
+    """Open a writer for a range of a copy; see :meth:`~twinstore.bulk.port.BulkPort.writer`."""
+    with port.writer(entity, on_conflict=on_conflict, check=check) as writer:
+        if entity.release is None:
+            yield writer
+        else:
+            yield ReleasingWriter(writer, port, entity, overwrite=on_conflict == "overwrite")
+
+
+class ReleasingWriter(RangeWriter):
+    """Writes rows as released, in the transaction of another writer. There are few, so each is a step.
+
+    A row of the target whose fence is as high is unchanged, whatever else it holds: it was copied before, or
+    a service of the target has had it since. One with a lower fence is a conflict like any other.
+    """
+
+    def __init__(self, inner: RangeWriter, port: BulkPort, entity: Entity, *, overwrite: bool) -> None:
+        """Take the writer whose transaction it is, the target, and what happens to conflicts."""
+        self._inner = inner
+        self._port = port
+        self._entity = entity
+        self._overwrite = overwrite
+        self._records: list[Record] = []
+        self._written: Counter[str] = Counter()
+        self._unchanged: Counter[str] = Counter()
+        self._conflicts: list[Conflict] = []
+        self._rejected: list[Rejected] = []
+
+    @override
+    def write(self, records: Sequence[Record]) -> None:
+        self._records.extend(records)
+
+    @override
+    def remove(self, keys: Sequence[Key]) -> None:
+        self._inner.remove(keys)
+
+    @override
+    def flush(self) -> ImportOutcome:
+        """Write what waits, inside the transaction that the other writer has open from its own flush on."""
+        inner = self._inner.flush()
+        records, self._records = self._records, []
+        for record in records:
+            self._write(record)
+        return ImportOutcome(
+            dict(self._written),
+            dict(self._unchanged),
+            tuple(self._conflicts),
+            tuple(self._rejected),
+            inner.removed,
+        )
+
+    @property
+    @override
+    def access(self) -> Access:
+        """The rows of any described entity inside the transaction."""
+        return self._inner.access
+
+    @override
+    def commit(self) -> None:
+        self.flush()
+        self._inner.commit()
+
+    def _write(self, record: Record) -> None:
+        if record.model is None or record.key is None:
+            self._rejected.append(Rejected(record, record.error or "the record holds no model"))
+            return
+        row = Row(released(self._entity, record.model), record.storage)
+        fence = self._fence_of(row)
+        if self._overwrite and self._is_misplaced(record.key):
+            self._replace(record, row)
+            return
+        before: Row | None = None
+
+        def risen(rows: Rows, now: Moment) -> Rows:
+            nonlocal before
+            del now
+            (before,) = rows
+            return (row if before is None or (self._overwrite and self._fence_of(before) < fence) else None,)
+
+        try:
+            self.access.change((Ref(self._entity, ALL_TENANTS, record.key),), risen)
+        except DocumentDecodeError:
+            self._replace(record, row)
+            return
+        if before is not None and self._fence_of(before) >= fence:
+            self._unchanged[record.label] += 1
+        else:
+            self._note(record, overwritten=before is not None)
+
+    def _is_misplaced(self, key: Key) -> bool:
+        """Whether something stands beside a row of the target that no driver puts there: another identity."""
+        if self._entity.derived or self._entity.beside:
+            return False
+        with self._port.view() as view:
+            return any(row.beside != NOTHING_BESIDE for row in view.rows_of(self._entity, [key]))
+
+    def _replace(self, record: Record, row: Row) -> None:
+        """Put a row in place of one that no service can use; what it says of its fence still counts."""
+        if self._overwrite and record.key is not None:
+            stored = self._stored_fence(record.key)
+            if stored is not None and stored > self._fence_of(row):
+                row = Row(row.model.evolve(**{self._fence: stored}), row.storage)
+            self.access.remove(self._entity, query_of_key(self._entity, ALL_TENANTS, record.key))
+            self.access.insert(self._entity, ALL_TENANTS, row)
+        self._note(record, overwritten=True)
+
+    def _note(self, record: Record, *, overwritten: bool) -> None:
+        """Count a row that was written, or that differs and was left."""
+        if overwritten:
+            self._conflicts.append(Conflict(record.key or (), record.owner, self._overwrite))
+        if not overwritten or self._overwrite:
+            self._written[record.label] += 1
+
+    @property
+    def _fence(self) -> str:
+        release = self._entity.release
+        return "" if release is None else self._entity.shapes[release.fence].name
+
+    def _fence_of(self, row: Row) -> int:
+        return cast("int", getattr(row.model, self._fence))
+
+    def _stored_fence(self, key: Key) -> int | None:
+        with self._port.view() as view:
+            found = [fence_in(self._entity, row.content) for row in view.rows_of(self._entity, [key])]
+        return next(iter(found), None)

@@ -1,0 +1,755 @@
+"""What exists: the one description of every entity, from which drivers, tools, kit and documents derive.
+
+An :class:`Entity` says what is stored and who may see it. It names no column type of a server where the model
+says it already, no statement and no driver. Names of fields are wire names, or names of storage markers and
+derived fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Generic
+
+from typing_extensions import TypeVar, override
+
+from twinstore.catalog.conditions import IsNull
+from twinstore.catalog.indexes import EVERYWHERE, Index, StoreKind
+from twinstore.catalog.keys import Key, KeyPart, KeyType
+from twinstore.catalog.tenancy import (
+    ALL_TENANTS,
+    NO_TENANT,
+    Owner,
+    Tenancy,
+    TenancyKind,
+    Tenant,
+    Tenants,
+    admits,
+)
+from twinstore.errors import ValidationError
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.shapes import FieldShape, Kind, instant_paths, is_whole, shapes_of, variants_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinstore.catalog.conditions import Condition
+    from twinstore.catalog.row import Row
+
+__all__ = [
+    "NAME",
+    "Derived",
+    "Entity",
+    "Layout",
+    "LifeInCopy",
+    "Marker",
+    "Module",
+    "Parent",
+    "Release",
+    "Retention",
+    "is_present",
+]
+
+
+# What a stored row has beside the fields of its model: storage markers, and what follows from the rest.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """A storage marker: an internal field whose value survives a copy.
+
+    Attributes:
+        name: its name in records, reports and queries.
+        kind: text, integer or instant.
+        required: whether every row has it.
+        plain: whether documents hold it under its own name; internal names start with ``_`` otherwise.
+        assigned: whether it is the insertion number of a row, which
+            ``Access.next_number`` gives: no two rows have the same, a later one has a
+            higher one, and a copy keeps it.
+    """
+
+    name: str
+    kind: Kind = Kind.TEXT
+    required: bool = False
+    plain: bool = False
+    assigned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """An internal field that follows from the model and its markers.
+
+    Attributes:
+        name: its name; documents prefix it with ``_``.
+        kind: text, integer, or the digits of a UUID.
+        value: computes it.
+        of_content: computes the same from the canonical JSON of the model, for stores that make it anyway.
+        bits: of an integer column.
+        most: the largest value of an integer that begins at 0, which tables check.
+        stores: the families of stores that have it.
+        number_of: the field whose number of an enumeration this is. A table sorts by the column of that field
+            and has none for this; documents hold the text of the field, which sorts otherwise.
+    """
+
+    name: str
+    kind: Kind
+    value: Callable[[CanonicalModel, Mapping[str, object]], object]
+    of_content: Callable[[bytes], object] | None = None
+    bits: int = 64
+    most: int | None = None
+    stores: frozenset[StoreKind] = EVERYWHERE
+    number_of: str | None = None
+
+
+# What becomes of the rows of an entity in a copy, as its description says it.
+
+
+class LifeInCopy(Enum):
+    """What a copy does with the rows of an entity."""
+
+    COPIED = "copied"
+    LEFT_OUT = "left out and counted on both sides: the rows are registered again at run time"
+    RELEASED = "copied as released, with the higher of the two fences"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """How a row that somebody may hold is copied, so that nobody holds the copy.
+
+    A comparison looks at key, tenant and fence alone, because the rest belongs to whoever held it last; the
+    fence is the one value in which a target may be ahead.
+
+    Attributes:
+        end: the instant until which it is held; the copy has ``beginning`` there.
+        beginning: the instant from which it was held.
+        fence: the integer that grows with every new holder; of two stores the higher one counts.
+    """
+
+    end: str
+    beginning: str
+    fence: str
+
+
+# An entity whose model does not matter is written without its parameter.
+M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
+
+
+class Layout(Enum):
+    """How a table holds the model; documents hold it by field in either case."""
+
+    COLUMNS = "one column per field of the model"
+    PAYLOAD = "the whole model in one JSON column, markers and repeated fields beside it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """The entity whose row must exist, and the field that holds its key; removing it removes its children."""
+
+    entity: Entity
+    field: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """Rows whose instant in ``field`` is older than the option allows are due for removal.
+
+    ``where`` narrows it to rows that are finished.
+    """
+
+    field: str
+    option: str
+    where: tuple[Condition, ...] = ()
+
+
+# Without slots, which leave no place for cached properties; equal by name, since functions never are.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Entity(Generic[M_co]):
+    """One stored entity.
+
+    Attributes:
+        name: name of the table inside the schema, and in commands and reports.
+        singular: name in messages.
+        module: the module it belongs to.
+        model: what a row is to a caller; the base of several models, see
+            :class:`~twinstore.models.shapes.VariantModel`, where they share a table.
+        key_parts: what identifies a row, in order; unique across tenants. A field of the model that stands in
+            the payload alone is an expression on it in tables, whose own primary key is the assigned marker.
+        tenancy: how rows belong to tenants.
+        group: logical group in parity reports.
+        layout: how a table holds the model.
+        beside: fields of the model that a payload layout repeats as columns.
+        columns: names of columns that do not follow the custom, by wire name, marker or derived field.
+        fixed_table: whether the table is a customer's: it has no column that counts changes, and its instants
+            have six digits, into which the library writes whole milliseconds all the same.
+        narrow: integer fields, or lists of integers, that a table holds in 32 bits.
+        filled: text fields that a table refuses when they are empty.
+        storage: storage markers.
+        derived: internal fields that follow from model and markers, in the order of documents.
+        derived_key: where the one part of the key is a marker: computes it for rows without a key of their
+            own, from the markers and the canonical JSON of the model without its key. Such a model names the
+            key only where it is not the computed one.
+        indexes: all indexes but that of the key.
+        parent: the entity this one belongs to.
+        retention: which rows are due for removal.
+        dated: the instant of the last change of a row, or of its making where nothing tells the last change;
+            tools choose rows by it.
+        append_only: rows are never changed, not even by a copy that overwrites.
+        versioned: stores count the changes of each row, so that writing an equal row again still conflicts
+            with another writer.
+        life: what a copy does with the rows.
+        release: of rows that are copied as released: how.
+        kept_apart: keys of rows that each store keeps to itself: neither copied, compared nor counted.
+        sequence: the integer field of an ordered log that ``Access.append`` assigns.
+        own_id: the field that is ``_id`` in documents where the key is another one that follows from it.
+        generated_id: whether documents have a generated ``ObjectId`` as ``_id``, which is no part of the key:
+            its fields stand under their own names, and a unique index finds a row.
+        collection: name of the collection; default: ``name``.
+        collection_setting: the setting of the driver that may replace the name of the collection.
+    """
+
+    name: str
+    singular: str
+    module: str
+    model: type[M_co]
+    key_parts: tuple[KeyPart, ...]
+    tenancy: Tenancy
+    group: str
+    layout: Layout = Layout.COLUMNS
+    beside: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict[str, str])
+    fixed_table: bool = False
+    narrow: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
+    storage: tuple[Marker, ...] = ()
+    derived: tuple[Derived, ...] = ()
+    derived_key: Callable[[Mapping[str, object], bytes], str] | None = None
+    indexes: tuple[Index, ...] = ()
+    parent: Parent | None = None
+    retention: Retention | None = None
+    dated: str | None = None
+    append_only: bool = False
+    versioned: bool = False
+    life: LifeInCopy = LifeInCopy.COPIED
+    release: Release | None = None
+    kept_apart: tuple[Key, ...] = ()
+    sequence: str | None = None
+    own_id: str | None = None
+    generated_id: bool = False
+    collection: str = ""
+    collection_setting: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a description that contradicts itself, or that the stores would understand differently."""
+        if not self.collection:
+            # The class is frozen, and the default follows from another field.
+            object.__setattr__(self, "collection", self.name)
+        problem = next(problems(self), None)
+        if problem is not None:
+            raise ValueError(f"{self.name} {problem}")  # met by programmers only
+
+    @override
+    def __hash__(self) -> int:
+        """Return a hash by identity of module and name."""
+        return hash((self.module, self.name))
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the entity of the same module and name."""
+        return isinstance(other, Entity) and (self.module, self.name) == (other.module, other.name)
+
+    @override
+    def __repr__(self) -> str:
+        """Return module and name."""
+        return f"<Entity {self.module}.{self.name}>"
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """The fields of the key, in order."""
+        return tuple(part.field for part in self.key_parts)
+
+    @cached_property
+    def tenant_field(self) -> str | None:
+        """The field that names the tenant."""
+        return self.tenancy.field
+
+    @cached_property
+    def markers(self) -> tuple[str, ...]:
+        """The names of the storage markers."""
+        return tuple(marker.name for marker in self.storage)
+
+    @cached_property
+    def marker_times(self) -> tuple[str, ...]:
+        """The storage markers that are instants."""
+        return tuple(marker.name for marker in self.storage if marker.kind is Kind.INSTANT)
+
+    @cached_property
+    def shapes(self) -> dict[str, FieldShape]:
+        """The fields of the model by wire name, in canonical order."""
+        return {shape.wire: shape for shape in shapes_of(self.model)}
+
+    @cached_property
+    def known(self) -> dict[str, Kind]:
+        """Every name that a query, key or index may use, with its kind; a marker hides a field."""
+        kinds = {wire: shape.value.kind for wire, shape in self.shapes.items()}
+        kinds |= {derived.name: derived.kind for derived in self.derived}
+        # Markers last: where a model repeats one as a field, the marker is what stores index.
+        return kinds | {marker.name: marker.kind for marker in self.storage}
+
+    @cached_property
+    def depth(self) -> int:
+        """How many ancestors a row has; rows of one step are written in this order, parents first."""
+        return 0 if self.parent is None else self.parent.entity.depth + 1
+
+    @cached_property
+    def queried(self) -> frozenset[str]:
+        """The names by which lists filter, sort and count: those that have a column in either layout."""
+        everywhere = {derived.name for derived in self.derived if derived.stores == EVERYWHERE}
+        if self.layout is Layout.COLUMNS:
+            return frozenset({*self.shapes, *self.markers, *everywhere})
+        apart = {*self.key, *self.beside, *self.markers, *everywhere}
+        return frozenset(apart if self.tenant_field is None else {*apart, self.tenant_field})
+
+    @cached_property
+    def instants(self) -> tuple[tuple[str, ...], ...]:
+        """The paths of all instants of a row, markers included."""
+        return (*instant_paths(self.model), *((name,) for name in self.marker_times))
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """The wire names of key and tenant that stand in the model, each with its Python name.
+
+        Those that are storage markers are left out.
+        """
+        wanted = self.key if self.tenant_field is None else (*self.key, self.tenant_field)
+        return {wire: self.shapes[wire].name for wire in wanted if wire in self._plain_fields}
+
+    @cached_property
+    def _plain_fields(self) -> frozenset[str]:
+        """The fields of the model that no marker hides."""
+        return frozenset(self.shapes.keys() - {*self.markers})
+
+    @cached_property
+    def single_key(self) -> str | None:
+        """The one text or UUID field that identifies a row, ``None`` where several or a number do."""
+        (first, *rest) = self.key_parts
+        return first.field if not rest and first.type is not KeyType.INT64 else None
+
+    @property
+    def versioned_table(self) -> bool:
+        """Whether tables count the changes of each row in a column."""
+        return self.versioned and not self.fixed_table
+
+    @cached_property
+    def document_id(self) -> str | None:
+        """The one field that is ``_id`` in documents; ``None`` where that joins the key, or is generated."""
+        return None if self.generated_id else self.own_id or self.single_key
+
+    @cached_property
+    def key_in_payload(self) -> str | None:
+        """The key, where a table holds it in the payload alone; ``None`` where it has a column."""
+        name = self.single_key
+        alone = self.layout is Layout.PAYLOAD and name in self._plain_fields and name not in self.beside
+        return name if alone else None
+
+    @cached_property
+    def assigned(self) -> str | None:
+        """The marker that is the insertion number of a row."""
+        return next((marker.name for marker in self.storage if marker.assigned), None)
+
+    @cached_property
+    def uniques(self) -> tuple[Index, ...]:
+        """The unique indexes beside the key."""
+        return tuple(index for index in self.indexes if index.unique and set(index.names) != set(self.key))
+
+    def unique(self, name: str) -> Index:
+        """Return the unique index of that name; ``LookupError`` when there is none."""
+        for index in self.uniques:
+            if index.name == name:
+                return index
+        raise LookupError(f"{self.name} has no unique value {name!r}")  # met by programmers only
+
+    @cached_property
+    def _readers(self) -> dict[str, Read]:
+        return readers_of(self)
+
+    def value(self, model: CanonicalModel, storage: Mapping[str, object], name: str) -> object:
+        """Return what a row holds under a wire name, marker or derived field."""
+        return self._readers[name](model, storage)
+
+    def key_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Key:
+        """Return the key of a row."""
+        # Most keys have one part, and each call of a repository passes here: no list is built for them.
+        if self._single_reader is not None:
+            return (_key_value(self._single_reader(model, storage)),)
+        return tuple([_key_value(self._readers[name](model, storage)) for name in self.key])
+
+    @cached_property
+    def _single_reader(self) -> Read | None:
+        return self._readers[self.key[0]] if len(self.key) == 1 else None
+
+    @cached_property
+    def _identity_readers(self) -> tuple[Read, ...]:
+        wanted = self.key if self.tenant_field is None else (*self.key, self.tenant_field)
+        return tuple(self._readers[name] for name in dict.fromkeys(wanted))
+
+    def is_same(self, one: Row, other: Row) -> bool:
+        """Whether two rows have one key and one tenant."""
+        return all(
+            read(one.model, one.storage) == read(other.model, other.storage)
+            for read in self._identity_readers
+        )
+
+    def owner_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Owner:
+        """Return who owns a row; of an entity without a tenant of its own nobody does."""
+        tenant = self.tenant_of(model, storage)
+        return NO_TENANT if tenant is None else Tenant(tenant)
+
+    def tenant_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> str | None:
+        """Return the tenant that a row names, if it names one."""
+        if self.tenant_field is None:
+            return None
+        tenant = self._readers[self.tenant_field](model, storage)
+        return tenant if isinstance(tenant, str) else None
+
+    def is_seen(self, scope: Tenants, model: CanonicalModel, storage: Mapping[str, object]) -> bool:
+        """Whether a row is known to be seen in a scope; a row of a parent does not tell."""
+        match self.tenancy.kind:
+            case TenancyKind.NONE:
+                return True
+            case TenancyKind.PARENT:
+                return scope is ALL_TENANTS
+            case _:
+                return admits(scope, self.owner_of(model, storage))
+
+    def key_text(self, key: Key) -> str:
+        """Return a key as messages and reports show it."""
+        return ":".join(map(str, key))
+
+    def located(self, key: str | None = None, *, driver: str | None = None) -> dict[str, str | None]:
+        """Return where an error of a row happened, as errors take it; ``key`` as messages show it."""
+        return {"module": self.module, "entity": self.name, "key": key, "driver": driver}
+
+    def admits_key(self, key: tuple[object, ...]) -> bool:
+        """Whether stored values can be a key of this entity."""
+        return len(key) == len(self.key_parts) and all(
+            part.type.admits(value) for part, value in zip(self.key_parts, key, strict=True)
+        )
+
+
+def _key_value(value: object) -> str | int:
+    if isinstance(value, (str, int)):
+        return value
+    raise TypeError(f"{type(value).__name__} cannot be part of a key")  # met by programmers only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """A module with its entities in the order in which they are copied: parents first."""
+
+    name: str
+    entities: tuple[Entity, ...] = field(default_factory=tuple)
+
+    def __post_init__(self) -> None:
+        """Refuse entities that cannot be told apart or do not belong together."""
+        problem = next(problems_of_module(self), None)
+        if problem is not None:
+            raise ValueError(f"module {self.name} {problem}")  # met by programmers only
+
+    def entity(self, name: str) -> Entity:
+        """Return the entity with that name.
+
+        Raises:
+            ValidationError: there is none; names those that exist.
+        """
+        for entity in self.entities:
+            if entity.name == name:
+                return entity
+        known = ", ".join(entity.name for entity in self.entities)
+        raise ValidationError(f"Module {self.name} has no entity {name!r}; it has {known}.", module=self.name)
+
+
+# What takes a value out of a row by its name, made once for each entity: every call asks for some.
+
+
+Read = Callable[[CanonicalModel, Mapping[str, object]], object]
+"""Takes one value out of a row: out of its model or its storage markers."""
+
+
+def readers_of(entity: Entity) -> dict[str, Read]:
+    """Return what reads each name that a row has; a marker hides a field."""
+    # Of several models in one table not each has every field.
+    of = of_some_field if variants_of(entity.model) else of_field
+    fields = {wire: of(shape.name) for wire, shape in entity.shapes.items()}
+    derived: dict[str, Read] = {item.name: item.value for item in entity.derived}
+    return derived | fields | {name: of_marker(name) for name in entity.markers}
+
+
+def of_field(name: str) -> Read:
+    """Return what reads a field of the model by its Python name."""
+    read: Callable[[CanonicalModel], object] = attrgetter(name)
+    return lambda model, _: read(model)
+
+
+def of_some_field(name: str) -> Read:
+    """Return what reads a field that not every model has; a model without it lacks a value."""
+    return lambda model, _: getattr(model, name, None)
+
+
+def of_marker(name: str) -> Read:
+    """Return what reads a storage marker; an absent one is ``None``."""
+    return lambda _, storage: storage.get(name)
+
+
+# What makes a description wrong: contradictions, and what two stores would understand differently.
+
+
+# A name is a table, a schema, a part of the names of indexes, constraints and functions, and an attribute in
+# Python. PostgreSQL cuts what is longer than 63 bytes, silently, so that it would never be found again.
+NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+NAME_RULE: Final = "use at most 40 lower-case letters, digits and underscores, a letter first"
+
+
+def problems(entity: Entity) -> Iterator[str]:
+    """Yield what is wrong with a description, as the end of a sentence about the entity."""
+    yield from _problems_of_names(entity)
+    unknown = sorted(set(_named(entity)) - entity.known.keys())
+    if unknown:
+        yield f"has no field {', '.join(unknown)}"
+    wide = [
+        name for name in entity.narrow if name in entity.shapes and not is_whole(entity.shapes[name].value)
+    ]
+    if wide:
+        yield f"holds {', '.join(wide)} in 32 bits, which is neither an integer nor a list of integers"
+    yield from problems_of_forms(entity)
+    yield from _problems_of_parent(entity)
+    for derived in entity.derived:
+        source = entity.shapes.get(derived.number_of or "")
+        if derived.number_of is not None and (
+            source is None or source.value.kind is not Kind.NUMBERED or source.wire not in entity.queried
+        ):
+            yield f"sorts by the number of {derived.number_of}, which has no column with numbers"
+    parent = None if entity.parent is None else entity.parent.entity
+    if entity.sequence is not None and (parent is None or not parent.versioned):
+        # Two appends wait for each other because both write the parent.
+        yield "is an ordered log, but names no parent that is versioned"
+    yield from _problems_of_release(entity)
+    if entity.dated is not None and (
+        entity.known.get(entity.dated) is not Kind.INSTANT or not is_present(entity, entity.dated)
+    ):
+        yield f"is dated by {entity.dated}, which is no instant that every row has"
+    for index in entity.uniques:
+        # Some stores hold two absent values to be equal, others do not.
+        absent = [name for name in index.names if not is_present(entity, name, index.where)]
+        if absent:
+            yield f"may lack {', '.join(absent)} of {index.name}; narrow it with IsPresent"
+
+
+def problems_of_module(module: Module) -> Iterator[str]:
+    """Yield what is wrong with the entities of a module together, as the end of a sentence about it."""
+    if not NAME.fullmatch(module.name):
+        yield f"cannot be a name; {NAME_RULE}"
+    for entity in module.entities:
+        if entity.module != module.name:
+            yield f"has the entity {entity.name}, which says that it belongs to {entity.module}"
+    for kind in ("name", "collection"):
+        for value, count in Counter(getattr(entity, kind) for entity in module.entities).items():
+            if count > 1:
+                yield f"has {count} entities with the {kind} {value}"
+    before: set[Entity] = set()
+    for entity in module.entities:
+        if entity.parent is not None and entity.parent.entity not in before:
+            # Whatever goes through the entities in order stores a child below its parent.
+            yield f"names {entity.name} before its parent {entity.parent.entity.name}; put the parent first"
+        before.add(entity)
+
+
+def _problems_of_names(entity: Entity) -> Iterator[str]:
+    if not NAME.fullmatch(entity.name):
+        yield f"cannot be a name; {NAME_RULE}"
+    if "$" in entity.collection or "\0" in entity.collection or entity.collection.startswith("system."):
+        yield f"has the collection {entity.collection!r}, which MongoDB refuses; choose another name"
+    for index in entity.indexes:
+        if not NAME.fullmatch(index.name):
+            yield f"has the index {index.name!r}; {NAME_RULE}"
+    names = Counter((index.name, store) for index in entity.indexes for store in index.stores)
+    for (name, store), count in names.items():
+        if count > 1:
+            yield f"has {count} indexes with the name {name} for {store.value}"
+
+
+def _problems_of_parent(entity: Entity) -> Iterator[str]:
+    if entity.parent is None:
+        if entity.tenancy.kind is TenancyKind.PARENT:
+            yield "belongs to the tenant of a parent, but names none"
+        return
+    if len(entity.parent.entity.key_parts) != 1:
+        yield f"has the parent {entity.parent.entity.name}, whose key has several parts"
+    above, (part, *_) = entity.parent.entity, entity.parent.entity.key_parts
+    if above.key_in_payload is not None:
+        yield f"has the parent {above.name}, whose key stands in a payload; no foreign key can refer to that"
+    if (part.type is KeyType.HEX) is not (entity.known.get(entity.parent.field) is Kind.HEX):
+        # One of the two would be a UUID in tables, and the other one a text.
+        yield f"refers to {above.name} by {entity.parent.field}, which is not {part.type.value} as its key is"
+    if entity.tenancy.kind is TenancyKind.PARENT and not is_present(entity, entity.parent.field):
+        yield f"belongs to the tenant of a parent, but may lack {entity.parent.field}"
+    if entity.tenancy.kind is TenancyKind.PARENT and entity.parent.field not in entity.key:
+        # A key alone must tell which parent decides who sees the row.
+        yield f"belongs to the tenant of a parent, but {entity.parent.field} is not part of its key"
+
+
+def _problems_of_release(entity: Entity) -> Iterator[str]:
+    if (entity.release is None) == (entity.life.name == "RELEASED"):
+        yield "is copied as released exactly where it says how; give both life and release, or neither"
+    if entity.release is not None:
+        wanted = {entity.release.end: Kind.INSTANT, entity.release.beginning: Kind.INSTANT}
+        wanted[entity.release.fence] = Kind.INTEGER
+        for name, kind in wanted.items():
+            if name not in entity.shapes or entity.known[name] is not kind or not is_present(entity, name):
+                yield f"is released by {name}, which is no field of its model that always holds {kind.value}"
+    for key in entity.kept_apart:
+        if not entity.admits_key(key):
+            yield f"keeps {key!r} apart, which is no key of it"
+
+
+def _named(entity: Entity) -> Iterator[str]:
+    """Yield every field that a description names."""
+    yield from (*entity.key, *entity.beside, *entity.narrow, *entity.filled)
+    for index in entity.indexes:
+        yield from (*index.names, *(condition.field for condition in index.where))
+    if entity.retention is not None:
+        yield from (entity.retention.field, *(condition.field for condition in entity.retention.where))
+    if entity.parent is not None:
+        yield entity.parent.field
+    yield from entity.columns
+    yield from (name for name in (entity.tenancy.field, entity.sequence, entity.own_id) if name is not None)
+
+
+def is_present(entity: Entity, name: str, where: tuple[Condition, ...] = ()) -> bool:
+    """Whether every row that satisfies some conditions has a field."""
+    if any(item.field == name and not isinstance(item, IsNull) for item in where):
+        return True
+    for marker in entity.storage:
+        if marker.name == name:
+            return marker.required
+    shape = entity.shapes.get(name)
+    return shape is None or shape.always_written
+
+
+# What makes the unusual parts of a description wrong: several models in one table, keys in another form.
+
+
+def problems_of_forms(entity: Entity) -> Iterator[str]:
+    """Yield what is wrong with a description, as the end of a sentence about the entity."""
+    yield from problems_of_variants(entity)
+    yield from problems_of_key(entity)
+    yield from problems_of_own_id(entity)
+    yield from problems_of_generated_id(entity)
+    yield from problems_of_assigned(entity)
+    yield from problems_of_derived(entity)
+    for name, number in Counter(entity.columns.values()).items():
+        if number > 1:
+            yield f"names {number} columns {name}"
+
+
+def problems_of_variants(entity: Entity) -> Iterator[str]:
+    """Yield what several models in one table lack."""
+    variants = variants_of(entity.model)
+    if variants and entity.layout.name != "PAYLOAD":
+        yield "holds several models, whose fields have no columns in common; use Layout.PAYLOAD"
+    # What stores look for by a name of its own must be there whichever model a row is.
+    tenant = () if entity.tenant_field is None else (entity.tenant_field,)
+    wanted = {*entity.beside, *entity.key, *tenant} & entity.shapes.keys()
+    for variant in variants:
+        lacking = wanted - {shape.wire for shape in shapes_of(variant)}
+        if lacking:
+            yield f"holds {variant.__name__}, which has no field {', '.join(sorted(lacking))}"
+
+
+def problems_of_key(entity: Entity) -> Iterator[str]:
+    """Yield what is wrong with the types of the key."""
+    for part in entity.key_parts:
+        if (part.type is KeyType.HEX) is not (entity.known.get(part.field) is Kind.HEX):
+            yield (
+                f"has the key part {part.field} of type {part.type.value}, which the field does not hold; "
+                "write digits(...) for a derived field of Kind.HEX, and for no other"
+            )
+    name = entity.key_in_payload
+    if name is None:
+        return
+    if entity.key_parts[0].type is not KeyType.TEXT:
+        yield f"has the key {name} in its payload alone, where only texts compare alike in every store"
+    if entity.assigned is None:
+        yield (
+            f"has the key {name} in its payload alone, so its table needs a primary key of its own; name it "
+            "beside, or give it a marker that is assigned"
+        )
+    holding = [index for index in entity.indexes if index.names == (name,) and index.unique]
+    if not any(StoreKind.TABLES in index.stores and not index.where for index in holding):
+        yield f"has the key {name} in its payload alone, but no unique index of it on tables"
+
+
+def problems_of_own_id(entity: Entity) -> Iterator[str]:
+    """Yield what is wrong with an ``_id`` that is not the key."""
+    name = entity.own_id
+    if name is None:
+        return
+    shape = entity.shapes.get(name)
+    if entity.single_key is None or name in entity.key:
+        yield f"has the own id {name}, which is for a key of one other field that follows from it"
+    if (
+        shape is None
+        or name in entity.markers
+        or not shape.always_written
+        or shape.value.kind is not Kind.TEXT
+    ):
+        yield f"has the own id {name}, which must be a text that every model has"
+
+
+def problems_of_generated_id(entity: Entity) -> Iterator[str]:
+    """Yield what contradicts an ``_id`` that nothing in the row tells."""
+    if not entity.generated_id:
+        return
+    if entity.own_id is not None:
+        yield f"has the own id {entity.own_id} and a generated one, but documents have one _id"
+    if entity.derived_key is not None:
+        yield "has a generated id and a key that follows from the content, which is the id; leave out either"
+    hidden = [name for name in entity.key if name not in entity.shapes]
+    if hidden:
+        yield (
+            f"has a generated id and the key {', '.join(hidden)}, which is no field of its model; programs "
+            "that know documents by a generated id find them by fields of their own"
+        )
+
+
+def problems_of_assigned(entity: Entity) -> Iterator[str]:
+    """Yield what is wrong with the marker that numbers rows."""
+    found = [marker for marker in entity.storage if marker.assigned]
+    if len(found) > 1:
+        yield f"has {len(found)} markers that are assigned; rows have one order of insertion"
+    for marker in found:
+        if marker.kind is not Kind.INTEGER or not marker.required:
+            yield f"has the assigned marker {marker.name}, which must be a required integer"
+        holding = [index for index in entity.uniques if index.names == (marker.name,)]
+        if not any(index.stores == EVERYWHERE and not index.where for index in holding):
+            # Only so does a second row with one number fail, and the highest one cost one look.
+            yield f"has the assigned marker {marker.name}, but no unique index of it alone on every store"
+
+
+def problems_of_derived(entity: Entity) -> Iterator[str]:
+    """Yield which derived fields are looked for where they are not stored, or cannot be."""
+    partial = {item.name for item in entity.derived if item.stores != EVERYWHERE}
+    named = {*entity.key, entity.tenant_field, None if entity.parent is None else entity.parent.field}
+    if missing := sorted(named & partial, key=str):
+        yield f"needs {', '.join(map(str, missing))} on every store"
+    for index in entity.indexes:
+        for item in entity.derived:
+            if item.name in index.names and not index.stores <= item.stores:
+                yield f"has the index {index.name} on stores that lack {item.name}"
+    for item in entity.derived:
+        if item.kind not in {Kind.TEXT, Kind.INTEGER, Kind.HEX}:
+            yield f"derives {item.name}, which is {item.kind.value}; use text, integer or {Kind.HEX.value}"

@@ -1,0 +1,1 @@
+"""Programs that write source files of this library, run by its developers."""

@@ -1,0 +1,267 @@
+"""The JSON text of values: timestamps, numbers and free JSON in their one canonical spelling."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NoReturn, cast
+
+import orjson
+import pydantic_core
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "DEEPEST",
+    "LARGE_TEXT",
+    "JsonObject",
+    "JsonValue",
+    "JsonValueError",
+    "checked_number",
+    "dumps",
+    "dumps_pretty",
+    "format_timestamp",
+    "loads",
+    "normalised_object",
+    "parse_json",
+    "plain_utc",
+    "truncated",
+]
+
+
+JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
+JsonObject = dict[str, JsonValue]
+
+# Below it Python's repr, which is the canonical form, uses an exponent of two digits; orjson does not.
+SMALLEST_PLAIN_FLOAT: Final = 1e-4
+# What stands in every such number as orjson spells it, and seldom in anything else.
+SMALL_FLOATS: Final = (b"e-", b"0.0000")
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+# Bytes or characters from which on memory counts for more than time.
+LARGE_TEXT: Final = 100_000
+WIDE_NUMBER: Final = re.compile(r"[0-9]{19}|[eE][+-]?[0-9]{3}")
+WIDE_NUMBER_BYTES: Final = re.compile(WIDE_NUMBER.pattern.encode())
+# MongoDB takes a hundred levels, of which the document around free JSON needs some.
+DEEPEST: Final = 90
+
+
+class JsonValueError(ValueError):
+    """A value that free JSON does not have; becomes a ``ValidationError``. The message repeats no value."""
+
+
+def format_timestamp(value: datetime) -> str:
+    """Return ISO 8601 text with offset ``+00:00``; the fraction only when non-zero, with three digits.
+
+    Args:
+        value: an instant in UTC with whole milliseconds, as every model holds it.
+    """
+    text = orjson.dumps(value)  # three times as fast as isoformat, and every document pays for it
+    return f"{text[1:24].decode()}+00:00" if value.microsecond else text[1:-1].decode()
+
+
+def dumps(value: object) -> bytes:
+    """Return compact UTF-8 JSON of a value whose maps are already in canonical order."""
+    return orjson.dumps(value, default=_unusual, option=orjson.OPT_PASSTHROUGH_DATETIME)
+
+
+def dumps_pretty(value: object) -> bytes:
+    """Return the same JSON with two blanks of indent and one final line feed."""
+    options = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    return orjson.dumps(value, default=_unusual, option=options)
+
+
+def dumps_sorted(value: object) -> bytes:
+    """Return compact JSON with the keys of every object in code point order."""
+    return orjson.dumps(
+        value, default=_unusual, option=orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
+    )
+
+
+def _unusual(value: object) -> str:
+    if isinstance(value, datetime):
+        return format_timestamp(plain_utc(value))
+    raise TypeError(f"{type(value).__name__} has no canonical JSON form")  # met by programmers only
+
+
+def loads(text: bytes | str) -> JsonValue:
+    """Return the value of a JSON text that a store gave or this library wrote; of equal keys the last counts.
+
+    Raises:
+        orjson.JSONDecodeError: malformed JSON, or NaN or an infinity.
+    """
+    if len(text) >= LARGE_TEXT and not _has_wide_numbers(text):
+        try:
+            # The other one has a second form of the whole text in memory while it makes the values.
+            value: JsonValue = pydantic_core.from_json(text, allow_inf_nan=False, cache_strings="keys")
+        except ValueError:
+            # It refuses more than 200 levels too.
+            pass
+        else:
+            return value
+    found: JsonValue = orjson.loads(text)
+    return found
+
+
+def _has_wide_numbers(text: bytes | str) -> bool:
+    """Whether a number may stand in a text of which two parsers make different values.
+
+    Beyond 64 bits one makes an integer and the other a float, as a server writes 1e20 out in full; beyond any
+    float one makes an infinity and the other refuses it. A text of so many digits counts as such a number.
+    """
+    found = WIDE_NUMBER_BYTES.search(text) if isinstance(text, bytes) else WIDE_NUMBER.search(text)
+    return found is not None
+
+
+def parse_json(text: bytes | str) -> JsonValue:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: malformed JSON, a byte order mark, a duplicate key, or NaN or an infinity.
+    """
+    if isinstance(text, bytes):
+        # Strictly, and before the parser, which would guess another encoding from the first bytes.
+        text = text.decode("utf-8")
+    # Not orjson, which keeps the last of two equal keys in silence.
+    value: JsonValue = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    return value
+
+
+def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # add answers None, which is what "not seen yet" needs
+        raise ValueError(
+            f"duplicate key {duplicate!r}; keep one of them"
+        )  # becomes the message of a ValidationError
+    return result
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a finite number")  # becomes the message of a ValidationError
+
+
+def normalise(value: object, level: int = 1) -> JsonValue:
+    """Return free JSON in canonical form: keys sorted, whole floats as integers, finite numbers only.
+
+    Raises:
+        JsonValueError: no JSON, a number that one of the stores would change, text with U+0000, or more
+            than :data:`DEEPEST` levels.
+        ValueError: text with a lone surrogate.
+    """
+    if isinstance(value, str):
+        return _plain_text(value)
+    # Before the numbers, since a bool is an int.
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, (int, float)):
+        return checked_number(value)
+    if level > DEEPEST:
+        raise JsonValueError(f"nested deeper than {DEEPEST} levels")
+    if isinstance(value, dict):
+        return normalised_object(cast("dict[object, object]", value), level)
+    if isinstance(value, list):
+        return [normalise(item, level + 1) for item in cast("list[object]", value)]
+    hint = "; give twinstore.models.fields.date_object(...)" if isinstance(value, datetime) else ""
+    raise JsonValueError(f"{type(value).__name__} is no JSON value{hint}")
+
+
+def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObject:
+    """Return an object of free JSON in canonical form; see :func:`normalise`."""
+    names: list[str] = []
+    for name in value:
+        if type(name) is not str:
+            return normalised_object({_plain_name(name): item for name, item in value.items()}, level)
+        names.append(_plain_text(name))
+    # Most objects have one name, or are sorted already; sorting costs little then.
+    names.sort()
+    found: JsonObject = {}
+    # Loops, because every document with free JSON passes here and a comprehension is a call more.
+    for name in names:
+        found[name] = normalise(value[name], level + 1)
+    return found
+
+
+def _plain_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise JsonValueError(f"{type(name).__name__} is no name of a JSON object")
+    return _plain_text(name)
+
+
+def _plain_text(value: str) -> str:
+    """Return a text that every store takes, also where it is of a class of its own, as enumerations are."""
+    if type(value) is not str:
+        # What the text is, and not what its class shows of it.
+        value = str.__str__(value)
+    if "\x00" in value:
+        raise JsonValueError("text contains U+0000, which PostgreSQL cannot store")
+    if not value.isascii():
+        # A lone surrogate fails here, as the ValueError that the caller turns into a message.
+        value.encode("utf-8")
+    return value
+
+
+def checked_number(value: float) -> int | float:
+    """Return a finite number, as an integer where it is whole.
+
+    Raises:
+        JsonValueError: it is not finite, or whole and beyond 64 bits.
+    """
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise JsonValueError("number is not finite")
+        if not value.is_integer():
+            # numpy has a class of its own for such numbers.
+            return value if type(value) is float else float.__float__(value)
+    # A driver may have a class of its own for integers of 64 bits.
+    value = int(value)
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise JsonValueError("whole number does not fit into 64 bits")
+    return value
+
+
+def may_need_repr(text: bytes) -> bool:
+    """Whether a number may stand in a text of :func:`dumps` that the canonical form spells otherwise."""
+    return any(mark in text for mark in SMALL_FLOATS)
+
+
+def encodable(value: JsonValue) -> object:
+    """Return free JSON for :func:`dumps`: small floats keep their Python ``repr`` spelling.
+
+    orjson writes ``1e-5`` where the canonical form, Python's ``repr``, is ``1e-05``.
+    """
+    if isinstance(value, float) and abs(value) < SMALLEST_PLAIN_FLOAT:
+        return orjson.Fragment(repr(value))
+    if isinstance(value, dict):
+        return {key: encodable(item) for key, item in value.items()}
+    # Models have tuples where JSON has lists.
+    if isinstance(value, (list, tuple)):
+        return [encodable(item) for item in value]
+    return value
+
+
+# Instants as everything below holds them: plain datetimes in UTC with whole milliseconds.
+
+
+def plain_utc(value: datetime) -> datetime:
+    """Return an aware instant as a :class:`datetime.datetime` in UTC, whatever subclass it was.
+
+    A subclass stays one through ``astimezone``, ``replace`` and arithmetic, and neither JSON nor a database
+    client takes it.
+
+    Raises:
+        OverflowError: it leaves the years 1 to 9999.
+    """
+    utc = value if value.tzinfo is UTC else value.astimezone(UTC)
+    return utc if type(utc) is datetime else datetime.combine(utc.date(), utc.time(), UTC)
+
+
+def truncated(value: datetime) -> datetime:
+    """Return an instant without its microseconds beyond the millisecond."""
+    # Cut and not rounded: a rounded instant could lie in the future. Both stores then hold the same one.
+    beyond = value.microsecond % 1000
+    return value.replace(microsecond=value.microsecond - beyond) if beyond else value

@@ -1,0 +1,486 @@
+"""What the fields of a model look like to a store, read from the annotations once.
+
+Columns, encoders, validators and the places of instants follow from here, so that no driver lists the fields
+of a model a second time.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum, StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self, Union, Unpack, cast, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_core import core_schema
+from typing_extensions import override
+
+from twinstore.models.canonical import CanonicalModel, schema_serializer, schema_validator
+from twinstore.models.enums import NumberedEnum
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+__all__ = [
+    "FieldShape",
+    "Kind",
+    "VariantModel",
+    "has_floats",
+    "holds_floats",
+    "instant_paths",
+    "is_whole",
+    "left_out_values",
+    "lossy_map",
+    "names_lost",
+    "shapes_of",
+    "variants_of",
+]
+
+
+FieldPath = tuple[str, ...]
+
+
+class Kind(Enum):
+    """What a value is."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    NUMBER = "number"
+    FLAG = "flag"
+    INSTANT = "instant"
+    NUMBERED = "enumeration with numbers"
+    NAMED = "enumeration of texts"
+    OBJECT = "nested model"
+    MAP = "map with free keys"
+    LIST = "list"
+    HEX = "32 digits of a UUID"
+
+
+SCALARS: Final[tuple[tuple[type, Kind], ...]] = (
+    # A subclass stands before its base: an enumeration is a text, and a flag an integer.
+    (CanonicalModel, Kind.OBJECT),
+    (NumberedEnum, Kind.NUMBERED),
+    (StrEnum, Kind.NAMED),
+    (str, Kind.TEXT),
+    (bool, Kind.FLAG),
+    (int, Kind.INTEGER),
+    (float, Kind.NUMBER),
+    (datetime, Kind.INSTANT),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueShape:
+    """One value.
+
+    Attributes:
+        kind: what it is.
+        cls: the class of a scalar or nested model; ``object`` for free JSON inside a map.
+        item: what a list or map holds, ``None`` for free JSON.
+    """
+
+    kind: Kind
+    cls: type
+    item: ValueShape | None = None
+
+    @property
+    def model(self) -> type[CanonicalModel]:
+        """The nested model."""
+        return cast("type[CanonicalModel]", self.cls)
+
+    @property
+    def members(self) -> tuple[StrEnum, ...]:
+        """The members of an enumeration."""
+        return tuple(cast("type[StrEnum]", self.cls))
+
+
+@dataclass(frozen=True, slots=True)
+class FieldShape:
+    """One field of a model.
+
+    Attributes:
+        name: its Python name.
+        wire: its wire name.
+        value: what it holds when present.
+        optional: whether it may be null, and is then left out of the wire form.
+        left_out: whether it is left out for another reason, for example when empty.
+    """
+
+    name: str
+    wire: str
+    value: ValueShape
+    optional: bool
+    left_out: bool
+
+    @property
+    def always_written(self) -> bool:
+        """Whether the wire form of every row has the field."""
+        return not self.optional and not self.left_out
+
+
+# A model never changes, and drivers ask for every row that they compile a statement for.
+@cache
+def shapes_of(model: type[BaseModel]) -> tuple[FieldShape, ...]:
+    """Return the fields of a model in canonical order.
+
+    A base of several models has the fields of all of them; one that some of them lack is optional.
+    """
+    variants = variants_of(model)
+    if variants:
+        return merged([shapes_of(variant) for variant in variants])
+    return tuple(_field(name, info) for name, info in model.model_fields.items())
+
+
+def merged(several: Sequence[Sequence[FieldShape]]) -> tuple[FieldShape, ...]:
+    """Return the fields of several models, those of the first one first."""
+    found = {shape.wire: shape for shapes in reversed(several) for shape in shapes}
+    order = dict.fromkeys(shape.wire for shapes in several for shape in shapes)
+    each = [{shape.wire: shape for shape in shapes} for shapes in several]
+    return tuple(_joint(found[wire], [shapes.get(wire) for shapes in each]) for wire in order)
+
+
+def _joint(shape: FieldShape, several: Sequence[FieldShape | None]) -> FieldShape:
+    """Return one field for those of several models; ``None`` where a model lacks it."""
+    there = [item for item in several if item is not None]
+    return replace(
+        shape,
+        value=joint_value([item.value for item in there]),
+        optional=len(there) < len(several) or any(item.optional for item in there),
+        left_out=any(item.left_out for item in there),
+    )
+
+
+def joint_value(several: Sequence[ValueShape]) -> ValueShape:
+    """Return one value for those of several models: any of the texts of some enumerations, or any JSON."""
+    first, *others = several
+    if all(other == first for other in others):
+        return first
+    if all(item.kind in {Kind.NAMED, Kind.NUMBERED} for item in several):
+        texts = dict.fromkeys(member.value for item in several for member in item.members)
+        # Of no interest but for its texts: models know their own.
+        joint = cast("type[StrEnum]", StrEnum("OneOfSeveral", [(text, text) for text in texts]))
+        return ValueShape(Kind.NAMED, joint)
+    return ValueShape(Kind.MAP, object)
+
+
+def wire_name(name: str, info: FieldInfo) -> str:
+    """Return the name of a field in the wire form."""
+    return info.serialization_alias or info.alias or name
+
+
+def instant_paths(model: type[BaseModel]) -> tuple[FieldPath, ...]:
+    """Return the wire paths of all instants of a model; lists and maps on the way do not count."""
+    return tuple(_instants(model))
+
+
+def is_whole(value: ValueShape) -> bool:
+    """Whether a value is an integer, or a list of integers."""
+    item = value.item if value.kind is Kind.LIST else value
+    return item is not None and item.kind is Kind.INTEGER
+
+
+def left_out_values(model: type[BaseModel]) -> dict[str, object]:
+    """Return by wire name the value with which a field is left out of the wire form, such as ``[]`` or 0.
+
+    It is the default, because a reader takes that for a field that is not there.
+    """
+    return {
+        shape.wire: _plain(kind.model_fields[shape.name].get_default(call_default_factory=True))
+        for kind in variants_of(model) or (model,)
+        for shape in shapes_of(kind)
+        if shape.left_out
+    }
+
+
+def _plain(default: object) -> object:
+    """Return a default as JSON has it."""
+    return list(cast("tuple[object, ...]", default)) if isinstance(default, tuple) else default
+
+
+@cache
+def has_floats(model: type[BaseModel]) -> bool:
+    """Whether a model may hold floating-point numbers, in fields of its own, nested ones or free JSON."""
+    return any(holds_floats(shape.value) for shape in shapes_of(model))
+
+
+def holds_floats(value: ValueShape) -> bool:
+    """Whether a value may hold floating-point numbers, itself or below."""
+    if value.item is not None:
+        return holds_floats(value.item)
+    if value.kind is Kind.OBJECT:
+        return has_floats(value.model)
+    return value.kind in {Kind.MAP, Kind.NUMBER}
+
+
+def _field(name: str, info: FieldInfo) -> FieldShape:
+    bare = _bare(info.annotation)
+    optional = get_origin(bare) in {Union, types.UnionType} and types.NoneType in get_args(bare)
+    return FieldShape(
+        name=name,
+        wire=wire_name(name, info),
+        value=_value(bare),
+        optional=optional,
+        left_out=info.exclude_if is not None,
+    )
+
+
+def _bare(annotation: object) -> object:
+    """Return an annotation without its metadata."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return annotation
+
+
+def _value(annotation: object) -> ValueShape:
+    plain = _bare(annotation)
+    if get_origin(plain) in {Union, types.UnionType}:
+        present = [part for part in get_args(plain) if part is not types.NoneType]
+        if len(present) != 1:
+            return ValueShape(Kind.MAP, object)  # free JSON: any of several types
+        return _value(present[0])
+    if get_origin(plain) is tuple:
+        return ValueShape(Kind.LIST, tuple, _value(get_args(plain)[0]))
+    if get_origin(plain) is dict:
+        return ValueShape(Kind.MAP, dict, _item(get_args(plain)[1]))
+    if isinstance(plain, type):
+        for base, kind in SCALARS:
+            if issubclass(plain, base):
+                return ValueShape(kind, plain)
+    raise TypeError(f"{plain!r} has no form in a store")  # met by programmers only
+
+
+def _item(annotation: object) -> ValueShape | None:
+    """Return what a map holds, ``None`` for free JSON."""
+    try:
+        return _value(annotation)
+    except TypeError:
+        return None
+
+
+def _instants(model: type[BaseModel]) -> Iterator[FieldPath]:
+    for shape in shapes_of(model):
+        value = _innermost(shape.value)
+        if value.kind is Kind.INSTANT:
+            yield (shape.wire,)
+        elif value.kind is Kind.OBJECT:
+            yield from ((shape.wire, *rest) for rest in _instants(value.model))
+
+
+def _innermost(value: ValueShape) -> ValueShape:
+    """Return what a list of lists holds in the end."""
+    while value.kind is Kind.LIST and value.item is not None:
+        value = value.item
+    return value
+
+
+class VariantModel(CanonicalModel):
+    """Base of models that share a table.
+
+    Models that stand in one table or one field: told apart by how one text of theirs begins.
+
+    A base names the field; each model under it says with which text the field begins::
+
+        class Shape(VariantModel, told_by="id"):
+            id: Id
+
+        class Circle(Shape, begins="circle_"):
+            radius: Count
+
+    To read a ``Shape`` is then to read the model that the text asks for, alone, nested, and out of a store.
+
+    Attributes:
+        told_by: the Python name of the field that tells; its wire name is the same.
+        variants: the models by the text with which that field begins.
+    """
+
+    told_by: ClassVar[str] = ""
+    variants: ClassVar[dict[str, type[VariantModel]]] = {}
+
+    def __new__(cls, *values: object, **fields: object) -> Self:
+        """Refuse to make one of a base, which stands for models that have more fields.
+
+        Raises:
+            TypeError: it is a base.
+        """
+        del values, fields
+        if variants := variants_of(cls):
+            names = " or ".join(variant.__name__ for variant in variants)
+            raise TypeError(f"{cls.__name__} stands for several models; make a {names}, or validate it")
+        return super().__new__(cls)
+
+    @override
+    def __init_subclass__(cls, *, told_by: str = "", begins: str = "", **config: Unpack[ConfigDict]) -> None:
+        """Take the words of :meth:`__pydantic_init_subclass__`, which pydantic hands to both."""
+        del told_by, begins
+        super().__init_subclass__(**config)
+
+    @override
+    @classmethod
+    def __pydantic_init_subclass__(cls, **config: object) -> None:
+        """Take a base, or a model under one.
+
+        Raises:
+            TypeError: the description contradicts itself.
+        """
+        told_by, begins = str(config.pop("told_by", "")), str(config.pop("begins", ""))
+        super().__pydantic_init_subclass__(**config)
+        if told_by:
+            check_base(cls, told_by)
+            cls.told_by, cls.variants = told_by, {}
+            return
+        base = base_of(cls)
+        check_variant(cls, base, begins)
+        base.variants[begins] = cls
+        # Only now is it known what the base stands for.
+        base.model_rebuild(force=True)
+        schema_validator.cache_clear()
+        schema_serializer.cache_clear()
+
+    @override
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of a model, or that of the choice between those under a base."""
+        if not cls.__dict__.get("variants"):
+            return handler(source)
+        return core_schema.tagged_union_schema(
+            {variant.__name__: handler.generate_schema(variant) for variant in cls.variants.values()},
+            discriminator=cls.name_of,
+            custom_error_type="variant",
+            custom_error_message=f"{cls.told_by} should begin with {' or '.join(cls.variants)}",
+        )
+
+    @classmethod
+    def name_of(cls, data: object) -> str | None:
+        """Return the name of the model that some data are, ``None`` for none of them."""
+        if isinstance(data, cls):
+            return type(data).__name__
+        if not isinstance(data, Mapping):
+            return None
+        text = cast("Mapping[str, object]", data).get(cls.told_by)
+        found = [name for name in cls.variants if isinstance(text, str) and text.strip().startswith(name)]
+        return cls.variants[found[0]].__name__ if found else None
+
+
+def variants_of(model: type) -> tuple[type[CanonicalModel], ...]:
+    """Return the models that a base stands for; empty for any other model."""
+    is_base = issubclass(model, VariantModel) and "variants" in model.__dict__
+    return tuple(model.variants.values()) if is_base and issubclass(model, VariantModel) else ()
+
+
+def base_of(variant: type[VariantModel]) -> type[VariantModel]:
+    """Return the base that tells a model from others.
+
+    Raises:
+        TypeError: it has none.
+    """
+    for base in variant.__mro__:
+        if issubclass(base, VariantModel) and base is not VariantModel and "variants" in base.__dict__:
+            return base
+    raise TypeError(
+        f"{variant.__name__} has no base that says told_by, the field that tells its models apart"
+    )
+
+
+def check_base(base: type[VariantModel], told_by: str) -> None:
+    """Refuse a field that cannot tell.
+
+    Raises:
+        TypeError: there is no such field, or its wire name is another one.
+    """
+    info = base.model_fields.get(told_by)
+    if info is None:
+        known = ", ".join(base.model_fields)
+        raise TypeError(f"{base.__name__} is told by {told_by!r}, which is no field of it; it has {known}")
+    if (info.serialization_alias or info.alias or told_by) != told_by:
+        raise TypeError(
+            f"{base.__name__} is told by {told_by!r}, whose wire name is another one; choose one of one word"
+        )
+
+
+def check_variant(variant: type[VariantModel], base: type[VariantModel], begins: str) -> None:
+    """Refuse a model that cannot be told from the others under its base.
+
+    Raises:
+        TypeError: it does not say how the field begins, or another one begins alike.
+    """
+    if not begins:
+        raise TypeError(f"{variant.__name__} does not say how its {base.told_by} begins; write begins=")
+    for known, other in base.variants.items():
+        if known.startswith(begins) or begins.startswith(known):
+            raise TypeError(
+                f"{variant.__name__} and {other.__name__} cannot be told apart: their {base.told_by} begin "
+                f"with {begins!r} and {known!r}"
+            )
+
+
+# Names of free maps that a model would not keep apart.
+#
+# A model may write names in lower case, trim them and drop blank ones; of two that become one it keeps the
+# last value. What a service is given may be normalised so. What is only moved must not lose a value.
+
+
+def names_lost(path: str) -> str:
+    """Return why a row cannot be moved of whose map :func:`lossy_map` told the path."""
+    return (
+        f"{path}: names that are blank, or differ only in case or outer blanks, would lose a value; rename "
+        "them at the source"
+    )
+
+
+def lossy_map(document: Mapping[str, object], model: CanonicalModel) -> str | None:
+    """Return the path of the first map of which the model has fewer names than the document; mostly ``None``.
+
+    Args:
+        document: the stored properties by wire name.
+        model: what was made of them.
+    """
+    for wire, names in _maps(type(model)):
+        if _stored(document, wire) > _kept(model, names):
+            return ".".join(wire)
+    return None
+
+
+@cache
+def _maps(model: type[CanonicalModel]) -> tuple[tuple[FieldPath, FieldPath], ...]:
+    """Return the paths of all maps of a model: by wire names and by Python names."""
+    return tuple(_paths(model))
+
+
+def _paths(model: type[CanonicalModel]) -> Iterator[tuple[FieldPath, FieldPath]]:
+    for shape in shapes_of(model):
+        value = _innermost_value(shape.value)
+        if value.kind is Kind.MAP:
+            yield (shape.wire,), (shape.name,)
+        elif value.kind is Kind.OBJECT:
+            for wire, names in _paths(value.model):
+                yield (shape.wire, *wire), (shape.name, *names)
+
+
+def _innermost_value(value: ValueShape) -> ValueShape:
+    while value.kind is Kind.LIST and value.item is not None:
+        value = value.item
+    return value
+
+
+def _stored(value: object, path: FieldPath) -> int:
+    """Return how many names stand in the maps at a path; lists on the way may come in any order."""
+    if isinstance(value, Mapping):
+        members = cast("Mapping[str, object]", value)
+        return _stored(members.get(path[0]), path[1:]) if path else len(members)
+    if isinstance(value, (list, tuple)):
+        return sum(_stored(item, path) for item in cast("Sequence[object]", value))
+    return 0
+
+
+def _kept(value: object, path: FieldPath) -> int:
+    """Return the same of a model."""
+    if isinstance(value, Mapping):
+        return len(cast("Mapping[str, object]", value))
+    if isinstance(value, tuple):
+        return sum(_kept(item, path) for item in cast("Sequence[object]", value))
+    return _kept(getattr(value, path[0]), path[1:]) if path and value is not None else 0

@@ -1,0 +1,82 @@
+"""Models that callers hand in, checked once more before anything looks at them.
+
+A model is frozen, and yet there are ways past its checks: ``model_copy`` and ``model_construct`` of pydantic
+check nothing, and what a field holds may be changed in place. Such a model would be stored, and nobody could
+read it again. So what a caller hands in is made anew of its values, at every depth: what breaks a rule is
+refused, and subclasses of text, numbers and instants become plain ones, which every store takes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import pydantic
+
+from twinstore.errors import ValidationError
+from twinstore.models.canonical import CanonicalModel, describe_failure, schema_validator, values_of
+from twinstore.models.shapes import Kind, ValueShape, shapes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["revalidated"]
+
+
+M = TypeVar("M", bound=CanonicalModel)
+
+
+def revalidated(model: M, cls: type[M], name: str) -> M:
+    """Return a model of the same values that is checked as a whole and shares nothing that can be changed.
+
+    Args:
+        model: what was handed in; an instance of ``cls``.
+        cls: the class that is asked for.
+        name: the argument, for messages.
+
+    Raises:
+        ValidationError: a value breaks a rule; names each path and its rule, and none of the values.
+    """
+    try:
+        # As where stored rows are read: model_validate costs a call more.
+        found: M = schema_validator(cls).validate_python(_values(model))
+    except pydantic.ValidationError as error:
+        problem = describe_failure(cls, error, quote=False)
+        raise ValidationError(f"Argument {name}: {problem}.", entity=cls.__name__) from error
+    except RecursionError as error:
+        text = f"Argument {name}: {cls.__name__} holds itself, or is nested too deeply."
+        raise ValidationError(text, entity=cls.__name__) from error
+    return found
+
+
+def _values(model: CanonicalModel) -> Mapping[str, object]:
+    """Return the values of a model by Python name, nested models too; those are not checked otherwise."""
+    values = values_of(model)
+    nested = _nested(type(model))
+    if not nested:
+        return values
+    return {**values, **{name: _plain(values[name]) for name in nested if name in values}}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, CanonicalModel):
+        return _values(value)
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in cast("dict[object, object]", value).items()}
+    return value
+
+
+@cache
+def _nested(cls: type[CanonicalModel]) -> tuple[str, ...]:
+    """Return the fields in which models may stand."""
+    try:
+        return tuple(shape.name for shape in shapes_of(cls) if _holds_models(shape.value))
+    except TypeError:
+        # A class that somebody has derived from ours; what its own fields hold is refused anyway.
+        return tuple(cls.model_fields)
+
+
+def _holds_models(value: ValueShape) -> bool:
+    return value.kind is Kind.OBJECT or (value.item is not None and _holds_models(value.item))

@@ -1,0 +1,73 @@
+"""A module as drivers and tools see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Generic, Never, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from twinstore.access.protocol import Access
+    from twinstore.catalog.entity import Module
+    from twinstore.plugins.checks import Cutoffs, ModuleChecks, SmokeTest, Trial
+
+__all__ = ["ModuleSpec"]
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class SessionMaker(Protocol):
+    """What a module knows of its storage, a :class:`~twinstore.storage.module.ModuleStorage`."""
+
+    @property
+    def session_over(self) -> Callable[..., object]:
+        """Return the session over the repositories of a driver."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleSpec(Generic[R_co]):
+    """A module as drivers and tools see it.
+
+    Attributes:
+        catalog: its entities.
+        repositories: makes its set of repositories over an access.
+        title: the name of the module in names of classes.
+        package: the import package whose folder ``migrations`` has one folder per kind of store, and whose
+            package ``aio`` the generator writes.
+        storage: the class of its storage; ``None`` for what no host opens.
+        session: the class of its sessions, whose annotations name the Protocols.
+        checks: makes the lists that a verification compares, from the cut-offs of its entities and the rows
+            per page; they are asked of ``storage``. ``None``: rows alone are compared.
+        smoke_test: what a verification tries on a target; ``None``: nothing.
+        trial: what ``twinstore smoke`` does on a deployed store, in a tenant of its own; ``None``: nothing.
+        due_order: what reports call the order in which rows are due next, where some of the lists are in it.
+        kit: where the contract stands that proves a driver for the module, such as
+            ``acme_library.testing:LibraryContract``. It is imported by tests only, because the contract kit
+            needs ``twinstore[testing]``. ``None``: the module has none.
+    """
+
+    catalog: Module
+    repositories: Callable[[Access], R_co]
+    title: str
+    package: str
+    storage: type[SessionMaker] | None = None
+    session: type[object] | None = None
+    checks: Callable[[Cutoffs, int], ModuleChecks[Never]] | None = None
+    smoke_test: SmokeTest[Never] | None = None
+    trial: Trial[Never] | None = None
+    due_order: str | None = None
+    kit: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the module, of its schema and in commands."""
+        return self.catalog.name
+
+    def migrations(self, store: str) -> Traversable:
+        """Return the folder with the migrations for a kind of store, such as ``postgres``."""
+        return files(self.package) / "migrations" / store

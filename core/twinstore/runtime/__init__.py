@@ -1,0 +1,1 @@
+"""What a running process needs whatever it stores: forks, cancelled calls, secrets, its log."""

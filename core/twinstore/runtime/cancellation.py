@@ -1,0 +1,135 @@
+"""Giving up a call that somebody else makes, and what a driver does for it: it cancels on its server.
+
+    facade for asyncio -> RunningCall, in a context variable of the thread that makes the call
+    driver -> cancellable(cancel) around each statement that may wait
+    the task is cancelled -> RunningCall.given_up, and a thread that calls ``cancel`` until the call has ended
+
+A driver that registers nothing is as right as one that does: its calls end by themselves, and take their
+thread until then.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+from contextvars import ContextVar
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from twinstore.errors import Outcome, TimeoutExceededError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+__all__ = ["RunningCall", "cancellable", "given_up", "running_call"]
+
+
+log = logging.getLogger("twinstore.cancelling")
+
+
+class RunningCall:
+    """One call that its caller may give up while a thread makes it.
+
+    Attributes:
+        given_up: nobody waits for it any more; it is never taken back.
+    """
+
+    __slots__ = ("_cancels", "_ended", "_lock", "given_up")
+
+    def __init__(self) -> None:
+        """Nobody has given it up yet."""
+        self.given_up = False
+        self._cancels: list[Callable[[], object]] = []
+        self._ended = False
+        self._lock = Lock()
+
+    def cancel(self) -> bool:
+        """Cancel what the call does on a server at this moment; return whether the call still runs.
+
+        A statement that has not reached its server yet is not hit, so whoever gives a call up repeats this
+        until it is false. It waits for the server.
+        """
+        # Locked: as long as a cancellation is on its way, the call does not go on to another statement.
+        with self._lock:
+            for cancel in self._cancels:
+                try:
+                    cancel()
+                except Exception as error:  # noqa: BLE001  # of any driver; the call ends by its own limit
+                    log.debug("A call that was given up could not be cancelled (%s).", type(error).__name__)
+            return not self._ended
+
+    def begin(self, cancel: Callable[[], object]) -> None:
+        """Note what cancels the statement that begins now.
+
+        Raises:
+            TimeoutExceededError: the call was given up; nothing of the statement may be sent.
+        """
+        with self._lock:
+            if self.given_up:
+                raise TimeoutExceededError(
+                    "The caller has given this call up; the statement that comes next was not sent.",
+                    outcome=Outcome.NOT_APPLIED,
+                )
+            self._cancels.append(cancel)
+
+    def end_statement(self) -> None:
+        """Note that the statement that began last has ended; waits for a cancellation that is on its way."""
+        with self._lock:
+            self._cancels.pop()
+
+    def end(self) -> None:
+        """Note that the call has ended."""
+        with self._lock:
+            self._ended = True
+
+
+RUNNING: Final[ContextVar[RunningCall | None]] = ContextVar("twinstore_running_call", default=None)
+NOT_WATCHED: Final[AbstractContextManager[None]] = nullcontext()
+
+
+class Cancellable:
+    """A statement that is cancelled when its call is given up."""
+
+    __slots__ = ("_call", "_cancel")
+
+    def __init__(self, call: RunningCall, cancel: Callable[[], object]) -> None:
+        """Take the call and what cancels the statement."""
+        self._call = call
+        self._cancel = cancel
+
+    def __enter__(self) -> None:
+        """Let the statement begin, unless its call was given up."""
+        self._call.begin(self._cancel)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it; from now on nothing is cancelled."""
+        self._call.end_statement()
+
+
+def running_call() -> RunningCall | None:
+    """Return the call that is made here, ``None`` where nobody could give it up."""
+    return RUNNING.get()
+
+
+def given_up() -> bool:
+    """Whether the call that is made here was given up, so that repeating or waiting serves nobody."""
+    call = RUNNING.get()
+    return call is not None and call.given_up
+
+
+def cancellable(cancel: Callable[[], object]) -> AbstractContextManager[None]:
+    """Return a block for a statement that ``cancel`` ends on its server; for drivers.
+
+    Args:
+        cancel: is called from another thread while the block lasts, perhaps more than once, perhaps before
+            the statement is sent; it must be bounded in time, and must have taken effect when it returns.
+
+    Raises:
+        TimeoutExceededError: by the block, at its begin: the call was given up before.
+    """
+    call = RUNNING.get()
+    return NOT_WATCHED if call is None else Cancellable(call, cancel)

@@ -1,0 +1,43 @@
+"""How messages and logs repeat what is stored or given: in one line, and never megabytes of it."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from typing import Final, cast
+
+__all__ = ["LONGEST_TOLD", "shown", "told"]
+
+
+# Characters of a stored text.
+LONGEST_TOLD: Final = 256
+# Characters of an argument that is wrong.
+LONGEST_SHOWN: Final = 60
+WIDEST_NUMBER: Final = 2**64
+
+
+def told(text: str | None) -> str:
+    """Return a stored key, tenant or name for a message."""
+    if text is None or len(text) <= LONGEST_TOLD:
+        return repr(text)
+    return f"{text[:LONGEST_TOLD]!r} and {len(text) - LONGEST_TOLD} more characters"
+
+
+def shown(value: object) -> str:
+    """Return an argument for the message that it is wrong; anything may stand there.
+
+    Short, and by its class where it is nothing simple: a representation may be without end, fail, or hold
+    what nobody should read.
+    """
+    kind = type(value)
+    if kind is str or kind is bytes:
+        text = cast("str | bytes", value)
+        return repr(text) if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]!r}..."
+    if kind is timedelta:
+        return str(value)
+    if value is None or kind in {bool, float, date, datetime}:
+        return repr(value)
+    if kind is int:
+        number = cast("int", value)
+        # Of a very long one Python refuses to tell the digits.
+        return repr(number) if abs(number) < WIDEST_NUMBER else f"a number of {number.bit_length()} bits"
+    return f"the class {value.__name__}" if isinstance(value, type) else kind.__name__

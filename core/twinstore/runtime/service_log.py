@@ -1,0 +1,188 @@
+"""What a running service says of itself: connected, migrated, lost and found again, tried again, slow.
+
+One logger, ``twinstore.service``. Each record has its facts as attributes too, ``twinstore_driver`` and the
+like, for logs that are read by programs. None names a tenant, a key, a value or a secret. What can come in
+storms is written once a minute, with the number of those that were left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from typing_extensions import override
+
+from twinstore.errors import TwinstoreError, UnavailableError
+from twinstore.runtime.forks import ForkSafeLock, Renewable, renew_in_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from twinstore.errors import ConcurrencyError
+
+__all__ = [
+    "PAUSE_SECONDS",
+    "Limiter",
+    "note_back",
+    "note_connected",
+    "note_lost",
+    "note_lost_race",
+    "note_ready",
+]
+
+
+log = logging.getLogger("twinstore.service")
+# Where a program has set up no log, Python would print warnings to its stderr.
+log.addHandler(logging.NullHandler())
+E = TypeVar("E", bound=TwinstoreError)
+
+LOST: Final = "lost"
+# Between two lines about the same thing.
+PAUSE_SECONDS: Final = 60.0
+
+
+class Limiter(Renewable):
+    """Lets one event of a kind pass in a while and counts the others. Thread-safe.
+
+    A forked child begins anew: what the parent has said, nobody has heard of the child.
+    """
+
+    def __init__(self, seconds: float = PAUSE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the length of a while, and what tells the seconds."""
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = ForkSafeLock()
+        self.renew()
+        renew_in_child(self)
+
+    @override
+    def renew(self) -> None:
+        """Begin anew, as in a forked child."""
+        self._next: dict[Hashable, float] = {}
+        self._left_out: dict[Hashable, int] = {}
+
+    def passes(self, kind: Hashable) -> int | None:
+        """Return how many of a kind were left out before this one, ``None`` when this one is left out too."""
+        now = self._clock()
+        with self._lock:
+            if now < self._next.get(kind, now):
+                self._left_out[kind] = self._left_out.get(kind, 0) + 1
+                return None
+            self._next[kind] = now + self._seconds
+            return self._left_out.pop(kind, 0)
+
+    def forget(self, kind: Hashable) -> bool:
+        """Let the next one of a kind pass; return whether there was one since this was last asked."""
+        with self._lock:
+            self._left_out.pop(kind, None)
+            return self._next.pop(kind, None) is not None
+
+
+_limiter: Final = Limiter()
+
+
+def more(left_out: int) -> str:
+    """Return the words for what was left out."""
+    return f" ({left_out} more like this since the last line)" if left_out else ""
+
+
+def note_connected(driver: str, version: str, database: str, server: str) -> None:
+    """Say that a storage has connected for the first time."""
+    _limiter.forget((LOST, driver))
+    if _limiter.passes(("connected", driver, database, server)) is not None:
+        log.info(
+            "connected to %s %s, database %s on %s",
+            driver,
+            version,
+            database,
+            server,
+            extra={
+                "twinstore_driver": driver,
+                "twinstore_server_version": version,
+                "twinstore_database": database,
+                "twinstore_server": server,
+            },
+        )
+
+
+def note_lost(error: E, *, no_server: bool = False) -> E:
+    """Say that a store could not be reached; only the first time of a storm. Return the error.
+
+    A store that took too long, or refused, is not lost.
+
+    Args:
+        error: how a call ends.
+        no_server: nobody was found who could answer, whatever the class of the error.
+    """
+    if type(error) is not UnavailableError and not no_server:
+        return error
+    left_out = _limiter.passes((LOST, error.driver))
+    if left_out is not None:
+        log.warning(
+            "%s cannot be reached (%s)%s",
+            error.driver,
+            error.code,
+            more(left_out),
+            extra={
+                "twinstore_driver": error.driver,
+                "twinstore_module": error.module,
+                "twinstore_entity": error.entity,
+                "twinstore_code": error.code,
+                "twinstore_left_out": left_out,
+            },
+        )
+    return error
+
+
+def note_back(driver: str, server: Callable[[], str]) -> None:
+    """Say that a store was reached again that was lost; ``server`` names it."""
+    if _limiter.forget((LOST, driver)):
+        place = server()
+        log.info(
+            "%s is reached again at %s",
+            driver,
+            place,
+            extra={"twinstore_driver": driver, "twinstore_server": place},
+        )
+
+
+def note_lost_race(error: ConcurrencyError, pause: float) -> None:
+    """Say that something lost against another writer and is repeated after a pause, in seconds."""
+    left_out = _limiter.passes(("race", error.driver, error.module, error.entity))
+    facts = {
+        "twinstore_driver": error.driver,
+        "twinstore_module": error.module,
+        "twinstore_entity": error.entity,
+        "twinstore_pause_ms": round(1000 * pause),
+        "twinstore_left_out": left_out or 0,
+    }
+    # Each of them for whoever looks for them; a host sees that there are some.
+    level = logging.DEBUG if left_out is None else logging.WARNING
+    log.log(
+        level,
+        "lost against another writer on %s%s; repeated in %.0f ms%s",
+        error.driver,
+        f" ({error.entity})" if error.entity else "",
+        1000 * pause,
+        more(left_out or 0),
+        extra=facts,
+    )
+
+
+def note_ready(module: str, driver: str, version: str, schema: str) -> None:
+    """Say that server, role and schema of a module were found usable; once a minute, for probes ask often."""
+    if _limiter.passes(("ready", module, driver)) is not None:
+        log.info(
+            "%s is ready on %s %s, schema level %s",
+            module,
+            driver,
+            version,
+            schema,
+            extra={
+                "twinstore_module": module,
+                "twinstore_driver": driver,
+                "twinstore_server_version": version,
+                "twinstore_schema": schema,
+            },
+        )

@@ -1,0 +1,7 @@
+"""What a host opens: a storage on the driver that its settings name, and the modules in it."""
+
+from __future__ import annotations
+
+from twinstore.runtime.moved_modules import handed_on
+
+__getattr__ = handed_on(__name__)
