@@ -48,13 +48,14 @@ setup: $(VENV)/.installed ## create .venv and install twinstore with every extra
 demo: setup ## move a live service's data from MongoDB to PostgreSQL, with proof
 	$(BIN)/twinstore demo $(ARGS)
 
-check: setup ## lint, format, types, import contracts, private names, generated files, documentation site
+check: setup ## lint, format, types, import contracts, private names, layers, generated files, documentation site
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	@# At the same time: each of the two has one core busy for longer than all the others take.
 	$(BIN)/pyright & running=$$!; failed=0; $(BIN)/mypy || failed=1; wait $$running || failed=1; exit $$failed
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.private_names
+	$(BIN)/python -m tests.layers
 	$(BIN)/python -m twinstore.codegen.aio --check
 	$(BIN)/python -m docs.generate --check
 	$(SITE)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twinstore.documents import DocumentUnit
     from twinstore.documents.access import Steps
     from twinstore.plugins.backend import Capabilities
-    from twinstore_filesystem.unit import Files
+    from twinstore_filesystem.files import Files
 
 __all__ = ["FilesystemAccess"]
 

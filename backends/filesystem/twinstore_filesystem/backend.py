@@ -17,12 +17,13 @@ from twinstore.plugins.backend import Capabilities, ModuleBackend
 from twinstore_filesystem.access import FilesystemAccess
 from twinstore_filesystem.bulk import FilesystemBulk
 from twinstore_filesystem.errors import DRIVER
+from twinstore_filesystem.files import Files
 from twinstore_filesystem.initializer import initializer_class
 from twinstore_filesystem.layout import LAYOUTS, FileLayout
 from twinstore_filesystem.locks import RunLocks
 from twinstore_filesystem.settings import FilesystemSettings
 from twinstore_filesystem.tree import Tree
-from twinstore_filesystem.unit import Files, FileUnit
+from twinstore_filesystem.unit import FileUnit
 
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access

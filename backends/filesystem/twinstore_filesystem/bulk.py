@@ -23,11 +23,11 @@ from twinstore.errors import ConfigurationError
 from twinstore.models.json_text import dumps_sorted
 from twinstore.runtime.forks import ending, of_one_process
 from twinstore_filesystem.appending import log_end
+from twinstore_filesystem.bulk_rows import covers, files_in_order, rows_in_order
 from twinstore_filesystem.errors import DRIVER, translated
 from twinstore_filesystem.forms import RunFile
 from twinstore_filesystem.rows import FileRow
 from twinstore_filesystem.unit import FileUnit
-from twinstore_filesystem.walking import covers, files_in_order, rows_in_order
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from twinstore.documents import DocumentRow, DocumentWriter
     from twinstore.documents.bulk import Opener
     from twinstore.migrations.migration import Initializer
-    from twinstore_filesystem.unit import Files
+    from twinstore_filesystem.files import Files
 
 __all__ = ["FilesystemBulk", "FilesystemView"]
 

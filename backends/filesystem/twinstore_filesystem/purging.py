@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore.documents import DocumentUnit
     from twinstore.documents.access import Steps
-    from twinstore_filesystem.unit import Files
+    from twinstore_filesystem.files import Files
 
 __all__ = ["purge"]
 

@@ -6,7 +6,7 @@ them one after the other, parents first: the driver declares no transactions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -18,12 +18,12 @@ from twinstore.documents import DocumentRow, DocumentUnit
 from twinstore.documents.access import first_keys, first_rows, follows, is_true
 from twinstore.errors import DocumentDecodeError, Outcome, TwinstoreError, UnavailableError
 from twinstore.models.canonical import undecodable
+from twinstore_filesystem.bulk_rows import scanned
 from twinstore_filesystem.cursor import LogCursor
 from twinstore_filesystem.errors import DRIVER
-from twinstore_filesystem.forms import RunFile
-from twinstore_filesystem.names import decoded, encoded
+from twinstore_filesystem.files import Changes, Files
+from twinstore_filesystem.names import encoded
 from twinstore_filesystem.rows import FileRow
-from twinstore_filesystem.scanning import scanned
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,40 +32,10 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key, KeyRange
     from twinstore.catalog.tenancy import Tenants
-    from twinstore.clock import Clock
     from twinstore_filesystem.forms import Staged
-    from twinstore_filesystem.layout import FileLayout
-    from twinstore_filesystem.locks import RunLocks
-    from twinstore_filesystem.tree import Place, Tree
+    from twinstore_filesystem.tree import Place
 
-__all__ = ["FileUnit", "Files"]
-
-Changes = dict["Entity", dict[str, dict["Key", DocumentRow | None]]]
-
-
-class Files:
-    """What the units of one storage share."""
-
-    def __init__(self, tree: Tree, layouts: Mapping[str, FileLayout], locks: RunLocks, clock: Clock) -> None:
-        """Take the tree, where each entity stands, who may write, and the clock."""
-        self.tree, self.layouts, self.locks, self.clock = tree, layouts, locks, clock
-
-    def layout(self, entity: Entity) -> FileLayout:
-        """Return where an entity stands."""
-        return self.layouts[entity.name]
-
-    def file(self, entity: Entity, run: str) -> RunFile:
-        """Return the file of a run."""
-        return RunFile(self.tree, entity, self.layout(entity).place(run), encoded(run), run)
-
-    def all(self, entity: Entity) -> Iterator[RunFile]:
-        """Yield the files of an entity, in no particular order; what is not ours is left out."""
-        layout = self.layout(entity)
-        wanted = "folder" if layout.manifest else "file"
-        for entry in self.tree.entries(layout.folder):
-            name = layout.name_of(entry.name) if entry.kind == wanted else None
-            if name is not None:
-                yield RunFile(self.tree, entity, layout.named(name), name, decoded(name))
+__all__ = ["FileUnit"]
 
 
 class FileUnit(DocumentUnit):

@@ -50,7 +50,7 @@ class MemoryBackend(DocumentBackend[R]):
     @property
     @override
     def bulk(self) -> MemoryBulk:
-        return MemoryBulk(self, self._module.catalog.entities)
+        return MemoryBulk(self, self._module.catalog.entities, self.store.name)
 
     @override
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> MemoryUnit:

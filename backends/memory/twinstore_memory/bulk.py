@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -19,19 +19,17 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import Position
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import KeyRange
-    from twinstore_memory.backend import MemoryBackend
+    from twinstore.documents.bulk import Opener
 
 __all__ = ["MemoryBulk", "MemoryView"]
-
-R = TypeVar("R")
 
 
 class MemoryBulk(DocumentBulk):
     """Implements :class:`~twinstore.bulk.port.BulkPort`."""
 
-    def __init__(self, backend: MemoryBackend[R], entities: Sequence[Entity]) -> None:
-        """Take the backend and the entities of its module."""
-        name = f"memory:{backend.store.name}"
+    def __init__(self, backend: Opener, entities: Sequence[Entity], store: str) -> None:
+        """Take the backend, the entities of its module, and the name of the store."""
+        name = f"memory:{store}"
         initializer = MemoryInitializer(LEDGER_MODULE.name)
         # A store of this process is nowhere else, so its name is its place.
         super().__init__(backend, entities, identity=name, place=name, ledger_initializer=initializer)

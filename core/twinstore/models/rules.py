@@ -20,16 +20,7 @@ from enum import Enum
 from functools import cached_property, wraps
 from operator import attrgetter
 from types import FunctionType, GetSetDescriptorType, MappingProxyType, NoneType, UnionType
-from typing import (
-    Any,  # noqa: TID251  # Any: what Field of pydantic returns
-    Final,  # Any: what Field of pydantic returns
-    LiteralString,
-    TypeVar,  # Any: what Field of pydantic returns
-    Union,
-    cast,  # Any: what Field of pydantic returns
-    get_args,
-    get_origin,
-)
+from typing import Any, Final, LiteralString, TypeVar, Union, cast, get_args, get_origin  # noqa: TID251  # Any: what Field of pydantic returns
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, Field

@@ -1,0 +1,48 @@
+"""The files of a unit of work: what is read, and what is to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from twinstore.documents import DocumentRow
+from twinstore_filesystem.forms import RunFile
+from twinstore_filesystem.names import decoded, encoded
+
+if TYPE_CHECKING:
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.clock import Clock
+    from twinstore_filesystem.layout import FileLayout
+    from twinstore_filesystem.locks import RunLocks
+    from twinstore_filesystem.tree import Tree
+
+__all__ = ["Files"]
+
+
+Changes = dict["Entity", dict[str, dict["Key", DocumentRow | None]]]
+
+
+class Files:
+    """What the units of one storage share."""
+
+    def __init__(self, tree: Tree, layouts: Mapping[str, FileLayout], locks: RunLocks, clock: Clock) -> None:
+        """Take the tree, where each entity stands, who may write, and the clock."""
+        self.tree, self.layouts, self.locks, self.clock = tree, layouts, locks, clock
+
+    def layout(self, entity: Entity) -> FileLayout:
+        """Return where an entity stands."""
+        return self.layouts[entity.name]
+
+    def file(self, entity: Entity, run: str) -> RunFile:
+        """Return the file of a run."""
+        return RunFile(self.tree, entity, self.layout(entity).place(run), encoded(run), run)
+
+    def all(self, entity: Entity) -> Iterator[RunFile]:
+        """Yield the files of an entity, in no particular order; what is not ours is left out."""
+        layout = self.layout(entity)
+        wanted = "folder" if layout.manifest else "file"
+        for entry in self.tree.entries(layout.folder):
+            name = layout.name_of(entry.name) if entry.kind == wanted else None
+            if name is not None:
+                yield RunFile(self.tree, entity, layout.named(name), name, decoded(name))
