@@ -22,6 +22,7 @@ LAYERS: Final[Mapping[str, tuple[str, ...]]] = {
     "core/twinstore": (
         "errors",
         "runtime",
+        "driver module",
         "models",
         "clock catalog observing",
         "access migrations",

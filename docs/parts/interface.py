@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from docs.parts.tables import code, plain, table
+from twinstore import driver, module
 from twinstore.errors import first_line
 
 if TYPE_CHECKING:
@@ -13,99 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DRIVER_PARTS", "MODULE_PARTS", "driver_table", "module_table", "public_names"]
 
-DRIVER_PARTS: Final = (
-    "twinstore",
-    "twinstore.access.defaults",
-    "twinstore.access.errors",
-    "twinstore.access.paging",
-    "twinstore.access.protocol",
-    "twinstore.access.query",
-    "twinstore.access.retry",
-    "twinstore.access.scope",
-    "twinstore.access.unit_state",
-    "twinstore.bulk.corruption",
-    "twinstore.bulk.port",
-    "twinstore.bulk.rows",
-    "twinstore.bulk.unique_moves",
-    "twinstore.catalog.conditions",
-    "twinstore.catalog.entity",
-    "twinstore.catalog.indexes",
-    "twinstore.catalog.keys",
-    "twinstore.catalog.row",
-    "twinstore.catalog.tenancy",
-    "twinstore.clock",
-    "twinstore.documents",
-    "twinstore.errors",
-    "twinstore.ledger",
-    "twinstore.migrations.migration",
-    "twinstore.models.canonical",
-    "twinstore.models.fields",
-    "twinstore.models.json_text",
-    "twinstore.models.shapes",
-    "twinstore.observing",
-    "twinstore.plugins.access_backend",
-    "twinstore.plugins.backend",
-    "twinstore.plugins.drivers",
-    "twinstore.plugins.module_spec",
-    "twinstore.plugins.modules",
-    "twinstore.plugins.options",
-    "twinstore.plugins.resources",
-    "twinstore.plugins.settings",
-    "twinstore.runtime.cancellation",
-    "twinstore.runtime.forks",
-    "twinstore.runtime.service_log",
-    "twinstore.storage.module",
-    "twinstore.storage.open",
-    "twinstore.testing",
-)
-
-
-# Beside the classes for asyncio, which a command writes.
-MODULE_PARTS: Final = (
-    "twinstore",
-    "twinstore.access.defaults",
-    "twinstore.access.errors",
-    "twinstore.access.paging",
-    "twinstore.access.protocol",
-    "twinstore.access.query",
-    "twinstore.access.retry",
-    "twinstore.access.scope",
-    "twinstore.access.unit_state",
-    "twinstore.bulk.corruption",
-    "twinstore.bulk.port",
-    "twinstore.bulk.rows",
-    "twinstore.bulk.unique_moves",
-    "twinstore.catalog.conditions",
-    "twinstore.catalog.entity",
-    "twinstore.catalog.indexes",
-    "twinstore.catalog.keys",
-    "twinstore.catalog.row",
-    "twinstore.catalog.tenancy",
-    "twinstore.clock",
-    "twinstore.documents",
-    "twinstore.errors",
-    "twinstore.ledger",
-    "twinstore.migrations.migration",
-    "twinstore.models.canonical",
-    "twinstore.models.fields",
-    "twinstore.models.json_text",
-    "twinstore.models.shapes",
-    "twinstore.observing",
-    "twinstore.plugins.access_backend",
-    "twinstore.plugins.backend",
-    "twinstore.plugins.drivers",
-    "twinstore.plugins.module_spec",
-    "twinstore.plugins.modules",
-    "twinstore.plugins.options",
-    "twinstore.plugins.resources",
-    "twinstore.plugins.settings",
-    "twinstore.runtime.cancellation",
-    "twinstore.runtime.forks",
-    "twinstore.runtime.service_log",
-    "twinstore.storage.module",
-    "twinstore.storage.open",
-    "twinstore.testing",
-)
+KIT: Final = ("twinstore.testing", "twinstore.testing.examples", "twinstore.testing.instants")
+BESIDE: Final = ("twinstore", "twinstore.errors", "twinstore.observing")
+DRIVER_PARTS: Final = tuple(sorted((*BESIDE, KIT[0], *driver.PARTS)))
+MODULE_PARTS: Final = tuple(sorted((*BESIDE, *KIT, *module.PARTS)))
 
 
 def public_names(parts: Iterable[str] = DRIVER_PARTS) -> dict[str, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from acme_library.books import Book
 from acme_library.storage import LibraryStorage
 from acme_library.subjects import Subject
 from twinstore import aio, open_storage
-from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.module import CanonicalJsonSerializer, CanonicalModel
 
 NOON: Final = datetime(2025, 10, 26, 12, tzinfo=UTC)
 TENANTS: Final = ("acme", "globex")

@@ -6,12 +6,17 @@ distribution brings. See :mod:`twinstore.codegen.aio`, which writes them.
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from twinstore import driver, module
 from twinstore.plugins.drivers import ENTRY_POINT_GROUP, installed_backend_names
 from twinstore.plugins.modules import MODULE_GROUP, built_modules, module_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["shipped_modules", "stubs"]
 
@@ -36,6 +41,8 @@ def shipped_modules() -> tuple[str, ...]:
 def stubs() -> dict[Path, str]:
     """Return the text of each stub by its path, before formatting."""
     return {
+        ROOT / "driver.pyi": face_stub(driver.PARTS, "What the author of a driver imports"),
+        ROOT / "module.pyi": face_stub(module.PARTS, "What the author of a module imports"),
         ROOT / "storage" / "attributes.pyi": attributes_stub(),
         ROOT / "storage" / "installed.pyi": sync_stub(),
         ROOT / "aio" / "installed.pyi": aio_stub(),
@@ -90,6 +97,16 @@ def attributes_stub() -> str:
         ["ModuleAttributes"],
         ["class ModuleAttributes:", *(_attribute(name, kind.__name__) for name, kind in classes if kind)],
     )
+
+
+def face_stub(parts: Sequence[str], title: str) -> str:
+    """Return the stub of a module that hands on the public names of others."""
+    found: dict[str, str] = {}
+    for part in parts:
+        for name in import_module(part).__all__:
+            found.setdefault(name, part)
+    imports = [f"from {part} import {name} as {name}" for name, part in found.items()]
+    return _stub(title, imports, list(found), ["PARTS: tuple[str, ...]"])
 
 
 def aio_stub() -> str:

@@ -265,7 +265,7 @@ def absence_of(info: FieldInfo, node: Node, cls: type, *, optional: bool) -> Abs
     if info.exclude_if is not is_empty or not _is_empty(found, node):
         raise UnrecognisedError(
             "is left out of the wire form by a function that no program knows; "
-            "take twinstore.models.fields.is_empty, with an empty default"
+            "take twinstore.module.is_empty, with an empty default"
         )
     return Absence(Presence.DEFAULT, found.default, found.number, left_out=True)
 

@@ -166,7 +166,7 @@ def normalise(value: object, level: int = 1) -> JsonValue:
         return normalised_object(cast("dict[object, object]", value), level)
     if isinstance(value, list):
         return [normalise(item, level + 1) for item in cast("list[object]", value)]
-    hint = "; give twinstore.models.fields.date_object(...)" if isinstance(value, datetime) else ""
+    hint = "; give twinstore.module.date_object(...)" if isinstance(value, datetime) else ""
     raise JsonValueError(f"{type(value).__name__} is no JSON value{hint}")
 
 

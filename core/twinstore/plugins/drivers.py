@@ -151,7 +151,7 @@ def _describe(registration: Registration) -> BackendSpec:
     _register(manager, registration)
     hook = manager.hook.twinstore_register_backend
     if not hook.get_hookimpls():
-        problem = f"has no function {HOOK} marked with @twinstore.plugins.drivers.hookimpl"
+        problem = f"has no function {HOOK} marked with @twinstore.driver.hookimpl"
         raise registration.error(f"{problem}; {_remedy(registration)}.")
     try:
         answers: list[object] = hook()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-__all__ = ["from_submodules"]
+__all__ = ["face", "from_submodules"]
 
 
 def from_submodules(package: str, names: Sequence[str], submodules: Sequence[str]) -> Callable[[str], object]:
@@ -27,3 +27,28 @@ def from_submodules(package: str, names: Sequence[str], submodules: Sequence[str
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return find
+
+
+def face(package: str, parts: Sequence[str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a module that hands on the public names of others.
+
+    Args:
+        package: its import name.
+        parts: the others; they are imported in this order until one has the name.
+    """
+
+    def names() -> list[str]:
+        return sorted({name for part in parts for name in import_module(part).__all__})
+
+    def find(name: str) -> object:
+        """Return a public name of the parts."""
+        if name == "__all__":
+            return names()
+        if not name.startswith("__"):
+            for part in parts:
+                module = import_module(part)
+                if name in module.__all__:
+                    return getattr(module, name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find, names

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
 
-from twinstore.catalog.tenancy import Tenant
-from twinstore.clock import SystemClock
-from twinstore.documents import row_of_json
-from twinstore.models.json_text import format_timestamp
-from twinstore.plugins.backend import OpenRequest
-from twinstore.plugins.options import ModuleOptions
-from twinstore.plugins.resources import SharedResources
-from twinstore.storage.open import open_module
+from twinstore.driver import (
+    ModuleOptions,
+    OpenRequest,
+    SharedResources,
+    SystemClock,
+    Tenant,
+    format_timestamp,
+    open_module,
+    row_of_json,
+)
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore_sqlite.backend import SqliteBackend
 from twinstore_sqlite.file import LOCKS, TABLE
@@ -28,11 +30,7 @@ from twinstore_sqlite.plugin import SqliteSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import Key
-    from twinstore.clock import Clock
-    from twinstore.plugins.module_spec import ModuleSpec
-    from twinstore.storage.module import ModuleStorage
+    from twinstore.driver import Clock, Entity, Key, ModuleSpec, ModuleStorage
 
 R = TypeVar("R")
 

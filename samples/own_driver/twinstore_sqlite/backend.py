@@ -9,13 +9,20 @@ from typing import Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access.retry import repeat
-from twinstore.access.unit_state import wrong_handle
-from twinstore.documents import AppliedScript, DocumentBackend, DocumentBulk, Script, ScriptInitializer
+from twinstore.driver import (
+    LEDGER_MODULE,
+    AppliedScript,
+    Capabilities,
+    DocumentBackend,
+    DocumentBulk,
+    ModuleSpec,
+    OpenRequest,
+    Script,
+    ScriptInitializer,
+    repeat,
+    wrong_handle,
+)
 from twinstore.errors import ConfigurationError
-from twinstore.ledger import LEDGER_MODULE
-from twinstore.plugins.backend import Capabilities, OpenRequest
-from twinstore.plugins.module_spec import ModuleSpec
 from twinstore_sqlite.file import DRIVER, TABLE, SqliteFile, has_table
 from twinstore_sqlite.plugin import SqliteSettings
 from twinstore_sqlite.unit import JoinedUnit, SqliteUnit

@@ -12,8 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from twinstore.clock import Clock
-from twinstore.documents import OneTable, RowLocks
+from twinstore.driver import Clock, OneTable, RowLocks
 from twinstore.errors import ConcurrencyError, MigrationError, TwinstoreError, UnavailableError
 from twinstore_sqlite.plugin import SqliteSettings
 

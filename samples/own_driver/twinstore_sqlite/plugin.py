@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from twinstore.plugins.backend import BackendSpec
-from twinstore.plugins.drivers import hookimpl
-from twinstore.plugins.settings import BackendSettings
+from twinstore.driver import BackendSettings, BackendSpec, hookimpl
 
 if TYPE_CHECKING:
-    from twinstore.plugins.backend import ModuleBackend, OpenRequest
+    from twinstore.driver import ModuleBackend, OpenRequest
 
 
 class SqliteSettings(BackendSettings):

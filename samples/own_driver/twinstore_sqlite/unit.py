@@ -18,11 +18,17 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from twinstore.access.query import Query
-from twinstore.catalog.entity import Entity
-from twinstore.catalog.keys import Key, KeyRange
-from twinstore.catalog.tenancy import Tenants
-from twinstore.documents import DocumentRow, DocumentUnit, SqlText, row_of_json
+from twinstore.driver import (
+    DocumentRow,
+    DocumentUnit,
+    Entity,
+    Key,
+    KeyRange,
+    Query,
+    SqlText,
+    Tenants,
+    row_of_json,
+)
 from twinstore.errors import ConcurrencyError
 from twinstore_sqlite.file import COLUMNS, DRIVER, TABLE, SqliteFile, has_table, translated
 

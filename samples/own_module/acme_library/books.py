@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from twinstore.access.paging import Page
-from twinstore.models.canonical import CanonicalModel
-from twinstore.models.fields import Id, Name, TenantId, Timestamp
+from twinstore.module import CanonicalModel, Id, Name, Page, TenantId, Timestamp
 
 
 class Book(CanonicalModel):

@@ -6,11 +6,7 @@ from typing import Final
 
 from acme_library.books import Book
 from acme_library.subjects import Subject
-from twinstore.catalog.conditions import IsPresent
-from twinstore.catalog.entity import Entity, Module, Retention
-from twinstore.catalog.indexes import Index, StoreKind
-from twinstore.catalog.keys import int64, text
-from twinstore.catalog.tenancy import Tenancy
+from twinstore.module import Entity, Index, IsPresent, Module, Retention, StoreKind, Tenancy, int64, text
 
 BOOKS: Final = Entity(
     name="books",

@@ -11,11 +11,18 @@ from acme_library.catalog import BOOKS, LIBRARY, SUBJECTS
 from acme_library.repository import Repositories, books_query, subjects_query
 from acme_library.storage import LibrarySession, LibraryStorage
 from acme_library.subjects import Subject
-from twinstore.catalog.entity import Entity
-from twinstore.catalog.row import Row
-from twinstore.catalog.tenancy import Tenant
-from twinstore.plugins.checks import Cutoffs, ListedRow, ListQuery, StoredList, Trial, paged
-from twinstore.plugins.module_spec import ModuleSpec
+from twinstore.module import (
+    Cutoffs,
+    Entity,
+    ListedRow,
+    ListQuery,
+    ModuleSpec,
+    Row,
+    StoredList,
+    Tenant,
+    Trial,
+    paged,
+)
 
 
 class LibraryLists:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.plugins.module_spec import ModuleSpec
-from twinstore.plugins.modules import ModulePlugin
-from twinstore.plugins.options import Days, ModuleOptions, ModuleSettings
+from twinstore.module import Days, ModuleOptions, ModulePlugin, ModuleSettings, ModuleSpec
 
 
 class LibraryOptions(ModuleOptions):

@@ -10,14 +10,20 @@ from typing_extensions import override
 from acme_library.books import Book, BookRepository
 from acme_library.catalog import BOOKS, SUBJECTS
 from acme_library.subjects import Subject, SubjectRepository
-from twinstore.access.paging import Page, SortKey
-from twinstore.access.protocol import Access
-from twinstore.access.query import Query, build_query
-from twinstore.access.repository import Repository
-from twinstore.access.scope import count_argument, id_argument
-from twinstore.catalog.conditions import Equals
-from twinstore.catalog.row import Row
-from twinstore.catalog.tenancy import NO_TENANT, Tenants
+from twinstore.module import (
+    NO_TENANT,
+    Access,
+    Equals,
+    Page,
+    Query,
+    Repository,
+    Row,
+    SortKey,
+    Tenants,
+    build_query,
+    count_argument,
+    id_argument,
+)
 
 LATEST: Final = (SortKey("boughtAt", descending=True, time=True), SortKey("id"))
 BY_NUMBER: Final = (SortKey("number", number=True),)

@@ -9,7 +9,7 @@ from typing_extensions import override
 from acme_library.books import BookRepository
 from acme_library.repository import Repositories
 from acme_library.subjects import SubjectRepository
-from twinstore.storage.module import ModuleStorage
+from twinstore.module import ModuleStorage
 
 
 @dataclass(frozen=True, slots=True)

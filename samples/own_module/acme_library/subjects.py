@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from twinstore.access.paging import Page
-from twinstore.models.canonical import CanonicalModel
-from twinstore.models.fields import Count32, Id, Name
+from twinstore.module import CanonicalModel, Count32, Id, Name, Page
 
 
 class Subject(CanonicalModel):
