@@ -42,7 +42,10 @@ M = TypeVar("M", bound=CanonicalModel)
 
 
 class FilesystemAccess(DocumentAccess):
-    """Implements ``Access``; a call that writes one file is all or nothing."""
+    """Implements :class:`~twinstore.access.protocol.Access`.
+
+    A call that writes one file is all or nothing.
+    """
 
     def __init__(  # noqa: PLR0917  # what a backend hands to its access
         self,

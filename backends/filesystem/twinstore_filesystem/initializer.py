@@ -22,7 +22,10 @@ __all__ = ["FilesystemInitializer", "initializer_class"]
 
 
 class FilesystemInitializer(SchemalessInitializer):
-    """Implements ``Initializer``: folders are made when they are written to."""
+    """Implements :class:`~twinstore.migrations.migration.Initializer`.
+
+    Folders are made when they are written to.
+    """
 
     def __init__(self, module: str, tree: Tree) -> None:
         """Take the module and the tree."""

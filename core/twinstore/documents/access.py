@@ -76,7 +76,10 @@ CHILDREN: Final = 500
 
 
 class DocumentAccess(AccessDefaults):
-    """Implements ``Access``; every operation is one step in a unit of work."""
+    """Implements :class:`~twinstore.access.protocol.Access`.
+
+    Every operation is one step in a unit of work.
+    """
 
     def __init__(
         self,

@@ -255,7 +255,10 @@ class DocumentView(BulkView):
 
 
 class DocumentWriter(RangeWriter):
-    """Implements ``RangeWriter`` in one unit; every record is written as it comes."""
+    """Implements :class:`~twinstore.bulk.port.RangeWriter` in one unit.
+
+    Every record is written as it comes.
+    """
 
     def __init__(
         self,

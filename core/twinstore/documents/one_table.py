@@ -295,7 +295,9 @@ class AppliedScript:
 
 
 class ScriptInitializer(Initializer, ABC):
-    """Implements ``Initializer``; a driver says what is recorded, and applies one.
+    """Implements :class:`~twinstore.migrations.migration.Initializer`.
+
+    A driver says what is recorded, and applies one.
 
     Its server acts on no row by itself, so nothing needs consent.
     """

@@ -76,7 +76,10 @@ SELECT FROM pg_class WHERE oid = to_regclass(%s) AND pg_has_role(relowner, 'USAG
 
 
 class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, ReportsDefaults):
-    """Implements ``Initializer``; see :func:`initializer_class` for its module."""
+    """Implements :class:`~twinstore.migrations.migration.Initializer`.
+
+    See :func:`initializer_class` for its module.
+    """
 
     module: ClassVar[ModuleSpec[object]]
 

@@ -9,7 +9,7 @@ from twinstore.aio.calls import Awaited
 
 if TYPE_CHECKING:
     from acme_library.books import Book
-    from twinstore.access.paging import Page
+    from twinstore.module import Page
 
 
 __all__ = ["AsyncBookRepository"]
