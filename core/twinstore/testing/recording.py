@@ -88,7 +88,7 @@ def record_sessions(spec: ModuleSpec[object], calls: Calls, patch: pytest.Monkey
         patch: changes the class of the storage.
     """
     assert spec.storage is not None
-    plain: Callable[..., object] = spec.storage.session_over
+    plain = cast("type[ModuleStorage[object, object]]", spec.storage).session_over
     parts = parts_of(spec)
 
     @wraps(plain)
