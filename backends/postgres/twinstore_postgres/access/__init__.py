@@ -6,7 +6,7 @@ writes what it returns. ``mark`` and ``amend`` set fields of rows without readin
 There are four ways to run them (:mod:`execution`), with these transactions:
 
 - Each call by itself, or in a session: a transaction of its own at READ COMMITTED, which locks what it will
-  write. A single statement is its own transaction.
+  write.
 - A unit of a caller: one transaction at REPEATABLE READ, in which the first writer of a row wins.
 - A caller's own connection, joined by ``bind``: its transaction, which is never ended here.
 
