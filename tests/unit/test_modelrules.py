@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import pickle
 import re
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, LiteralString, TypedDict, cast
@@ -14,7 +15,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests import reference_rules
-from twinstore.models import rules as modelrules
 from twinstore.models.canonical import CanonicalModel, describe_failure
 from twinstore.models.enums import NumberedEnum
 from twinstore.models.fields import Flag, Timestamp
@@ -185,7 +185,9 @@ def test_the_first_broken_rule_is_the_one_that_is_found(job: Job, rules: list[Mo
 
 
 KINDS = {
-    name for name, kind in vars(modelrules).items() if isinstance(kind, type) and issubclass(kind, ModelRule)
+    name
+    for name, kind in vars(sys.modules[ModelRule.__module__]).items()
+    if isinstance(kind, type) and issubclass(kind, ModelRule)
 } - {"ModelRule"}
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import hatch_build
 from tests.installed import ROOT, built_wheel
-from twinstore.fast import library as native
+from twinstore.fast import library
 from twinstore.fast.sources import source_version
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(hatch_build.IN_PLACE / "sources.py", place)
     monkeypatch.setattr(hatch_build, "SOURCES", folder)
     monkeypatch.setattr(hatch_build, "IN_PLACE", place)
-    monkeypatch.setattr(native, "SOURCES", folder)
-    monkeypatch.setattr(native, "LIBRARY", place / hatch_build.LIBRARY)
-    monkeypatch.setattr(native, "REASON", place / hatch_build.REASON)
-    for name in ("CC", "CFLAGS", "LDFLAGS", native.SWITCH):
+    monkeypatch.setattr(library, "SOURCES", folder)
+    monkeypatch.setattr(library, "LIBRARY", place / hatch_build.LIBRARY)
+    monkeypatch.setattr(library, "REASON", place / hatch_build.REASON)
+    for name in ("CC", "CFLAGS", "LDFLAGS", library.SWITCH):
         monkeypatch.delenv(name, raising=False)
     return folder
 
@@ -66,7 +66,7 @@ def pretending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
 
 def loaded() -> str:
     """Return what the loader says in a process that begins now."""
-    return str(native._loaded.__wrapped__())  # noqa: SLF001  # the loader looks once in the life of a process
+    return str(library._loaded.__wrapped__())  # noqa: SLF001  # the loader looks once in the life of a process
 
 
 def left_in(sources: Path) -> set[str]:
@@ -186,9 +186,9 @@ def test_a_library_without_a_function_is_not_used(sources: Path) -> None:
 @pytest.mark.usefixtures("sources")
 def test_a_library_for_another_processor_is_not_used() -> None:
     assert hatch_build.compiled_in_place() is None
-    library = bytearray(native.LIBRARY.read_bytes())
-    library[18] ^= 0xFF  # of the number of the processor in the head of the file
-    native.LIBRARY.write_bytes(library)
+    binary = bytearray(library.LIBRARY.read_bytes())
+    binary[18] ^= 0xFF  # of the number of the processor in the head of the file
+    library.LIBRARY.write_bytes(binary)
     assert loaded() == "off (the library is for another kind of processor; run: make setup)"
     assert not hatch_build.is_current()
 
@@ -197,14 +197,14 @@ def test_nothing_is_loaded_from_an_archive(tmp_path: Path, monkeypatch: pytest.M
     archive = tmp_path / "packages.zip"
     archive.touch()
     folder = archive / "twinstore" / "fast"
-    monkeypatch.setattr(native, "LIBRARY", folder / hatch_build.LIBRARY)
-    monkeypatch.setattr(native, "REASON", folder / hatch_build.REASON)
+    monkeypatch.setattr(library, "LIBRARY", folder / hatch_build.LIBRARY)
+    monkeypatch.setattr(library, "REASON", folder / hatch_build.REASON)
     assert loaded() == f"off (no library can be loaded from an archive, as {archive} is)"
 
 
 @pytest.mark.usefixtures("sources")
 def test_what_is_no_library_is_not_used() -> None:
-    native.LIBRARY.write_text("no library")
+    library.LIBRARY.write_text("no library")
     assert loaded().startswith("off (the library cannot be loaded:")
 
 
@@ -212,9 +212,9 @@ def test_what_is_no_library_is_not_used() -> None:
 def test_a_library_that_is_cut_short_is_not_loaded(sources: Path) -> None:
     """The loader of the system would end the process at the first byte that is not there."""
     assert hatch_build.compiled_in_place() is None
-    whole = native.LIBRARY.read_bytes()
+    whole = library.LIBRARY.read_bytes()
     for size in (100, len(whole) // 2, len(whole) - 1):
-        native.LIBRARY.write_bytes(whole[:size])
+        library.LIBRARY.write_bytes(whole[:size])
         assert loaded() == "off (the library is cut short; run: make setup)"
         assert not hatch_build.is_current()
     shutil.rmtree(sources)
@@ -225,11 +225,11 @@ def test_a_library_that_is_cut_short_is_not_loaded(sources: Path) -> None:
 def test_builds_at_the_same_time_leave_one_whole_library(sources: Path) -> None:
     """None of those who load it meanwhile sees a part of one: at each moment it is all there."""
     assert hatch_build.compiled_in_place() is None
-    whole = native.LIBRARY.read_bytes()
+    whole = library.LIBRARY.read_bytes()
     with ThreadPoolExecutor(4) as threads:
         builds = [threads.submit(hatch_build.compiled_in_place) for _ in range(8)]
         while not all(build.done() for build in builds):
-            assert native.LIBRARY.read_bytes() == whole
+            assert library.LIBRARY.read_bytes() == whole
     assert [build.result() for build in builds] == [None] * 8
     assert left_in(sources) == {"sources.py", hatch_build.LIBRARY}
 
@@ -259,17 +259,17 @@ def test_the_digest_covers_names_and_contents(tmp_path: Path) -> None:
     ],
 )
 def test_the_switch_turns_it_off(value: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(native.SWITCH, value)
-    assert str(native.fast_path()) == said
-    assert native.library() is None
+    monkeypatch.setenv(library.SWITCH, value)
+    assert str(library.fast_path()) == said
+    assert library.library() is None
 
 
 @pytest.mark.parametrize("value", ["", "on", "On"])
 def test_the_switch_leaves_it_on(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(native.SWITCH, raising=False)
-    usual = str(native.fast_path())
-    monkeypatch.setenv(native.SWITCH, value)
-    assert str(native.fast_path()) == usual
+    monkeypatch.delenv(library.SWITCH, raising=False)
+    usual = str(library.fast_path())
+    monkeypatch.setenv(library.SWITCH, value)
+    assert str(library.fast_path()) == usual
 
 
 def test_a_wheel_for_others_is_not_built_without_its_library(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_wheel_for_others_is_not_built_without_its_library(tmp_path: Path) -> 
 def test_make_setup_compiles_what_is_stale_and_says_what_it_cannot() -> None:
     """On the real sources, which are current: what it would do otherwise is the tests above."""
     command = [sys.executable, "hatch_build.py", "--stale"]
-    before = native.LIBRARY.stat()
+    before = library.LIBRARY.stat()
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("", "")
-    assert os.path.samestat(before, native.LIBRARY.stat())
+    assert os.path.samestat(before, library.LIBRARY.stat())

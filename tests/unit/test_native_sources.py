@@ -17,7 +17,7 @@ from elftools.elf.sections import SymbolTableSection
 import hatch_build
 from release_wheels import PLATFORMS, Platform, problems
 from tests.unit.test_drivers_know_no_entity import NAMES
-from twinstore.fast import library as native
+from twinstore.fast import library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,12 +85,12 @@ def test_an_include_a_name_and_a_comment_would_be_found() -> None:
     assert "runs" not in COMMENT.sub(" ", 'f("x"); // "runs"\n/* "runs"\n */')
 
 
-needs_library = pytest.mark.skipif(not native.LIBRARY.exists(), reason="no library was compiled here")
+needs_library = pytest.mark.skipif(not library.LIBRARY.exists(), reason="no library was compiled here")
 
 
 def symbols(*, defined: bool) -> Iterator[str]:
     """Yield the names that the library shows, or asks for."""
-    table = ELFFile(BytesIO(native.LIBRARY.read_bytes())).get_section_by_name(".dynsym")
+    table = ELFFile(BytesIO(library.LIBRARY.read_bytes())).get_section_by_name(".dynsym")
     assert isinstance(table, SymbolTableSection)
     for symbol in table.iter_symbols():
         if symbol.name and (symbol["st_shndx"] != "SHN_UNDEF") is defined:
@@ -115,7 +115,7 @@ def test_the_library_asks_for_the_c_library_only() -> None:
 @needs_library
 def test_the_library_keeps_nothing_between_calls() -> None:
     """What it changes is the caller's alone, so that threads and forked processes need not wait for it."""
-    read = ELFFile(BytesIO(native.LIBRARY.read_bytes()))
+    read = ELFFile(BytesIO(library.LIBRARY.read_bytes()))
     table = read.get_section_by_name(".symtab")
     assert isinstance(table, SymbolTableSection)
     names = [section.name for section in read.iter_sections()]
@@ -132,20 +132,20 @@ def test_the_library_keeps_nothing_between_calls() -> None:
 
 @needs_library
 def test_what_a_wheel_for_others_may_not_ask_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = native.LIBRARY.read_bytes()
+    binary = library.LIBRARY.read_bytes()
     (own,) = (item for item in PLATFORMS if item.name == os.uname().machine)
-    assert list(problems(library, Platform(own.name, "EM_OTHER"))) == [f"it is for {own.machine}"]
+    assert list(problems(binary, Platform(own.name, "EM_OTHER"))) == [f"it is for {own.machine}"]
     monkeypatch.setattr("release_wheels.GLIBC", (2, 0))
     monkeypatch.setattr("release_wheels.SYSTEM", set())
-    found = list(problems(library, own))
+    found = list(problems(binary, own))
     assert "it needs libc.so.6" in found
     assert [text for text in found if text.startswith("it needs GLIBC_2.")]
 
 
 def test_a_machine_with_a_compiler_has_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this a fault of the build would let the whole suite pass on the exact way alone."""
-    monkeypatch.delenv(native.SWITCH, raising=False)
+    monkeypatch.delenv(library.SWITCH, raising=False)
     if any(map(shutil.which, hatch_build.COMPILERS)):
-        assert str(native.fast_path()) == "native"
+        assert str(library.fast_path()) == "native"
     else:
-        assert native.fast_path().reason.startswith("built without a C compiler")
+        assert library.fast_path().reason.startswith("built without a C compiler")

@@ -258,7 +258,7 @@ class GraphJobs(GraphJobSteps, GraphJobRepository):
 
 
 class GraphJobEventStore(GraphJobSteps, GraphJobStore):
-    """Implements :class:`~twinstore.scheduler.graph_jobs.GraphJobStore`."""
+    """Implements :class:`~twinstore.scheduler.graph_job_store.GraphJobStore`."""
 
     @override
     def add(self, job: GraphBuildJob | GraphOverlayJob) -> GraphBuildJob | GraphOverlayJob:
