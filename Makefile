@@ -19,8 +19,8 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 ARGS ?=
 # What touches every import, and each kind of statement of both drivers.
 LOWEST_KITS := TestAccess TestTracking TestTaskRunner
-LOWEST_TESTS := tests/unit $(LOWEST_KITS:%=tests/contract/test_postgres_contract.py::TestPostgres::%) \
-	$(LOWEST_KITS:%=tests/contract/test_mongo_contract.py::TestMongo::%)
+LOWEST_TESTS := tests/unit tests/house tests/kit $(LOWEST_KITS:%=tests/drivers/postgres/test_contract.py::TestPostgres::%) \
+	$(LOWEST_KITS:%=tests/drivers/mongo/test_contract.py::TestMongo::%)
 # Files stay together on one worker, so a module keeps its servers warm. -n 0 runs in this process. In order of
 # names the many short files of tests/unit come last, which lets all workers end at the same time.
 # One more than the two cores of a small machine: in a third of its time a test waits for a lease, a process or
@@ -54,8 +54,8 @@ check: setup ## lint, format, types, import contracts, private names, layers, ge
 	@# At the same time: each of the two has one core busy for longer than all the others take.
 	$(BIN)/pyright & running=$$!; failed=0; $(BIN)/mypy || failed=1; wait $$running || failed=1; exit $$failed
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m tests.private_names
-	$(BIN)/python -m tests.layers
+	$(BIN)/python -m tests.support.private_names
+	$(BIN)/python -m tests.support.layers
 	$(BIN)/python -m twinstore.codegen.aio --check
 	$(BIN)/python -m docs.generate --check
 	$(SITE)
@@ -72,29 +72,29 @@ test: setup ## run the tests against real servers (ARGS='tests/unit -k cron')
 	$(BIN)/$(PYTEST) $(or $(ARGS),--note-passed $(WHOLE))
 
 test-changed: setup ## the test files that execute what has changed since BASE
-	$(BIN)/python -m tests.changed $(DISTRIBUTED) $(ARGS)
+	$(BIN)/python -m tests.support.changed $(DISTRIBUTED) $(ARGS)
 
 test-long: setup ## the same, with the full form of every test that has a bounded one
 	$(if $(ARGS),,@[ -n "$${TWINSTORE_TEST_PODMAN-podman}" ] && .ci/install runc podman || true)
 	$(BIN)/$(PYTEST) --long $(or $(ARGS),--write-map .twinstore/tests-map.json $(WHOLE))
 
 statements: setup ## record again what the drivers send in a run of the contract kit
-	$(BIN)/$(PYTEST) --long --write-statements tests/contract/test_postgres_contract.py tests/contract/test_mongo_contract.py $(ARGS)
+	$(BIN)/$(PYTEST) --long --write-statements tests/drivers/postgres/test_contract.py tests/drivers/mongo/test_contract.py $(ARGS)
 
 lowest: $(LOWEST)/.installed ## unit tests and a part of the kit on the lowest versions that pyproject.toml allows (ARGS=tests for all)
 	$(LOWEST)/bin/$(PYTEST) $(or $(ARGS),$(LOWEST_TESTS))
 
 verification-report: setup ## render the last whole run of test or test-long by group and driver (ARGS='--only postgres')
-	$(BIN)/python -m tests.verification_report $(ARGS)
+	$(BIN)/python -m tests.support.verification_report $(ARGS)
 
 soak: setup ## faults of every kind at random on both databases, and a judge of what they left (ARGS='--minutes 10 --seed 7')
-	$(BIN)/python -m tests.soak $(ARGS)
+	$(BIN)/python -m tools.soak $(ARGS)
 
 native: $(VENV)/.installed ## compile the library of the fast path, with every warning an error (CC=clang)
 	$(BIN)/python hatch_build.py
 
 native-sanitized: setup ## compile it with the sanitizers for addresses and undefined behaviour, and run its tests under them
-	$(BIN)/python -m tests.sanitized $(ARGS)
+	$(BIN)/python -m tests.support.sanitized $(ARGS)
 
 wheels: $(WHEELS)/.installed ## build the wheels of a release into dist/: manylinux_2_28 for x86_64 and aarch64
 	$(WHEELS)/bin/python release_wheels.py $(ARGS)

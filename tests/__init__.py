@@ -1,1 +1,1 @@
-"""The test suite; servers are found by tests.servers."""
+"""The test suite; servers are found by tests.support.servers."""

@@ -20,25 +20,26 @@ lies in the past. It has the ledger of copies, too. A test may change whatever i
     pytestmark = pytest.mark.long    a file about a tool or a page rather than the product: runs with --long,
                                  and where --long-file names it, as ``make test-changed`` does if it changed
     @pytest.mark.smoke           the test of such a file that ``make test`` runs all the same
-    is_left_to_the_full_form     a function of a file in tests/contract: which tests of its kits only run then
+    is_left_to_the_full_form     a function of a file: which tests of its kits only run then
 
 What runs through a transaction pooler needs a program that no wheel brings. Where it is not installed such a
 test is left out, and the summary of the run says so:
 
-    @pytest.mark.pgbouncer       a test that starts one; see tests/pgbouncer.py
+    @pytest.mark.pgbouncer       a test that starts one; see tests/support/pgbouncer.py
 
 So is what looks at pages:
 
-    @pytest.mark.chromium        a test that needs a browser; see tests/chromium.py
+    @pytest.mark.chromium        a test that needs a browser; see tests/support/chromium.py
 
 So is what runs on a second PostgreSQL, older than that of the wheel:
 
-    older_postgres_server        that server, started for the tests of a file; see tests/older_postgres.py
+    older_postgres_server        that server, started for the tests of a file; see
+                                 tests/support/older_postgres.py
     @pytest.mark.older_postgres  a test that needs it
 
 So is what runs in containers:
 
-    @pytest.mark.podman          a test that starts a container engine; see tests/podman.py
+    @pytest.mark.podman          a test that starts a container engine; see tests/support/servers.py
 
 Everything runs with the fast path where it is compiled; the first lines of a run say whether it is on:
 
@@ -63,12 +64,12 @@ import hypothesis
 import pytest
 
 import twinstore
-from tests import changed, chromium, executed, forked, older_postgres, pgbouncer, podman
-from tests.commands import log_as_before
-from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
-from tests.installed import Installed, installed_once
-from tests.server_supervisor import servers_of, shared_run
-from tests.servers import ServerUrls, Source, choose_source
+from tests.support import changed, chromium, executed, forked, older_postgres, pgbouncer
+from tests.support.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
+from tests.support.distributions import Installed, installed_once
+from tests.support.forked import log_as_before
+from tests.support.server_supervisor import servers_of, shared_run
+from tests.support.servers import PODMAN, WITHOUT_PODMAN, ServerUrls, Source, choose_source
 from twinstore.fast.library import SWITCH, fast_path
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the full forms unless the run asks for them, and what needs a program that is not there."""
+    mark_long(items)
     if not is_long(config):
         whole = {config.rootpath / name for name in config.getoption("--long-file") or ()}
         leave_out(
@@ -124,7 +126,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     missing = {
         "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.LEFT_OUT),
         "chromium": (chromium.PROGRAM, chromium.LEFT_OUT),
-        "podman": (podman.PROGRAM, podman.LEFT_OUT),
+        "podman": (PODMAN, WITHOUT_PODMAN),
         "older_postgres": (older_postgres.PROGRAMS, older_postgres.LEFT_OUT),
         "native": (fast_path().library, f"fast path: {fast_path()}; what needs it was left out."),
     }
@@ -190,6 +192,16 @@ def choose_path(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def is_long_form(item: pytest.Item) -> bool:
     """Return whether a test is the full form of a bounded one, by a mark of its own."""
     return any(mark.name == "long" for mark in item.own_markers)
+
+
+def mark_long(items: list[pytest.Item]) -> None:
+    """Mark as long what a file leaves to the full form."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.cls is not None:
+            is_left = getattr(item.module, "is_left_to_the_full_form", None)
+            case = item.callspec.id if hasattr(item, "callspec") else ""
+            if is_left is not None and is_left(item.cls, item.originalname, case):
+                item.add_marker(pytest.mark.long)
 
 
 def is_of_long_file(item: pytest.Item) -> bool:

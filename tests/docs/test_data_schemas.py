@@ -15,7 +15,7 @@ from pymongo import MongoClient
 from docs.generate import PART
 from docs.parts.entities import MODULES, retention
 from tests.docs.pages import DOCS
-from tests.every_module import for_every_module, migrate
+from tests.support.databases import for_every_module, migrate
 from twinstore import open_storage
 from twinstore.catalog.conditions import IsNull
 from twinstore.catalog.entity import Entity, Retention
@@ -28,8 +28,8 @@ from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.databases import MongoDatabase, MongoServer, PostgresServer
-    from tests.servers import Settings
+    from tests.support.databases import MongoDatabase, MongoServer, PostgresServer
+    from tests.support.servers import Settings
 
 PAGE: Final = (DOCS / "11_DATA_SCHEMAS.md").read_text("utf-8")
 # What the page says of one collection or table, up to the next one, the next heading or the end of the part.

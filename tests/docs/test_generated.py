@@ -14,20 +14,21 @@ from docs.generate import PAGES, marked_parts, renewed, static_parts
 from docs.parts.live import capability_matrix, schema_parts
 from docs.parts.schemas import Relational
 from docs.parts.shipped import schema_files
-from tests.databases import APP_ROLE
-from tests.every_module import for_every_module, migrate
+from docs.parts.support import DRIVERS, committed_support
+from tests.support.databases import APP_ROLE, for_every_module, migrate
+from twinstore.plugins.modules import built_modules, module_spec
+from twinstore.testing.methods import method_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.databases import MongoServer, PostgresDatabase, PostgresServer
+    from tests.support.databases import MongoServer, PostgresDatabase, PostgresServer
 
 ADVICE: Final = "out of date: run `make docs`"
 MARKED: Final = [(page, name) for page in PAGES for name in marked_parts(page.read_text("utf-8"))]
 STATIC: Final = [(page, name) for page, name in MARKED if name in static_parts()]
 LIVE: Final = [(page, name) for page, name in MARKED if name not in static_parts()]
-
 Parts = dict[str, "Callable[[], str]"]
 
 
@@ -88,3 +89,9 @@ def test_a_changed_part_is_noticed() -> None:
     assert renewed(page, {"errors": lambda: "old"}) == page
     assert renewed(page, {"errors": lambda: "new"}) == page.replace("old", "new")
     assert renewed(page, {}) == page
+
+
+def test_every_driver_of_ours_supports_every_method_that_a_session_offers_and_no_other() -> None:
+    methods = [name for module in built_modules() for name in method_names(module_spec(module))]
+    advice = "run `make test-long`, `make verification-report ARGS=--update-docs` and `make docs`"
+    assert [*committed_support().items()] == [(name, list(DRIVERS)) for name in methods], advice

@@ -13,7 +13,7 @@ from twinstore import open_storage
 from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:
-    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.support.databases import MongoDatabase, PostgresDatabase
 
 PSYCOPG, PYMONGO = [block.body for block in blocks(DOCS / "concurrency.md") if ".bind(" in block.body]
 RUN: Final = make_run("acme", "run-7")

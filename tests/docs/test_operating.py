@@ -19,7 +19,7 @@ from twinstore.observing.counters import METRICS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.support.databases import MongoDatabase, PostgresDatabase
 
 PAGE: Final = DOCS / "operating.md"
 RULES: Final = ROOT / "samples" / "operating" / "alerts.yml"

@@ -17,8 +17,8 @@ from mkdocs.exceptions import Abort
 
 from docs.parts.api import EXTENDING
 from docs.parts.site import foreign, relinked, titled, unescaped
-from tests.chromium import measured
 from tests.docs.pages import DOCS, ROOT, prose
+from tests.support.chromium import measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

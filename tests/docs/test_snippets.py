@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.docs.pages import PAGES, Block, all_blocks, blocks
-from tests.stores import DRIVERS, fresh_settings
+from tests.support.databases import DRIVERS, fresh_settings
 from twinstore import load_settings, open_storage
 from twinstore.config.keys import key_tree
 from twinstore.plugins.drivers import load_backend
@@ -25,7 +25,7 @@ from twinstore.testing.scheduler.builders import make_run, make_schedule
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.servers import Settings
+    from tests.support.servers import Settings
 
 PARSERS: Final[dict[str, Callable[[str], dict[str, object]]]] = {
     "json": json.loads,

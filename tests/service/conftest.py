@@ -11,7 +11,7 @@ import pytest
 
 from scheduler_service.app import create_app
 from tests.service.serving import served
-from tests.stores import fresh_settings
+from tests.support.databases import fresh_settings
 from twinstore import ManualClock, open_storage
 
 if TYPE_CHECKING:

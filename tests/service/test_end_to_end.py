@@ -1,8 +1,4 @@
-"""The service as people run it: processes over HTTP, on both databases with only the switch changed.
-
-Schedules fall due, two workers execute the jobs, one is killed while it holds a job, which the other ends.
-The clock and the ids are the test's, so all that can be read over HTTP is equal on both, byte for byte.
-"""
+"""What Prometheus reads of the sample service: its calls to the store, on each database."""
 
 from __future__ import annotations
 
@@ -20,16 +16,45 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.programs import CLOCK, HELD, FileClock
 from tests.service.serving import JSON, listening
-from tests.stores import environment_of, kept
+from tests.support.databases import environment_of, kept
+from twinstore.observing.counters import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.databases import MongoServer, PostgresServer
-    from tests.servers import Settings
+    from tests.service.conftest import Api
+    from tests.support.databases import MongoServer, PostgresServer
+    from tests.support.servers import Settings
+
+
+def scraped(api: Api) -> dict[tuple[str, str, str, str], float]:
+    """Return how often calls ended, by driver, entity, operation and outcome."""
+    answer = api.http.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    assert all(f"# TYPE {metric.name} " in answer.text for metric in METRICS)
+    assert "acme" not in answer.text
+    return {
+        (labels["driver"], labels["entity"], labels["operation"], labels["outcome"]): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+        if sample.name == METRICS[0].name and (labels := sample.labels)
+    }
+
+
+def test_the_calls_of_requests_are_counted(api: Api) -> None:
+    driver = api.scheduler.driver
+    before = scraped(api)
+    assert before[driver, "storage", "ensure_migrations", "ok"] == 1
+    assert api.http.get("/tenants/acme/runs/nothing").status_code == 404
+    after = scraped(api)
+    grown = {key: after[key] - before.get(key, 0) for key in after if after[key] != before.get(key, 0)}
+    assert grown == {(driver, "runs", "get_required", "not_found"): 1}
+    assert "/metrics" not in api.http.get("/openapi.json").json()["paths"]
+
 
 ROOT: Final = Path(__file__).parents[2]
 SAMPLES: Final = ROOT / "samples/api/scheduler"
@@ -42,7 +67,6 @@ LISTS: Final = (
 # What is drawn, or the database's own: id and instants of an event that the library writes of a graph job.
 DRAWN: Final = re.compile(rb'(?<="eventId": ")[0-9a-f-]{36}|(?<="ts": ")[^"]+|(?<="occurredAt": ")[^"]+')
 DEADLINE: Final = 60.0
-
 State = dict[str, bytes]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from tests.servers import Settings
+    from tests.support.servers import Settings
 
 SCHEDULE: Final = Path(__file__).parents[2] / "samples/api/scheduler/schedule-minimal.json"
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.docs.pages import DOCS, blocks
-from tests.stores import environment_of, fresh_settings
+from tests.support.databases import environment_of, fresh_settings
 from twinstore import open_storage
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.faults.held_rows import eventually
+from tests.support.outages import eventually
 from twinstore import add_scheduler_memory_storage, aio, open_storage
 from twinstore.aio import calls as threads_module
 from twinstore.aio.calls import ATTEMPTS, SharedThreads, UnitThread, of_block

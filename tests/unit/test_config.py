@@ -1,24 +1,40 @@
+"""Defaults that follow from another field: silent where anything else is wrong."""
+
 from __future__ import annotations
 
 import json
 import traceback
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, SecretStr, model_validator
 
+from docs.parts.entities import MODULES
 from twinstore.config import ConfigSource, Settings, load_settings
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConfigurationError, ValidationError
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import Count, Text
+from twinstore.models.rules import FieldAtMost, FilledFrom, filled_from
+from twinstore.models.validation import revalidated
 from twinstore.plugins.backend import BackendSpec, ModuleBackend, OpenRequest
 from twinstore.plugins.settings import BackendSettings
 from twinstore.scheduler.options import SchedulerOptions
+from twinstore.scheduler.schedules import Schedule
+from twinstore.scheduler.triggers import Trigger
 from twinstore.taskrunner.options import TaskRunnerOptions
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_schedule, make_trigger
 from twinstore.tracking.options import TrackingOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PASSWORD = "hunter2Zq"
 URL = f"mongodb://app:{PASSWORD}@db1,db2/jobs"
@@ -95,8 +111,6 @@ def cask_refusal(source: Mapping[str, object], **environ: str) -> str:
 
 
 # ------------------------------------------------------------------------------------- the switch
-
-
 @pytest.mark.parametrize("value", ["Postgres", "postgres", " POSTGRES "])
 @pytest.mark.parametrize("key", ["Persistence:Scheduler", "PERSISTENCE:scheduler"])
 def test_the_switch_is_compared_without_case(key: str, value: str) -> None:
@@ -278,8 +292,6 @@ def test_null_counts_as_not_given() -> None:
 
 
 # ------------------------------------------------------------------------------------- refused files
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -349,8 +361,6 @@ def make(path: Path) -> Path:
 
 
 # ---------------------------------------------------------------------------------- refused keys and values
-
-
 @pytest.mark.parametrize(
     ("key", "message"),
     [
@@ -439,8 +449,6 @@ def test_an_unknown_module_is_refused(call: str) -> None:
 
 
 # ------------------------------------------------------------------------------------- settings of a driver
-
-
 def test_the_section_of_the_module_overlays_the_shared_one_key_by_key() -> None:
     source = {
         "Persistence:Mongo": {"ConnectionString": "mongodb://shared", "Database": "shared", "PoolMax": 3},
@@ -500,8 +508,6 @@ def test_a_driver_that_repeats_a_secret_in_its_message_is_not_quoted(extra: dict
 
 
 # ------------------------------------------------------------------------------------- roles
-
-
 def test_a_worker_reads_its_mirrored_sections_over_those_of_the_task_runner() -> None:
     web = load({**FULL, "Persistence:TaskRunner": None})
     worker = web.for_role("worker")
@@ -530,8 +536,6 @@ def test_there_is_no_other_role() -> None:
 
 
 # ------------------------------------------------------------------------------------- secrets
-
-
 def test_the_description_shows_values_and_sources_without_secrets() -> None:
     source = {
         "persistence": {"scheduler": "mongo", "Mongo": {"ConnectionString": URL, "SaslPassword": PASSWORD}},
@@ -634,3 +638,93 @@ def test_a_mapping_may_repeat_a_key_of_the_one_that_it_merges(tmp_path: Path) ->
     path.write_text(f"{text}Persistence:\n  Postgres: {{<<: *y, PoolMin: 2}}\n")
     section = load_settings(path, environ={}).backend_section("scheduler", "Postgres")
     assert section == {"PoolMax": 8, "PoolMin": 2}
+
+
+class Box(CanonicalModel):
+    rules = (FieldAtMost("shown", limit="total", code="shown", message="shown should be at most total"),)
+
+    items: tuple[Text, ...] = ()
+    total: Count = filled_from("items", len)
+    shown: Count = filled_from("total")
+
+
+def models() -> Iterator[type[CanonicalModel]]:
+    """Yield the models of all entities and those inside them."""
+    found: dict[type[CanonicalModel], None] = {}
+    waiting = [entity.model for module in MODULES for entity in module.catalog.entities]
+    while waiting:
+        model = waiting.pop()
+        if model not in found:
+            found[model] = None
+            waiting += [
+                inner for info in model.model_fields.values() for inner in pydantic_models(info.annotation)
+            ]
+    yield from found
+
+
+def pydantic_models(annotation: object) -> list[type[CanonicalModel]]:
+    """Return the models that an annotation names."""
+    parts = [annotation, *getattr(annotation, "__args__", ())]
+    return [part for part in parts if isinstance(part, type) and issubclass(part, CanonicalModel)]
+
+
+def test_what_is_left_out_follows_in_the_order_of_the_fields() -> None:
+    assert Box(items=("a", "b")).__dict__ == {"items": ("a", "b"), "total": 2, "shown": 2}
+    assert Box(items=("a",), total=5).shown == 5
+    assert Box(items=("a",), total=5, shown=0).shown == 0
+    with pytest.raises(pydantic.ValidationError, match="at most total"):
+        Box(total=1, shown=2)
+
+
+@pytest.mark.parametrize("model", list(models()))
+def test_no_default_of_ours_is_told_as_an_error_of_its_own(model: type[CanonicalModel]) -> None:
+    taking = [name for name, info in model.model_fields.items() if info.default_factory_takes_validated_data]
+    assert taking == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"when_cron": "nonsense"}, "when_cron"),
+        ({"created_at": "yesterday"}, "created_at"),
+        ({"name": 5}, "name"),
+    ],
+)
+def test_one_mistake_in_a_schedule_is_one_error(changes: dict[str, object], wrong: str) -> None:
+    given = {**make_schedule("t", "s").__dict__, **changes}
+    del given["updated_at"], given["updated_by"]
+    with pytest.raises(pydantic.ValidationError) as caught:
+        Schedule(**given)
+    assert [problem["loc"][-1] for problem in caught.value.errors()] == [wrong]
+
+
+@pytest.mark.parametrize("missing", ["tenant_id", "schedule_id"])
+def test_one_mistake_in_a_trigger_is_one_error(missing: str) -> None:
+    given = {**make_trigger("t", "s").__dict__}
+    del given["id"], given[missing]
+    with pytest.raises(pydantic.ValidationError) as caught:
+        Trigger(**given)
+    assert len(caught.value.errors()) == 1
+
+
+def test_a_schedule_without_a_change_was_changed_when_it_was_made() -> None:
+    given = {**make_schedule("t", "s", created_at=at(5), created_by="eve").__dict__}
+    del given["updated_at"], given["updated_by"]
+    schedule = Schedule(**given)
+    assert (schedule.updated_at, schedule.updated_by) == (at(5), "eve")
+    assert not any(isinstance(value, FilledFrom) for value in schedule.__dict__.values())
+
+
+def test_what_a_caller_changes_later_is_not_what_was_checked() -> None:
+    given = make_schedule("t", "s")
+    taken = revalidated(given, Schedule, "schedule")
+    assert taken == given
+    assert taken is not given
+    assert taken.limits is not given.limits
+
+
+def test_a_model_that_holds_itself_is_refused() -> None:
+    given = deepcopy(make_schedule("t", "s"))
+    object.__setattr__(given, "limits", given)
+    with pytest.raises(ValidationError, match="holds itself"):
+        revalidated(given, Schedule, "schedule")

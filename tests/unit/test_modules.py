@@ -14,10 +14,10 @@ import pytest
 
 import twinstore
 import twinstore_memory
-from tests.distributions import LIBRARY, install_distribution
-from tests.library.books import Book
-from tests.library.module import LibraryStorage
-from tests.library.plugin import LibraryOptions
+from tests.support.distributions import LIBRARY, install_distribution
+from tests.support.library.books import Book
+from tests.support.library.module import LibraryStorage
+from tests.support.library.plugin import LibraryOptions
 from twinstore import aio, load_settings, open_storage
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.plugins.drivers import list_backends

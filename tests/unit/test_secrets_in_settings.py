@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr, field_validator
 
 import twinstore
-from tests.leaks import MONGO, PASSWORD, POSTGRES, assert_hidden
+from tests.support.leaks import MONGO, PASSWORD, POSTGRES, assert_hidden
 from twinstore import aio
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings

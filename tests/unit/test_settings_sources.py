@@ -18,7 +18,7 @@ import pytest
 from pydantic import BaseModel, Field, PostgresDsn, SecretStr, field_serializer, model_serializer
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from tests.leaks import assert_hidden
+from tests.support.leaks import assert_hidden
 from twinstore import aio, open_storage
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.backfill.toolkit import invoke
-from tests.contract.recording.recorded import Recorded
-from tests.library.module import MODULE as LIBRARY
-from tests.plans.judging import Allowance, Fault, Finding, judged
+from tests.support.copies import invoke
+from tests.support.library.module import MODULE as LIBRARY
+from tests.support.plans import Allowance, Fault, Finding, judged
+from tests.support.recording import Recorded
 from twinstore.errors import ConfigurationError
 from twinstore.plugins.statements import Statement, format_statements, parse_statements, statements_of
 from twinstore.scheduler.module import MODULE
@@ -42,9 +42,7 @@ def test_a_module_without_recorded_statements_says_where_they_come_from() -> Non
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     monkeypatch.setattr(Recorded, "_path", lambda _, spec: tmp_path / "made" / f"{spec.name}.txt")
-    monkeypatch.setattr(
-        "tests.contract.recording.recorded.cases_file", lambda store: tmp_path / f"{store}.txt"
-    )
+    monkeypatch.setattr("tests.support.recording.cases_file", lambda store: tmp_path / f"{store}.txt")
     found = Recorded("postgres", {})
     found.add(MODULE.catalog, "runs.find", "SELECT 1")
     found.write()

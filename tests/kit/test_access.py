@@ -1,0 +1,176 @@
+"""The contract of the access must be able to fail: a way that is wrong in one point is caught by a case."""
+
+# faults are planted inside, where types do not help
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kit import wrong_access as wrongs
+from tests.kit.faults_of_units import no_claims
+from twinstore.documents import access as documents
+from twinstore.testing.contracts.access import AccessContract
+from twinstore.testing.contracts.access_base import AccessWorkspace
+from twinstore.testing.datasets import COUNTER, LINE, NOTE, OWNER_CASES, OwnerCase
+from twinstore.testing.entities import MODULE
+from twinstore_memory import rows
+from twinstore_memory.testing import memory_deployments
+from twinstore_memory.unit import MemoryUnit
+
+if TYPE_CHECKING:
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.testing.defaults import DefaultsOnly
+
+Patch = pytest.MonkeyPatch
+
+Case = Callable[[AccessWorkspace], object]
+CASES: Any = AccessContract()
+
+
+def owner_case(name: str) -> OwnerCase:
+    return next(item for item in OWNER_CASES if str(item) == name)
+
+
+NOTES, DEVICES = owner_case("notes of a tenant"), owner_case("devices of nobody")
+PARTS, LINES = owner_case("parts of nobody"), owner_case("lines of a tenant")
+
+# A wrong way through the driver, and the case that must catch it.
+WRONG_WAYS: list[tuple[type[DefaultsOnly], Case]] = [
+    (
+        wrongs.FindsForeignRows,
+        lambda b: CASES.test_a_foreign_row_is_as_absent_as_one_that_does_not_exist(b, DEVICES),
+    ),
+    (wrongs.ForgetsMarkers, lambda b: CASES.test_every_value_comes_back_as_it_was_stored(b, NOTES)),
+    (wrongs.TakesNobodyForEverybody, lambda b: CASES.test_a_list_shows_the_rows_of_its_scope(b, NOTES)),
+    (
+        wrongs.ListsBackwards,
+        lambda b: CASES.test_all_pages_make_the_whole_list_in_the_order_of_the_key(b, NOTES, 4),
+    ),
+    (wrongs.CountsOnePage, lambda b: CASES.test_limit_and_order_do_not_matter_and_conditions_do(b, NOTES)),
+    (wrongs.ReplacesAtInsert, lambda b: CASES.test_a_key_is_inserted_once(b, DEVICES)),
+    (wrongs.ReplacesWhatNeverChanges, lambda b: CASES.test_a_row_that_never_changes_is_not_replaced(b, LINE)),
+    (wrongs.ReturnsRowsBackwards, CASES.test_rows_of_several_entities_change_together),
+    (wrongs.ForgetsTheLastRow, CASES.test_a_parent_and_its_child_are_inserted_together),
+    (wrongs.RepeatsRules, CASES.test_a_lost_race_that_the_rule_finds_is_not_repeated),
+    (
+        wrongs.TellsTheTimeOfAClientThatIsLate,
+        CASES.test_the_time_is_an_instant_in_utc_with_whole_milliseconds,
+    ),
+    (
+        wrongs.MarksOneMore,
+        lambda b: CASES.test_the_first_rows_of_a_list_are_marked_and_returned_in_its_order(
+            b, NOTE, "dataset"
+        ),
+    ),
+    (
+        wrongs.AppendsOneByOne,
+        lambda b: CASES.test_other_content_under_a_stored_key_is_refused_with_the_whole_call(b, LINES),
+    ),
+    (
+        wrongs.AppendsBackwards,
+        lambda b: CASES.test_entries_are_numbered_from_one_in_the_order_given(b, LINES),
+    ),
+    (wrongs.RemovesOneMore, lambda b: CASES.test_the_first_rows_of_a_list_are_removed(b, COUNTER)),
+    (wrongs.RemovesForeignRows, lambda b: CASES.test_a_foreign_row_is_not_removed(b, PARTS)),
+    (wrongs.CommitsEveryCall, lambda b: CASES.test_everything_is_committed_together(workspace=b)),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault of the driver itself, and the case that must catch it."""
+
+    name: str
+    plant: Callable[[Patch], None]
+    case: Case
+
+
+def orphans_are_written(patch: Patch) -> None:
+    patch.setattr(documents, "hold_parent", lambda *_: None)
+
+
+def children_stay(patch: Patch) -> None:
+    patch.setattr(documents, "discard", lambda unit, _, entity, key: unit.delete(entity, key))
+
+
+def every_row_holds_its_values(patch: Patch) -> None:
+    def unique(row: rows.DocumentRow) -> object:
+        indexes = row.entity.uniques
+        return tuple((item, rows.unique_value(item, tuple(map(row.value, item.names)))) for item in indexes)
+
+    patch.setattr(rows.DocumentRow, "unique", property(unique))
+
+
+def unique_values_are_not_checked(patch: Patch) -> None:
+    patch.setattr(documents, "check_unique", lambda *_: None)
+    patch.setattr(MemoryUnit, "write", lambda unit, row: rows.write(unit.unit, row))
+
+
+def equal_rows_are_written(patch: Patch) -> None:
+    patch.setattr(documents, "content", lambda _: object())
+
+
+FAULTS = [
+    Fault(
+        "a row needs no parent",
+        orphans_are_written,
+        lambda b: CASES.test_a_row_without_its_parent_is_refused(b, LINES),
+    ),
+    Fault(
+        "a row takes any parent",
+        orphans_are_written,
+        lambda b: CASES.test_a_row_of_a_foreign_parent_is_refused(b, PARTS),
+    ),
+    Fault("children stay behind", children_stay, CASES.test_logs_go_with_their_parent),
+    Fault(
+        "values are held by rows that are left out",
+        every_row_holds_its_values,
+        CASES.test_a_unique_value_finds_only_the_row_that_holds_it,
+    ),
+    Fault(
+        "unique values are not checked",
+        unique_values_are_not_checked,
+        CASES.test_a_unique_value_of_another_row_is_taken,
+    ),
+    Fault(
+        "equal rows are written again",
+        equal_rows_are_written,
+        lambda b: CASES.test_an_equal_row_is_not_written_again(b, DEVICES),
+    ),
+    Fault(
+        "rivals do not wait for each other",
+        no_claims,
+        lambda b: CASES.test_of_rivals_inserting_one_key_exactly_one_wins(b, COUNTER),
+    ),
+]
+
+
+@contextmanager
+def opened(module: ModuleSpec[Any]) -> Iterator[AccessWorkspace]:
+    with memory_deployments(module) as deployment, deployment.open_module(module) as backend:
+        yield AccessWorkspace(deployment, module, backend)
+
+
+@pytest.mark.parametrize(("wrong", "case"), WRONG_WAYS)
+def test_the_case_tells_a_wrong_way_from_a_right_one(wrong: type[DefaultsOnly], case: Case) -> None:
+    with opened(MODULE) as workspace:
+        case(workspace)
+    with (
+        opened(wrongs.wrong_module(wrong)) as workspace,
+        pytest.raises((Exception, pytest.fail.Exception)),
+    ):
+        case(workspace)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_case_catches_a_fault_of_the_driver(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(MODULE) as workspace:
+        fault.case(workspace)
+    fault.plant(monkeypatch)
+    with opened(MODULE) as workspace, pytest.raises((Exception, pytest.fail.Exception)):
+        fault.case(workspace)

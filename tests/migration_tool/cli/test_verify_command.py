@@ -1,0 +1,247 @@
+"""The verify command as a pipeline sees it: exit code, files and words agree, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.support.copies import (
+    AS_OF,
+    DOCUMENTS_PER_TENANT,
+    fill,
+    invoke,
+    memory_pair,
+    open_store,
+    server_settings,
+    write_config,
+)
+from twinstore.config import load_settings
+from twinstore.errors import TwinstoreError, UnavailableError
+from twinstore.scheduler.catalog import RUNS
+from twinstore.scheduler.enums import RunState
+from twinstore.testing.scheduler.builders import make_run
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.report.model import parse_report
+from twinstore_backfill.stores import StoreSpec
+from twinstore_backfill.verify.context import Task, VerifyContext
+from twinstore_backfill.verify.processes import run_tasks
+from twinstore_memory.rows import encode, plant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.copies import MemoryPair
+    from tests.support.databases import MongoDatabase, PostgresDatabase
+
+CODES: Final = {"PARTIAL": Exit.OK, "FAIL": Exit.DIFFERENT}
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[MemoryPair]:
+    """Return two stores that hold the same."""
+    with memory_pair(tmp_path / "copy") as pair:
+        fill(pair.source.storage)
+        pair.copy()
+        yield pair
+
+
+def sides_of(pair: MemoryPair, directory: Path) -> tuple[object, ...]:
+    """Return the arguments that name both stores."""
+    files = [
+        write_config(directory / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}})
+        for name in pair.names
+    ]
+    drivers = ("--module", "scheduler", "--from", "memory", "--to", "memory")
+    return (*drivers, "--source-config", files[0], "--target-config", files[1])
+
+
+def test_rows_due_for_removal_are_named_beside_the_verdict(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = make_run("acme", "old", state=RunState.CANCELLED, created_at=AS_OF - timedelta(days=200))
+    plant(pair.stores[0], encode(RUNS, old))
+    command = ("backfill", "verify", *sides_of(pair, tmp_path), "--as-of", AS_OF.isoformat())
+    answer = invoke(capsys, *command, "--out", tmp_path)
+    said = "Rows due for removal by retention were left out: 1 in source, 0 in target."
+    assert (
+        answer.code,
+        "1 / 0" in answer.out,
+        f"PASS: {2 * DOCUMENTS_PER_TENANT} documents equal. {said}" in answer.out,
+    ) == (0, True, True)
+    for suffix in ("md", "html"):
+        page = (tmp_path / f"parity-report.{suffix}").read_text()
+        assert (said in page, "1 / 0" in page) == (True, True)
+
+
+@pytest.mark.parametrize("command", ["plan", "copy", "verify"])
+@pytest.mark.parametrize(
+    ("tenant", "problem"),
+    [
+        ("nosuch", "Tenant 'nosuch' has no rows on either side; check the spelling."),
+        ("system", "reserved"),
+        ("a:b", "tenant_id"),
+    ],
+)
+def test_a_tenant_that_nobody_has_proves_nothing(  # noqa: PLR0917  # fixtures and parameters
+    command: str,
+    tenant: str,
+    problem: str,
+    pair: MemoryPair,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer = invoke(capsys, "backfill", command, *sides_of(pair, tmp_path), "--tenant", tenant)
+    assert (answer.code, answer.out) == (Exit.USAGE, "")
+    assert problem in answer.err
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--on-finish", '"unclosed'), "--on-finish"),
+        (("--mode", "sample", "--seed", 10**20), "--seed should fit into 64 bits"),
+        (("--range-size", 10**20), "--range-size should fit into 64 bits"),
+        (("--out", "x" * 300), "Nothing can be written to the directory"),
+    ],
+    ids=["on-finish", "seed", "range size", "directory"],
+)
+def test_an_option_that_cannot_be_is_a_usage_error_and_leaves_no_report(
+    options: tuple[object, ...],
+    problem: str,
+    pair: MemoryPair,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "parity-report.json").touch()
+    answer = invoke(capsys, "backfill", "verify", *sides_of(pair, tmp_path), "--out", tmp_path, *options)
+    assert (answer.code, answer.out) == (Exit.USAGE, "")
+    assert problem in answer.err
+    assert (tmp_path / "parity-report.json").exists() is (options[0] == "--out")
+
+
+@pytest.mark.parametrize("command", ["recheck", "repair"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"entity": "runs", "key": "r", "kind": "different"}',
+        '{"entity": "runs", "key": ["\\ud800"], "kind": "different"}',
+        '{"entity": "execution_logs", "key": ["r", 100000000000000000000], "kind": "different"}',
+        "[" * 100_000,
+    ],
+    ids=["text", "surrogate", "number", "depth"],
+)
+def test_a_line_that_names_no_row_is_a_usage_error(
+    command: str, line: str, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "differences.ndjson").write_text(f"{line}\n")
+    answer = invoke(capsys, "backfill", command, *sides_of(pair, tmp_path), "--in", tmp_path)
+    assert (answer.code, answer.out) == (Exit.USAGE, "")
+    assert "give the" in answer.err
+
+
+def test_a_key_that_no_server_takes_is_a_usage_error(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ("--entity", "runs", "--key", "\udcff")
+    answer = invoke(capsys, "backfill", "diff", *sides_of(pair, tmp_path), *row)
+    assert (answer.code, "--key does not name a row of runs" in answer.err) == (Exit.USAGE, True)
+
+
+@pytest.mark.parametrize("command", [("copy", "--execute"), ("verify",)])
+def test_a_directory_that_takes_no_file_is_refused_first(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "taken"
+    file.touch()
+    with memory_pair(tmp_path) as empty:
+        fill(empty.source.storage)
+        answer = invoke(capsys, "backfill", *command, *sides_of(empty, tmp_path), "--out", file)
+        assert not any(empty.target.bulk.counts(entity) for entity in empty.target.bulk.entities())
+    assert (answer.code, str(file) in answer.err) == (Exit.USAGE, True)
+
+
+@pytest.fixture
+def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
+    """Return settings of two servers that hold the same."""
+    path = write_config(tmp_path / "settings.json", server_settings(postgres_database, mongo_database))
+    for name in ("mongo", "postgres"):
+        with open_store("scheduler", name, load_settings(path, environ={})) as store:
+            store.storage.initializer.ensure_migrations()
+            fill(store.storage, ["acme"])
+    return path
+
+
+def test_verdict_report_and_exit_code_agree_with_several_processes(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres", "--entity", "schedules")
+    command = ("--config", config, "backfill", "verify", *sides, "--jobs", 2, "--range-size", 1)
+    seen = set()
+    for side in ("postgres", "mongo"):
+        with open_store("scheduler", side, load_settings(config, environ={})) as store:
+            fill(store.storage, ["zulu"])
+        answer = invoke(capsys, *command, "--out", tmp_path, "--format", "json")
+        report = parse_report((tmp_path / "parity-report.json").read_bytes(), "report")
+        assert answer.code == answer.json["exit_code"] == report.exit_code == CODES[report.verdict]
+        assert answer.json["verdict"] == report.verdict
+        seen.add(report.verdict)
+    assert seen == {"PARTIAL", "FAIL"}
+
+
+@dataclass(frozen=True)
+class Killed(Task[object]):
+    """A task during which its process is killed."""
+
+    def run(self, context: VerifyContext) -> int:
+        del context
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+
+@dataclass(frozen=True)
+class Refused(Task[object]):
+    """A task whose server is gone."""
+
+    def run(self, context: VerifyContext) -> int:
+        del context
+        raise UnavailableError("the server is gone")
+
+
+def test_a_killed_worker_is_one_failure_with_a_remedy(config: Path) -> None:
+    with both(config) as context, pytest.raises(TwinstoreError, match=r"worker process .* was killed"):
+        list(run_tasks([Killed()], context, 2, StopSwitch()))
+
+
+def test_the_failure_of_a_worker_reaches_the_command_as_it_is(config: Path) -> None:
+    with both(config) as context, pytest.raises(UnavailableError, match="the server is gone"):
+        list(run_tasks([Refused()], context, 2, StopSwitch()))
+
+
+def test_a_worker_that_cannot_open_a_store_says_why_and_nothing_else(
+    config: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gone = {"Persistence": {"Postgres": {"ConnectionString": "postgresql://127.0.0.1:1/x"}}}
+    spec = StoreSpec.of("scheduler", "Postgres", load_settings(gone, environ={}))
+    with both(config) as open_stores:
+        context = replace(open_stores, target=replace(open_stores.target, spec=spec))
+        with pytest.raises(UnavailableError, match="server runs"):
+            list(run_tasks([Refused()], context, 2, StopSwitch()))
+    assert capfd.readouterr().err == ""
+
+
+@contextmanager
+def both(config: Path) -> Iterator[VerifyContext]:
+    settings = load_settings(config, environ={})
+    with (
+        open_store("scheduler", "mongo", settings) as source,
+        open_store("scheduler", "postgres", settings) as target,
+    ):
+        yield VerifyContext(source, target, AS_OF, 100)

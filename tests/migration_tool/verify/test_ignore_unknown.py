@@ -1,0 +1,135 @@
+"""Properties that no model has: dropped when somebody decides so, counted, and ready only with a reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from tests.support.copies import Answer, MemoryPair, fill, invoke, memory_pair
+from twinstore.scheduler.catalog import RUNS
+from twinstore_backfill.outcome import Exit
+from twinstore_memory.rows import plant, stored_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Run = Callable[..., Answer]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[MemoryPair]:
+    """Return a source in which every third run has what others left."""
+    with memory_pair(tmp_path) as pair:
+        fill(pair.source.storage, ["acme", "globex"])
+        store = pair.stores[0]
+        for number in (0, 3, 6):
+            row = stored_rows(store, RUNS)[f"acme-run-{number}",]
+            stats = {**cast("dict[str, object]", row.document["stats"]), "old": 7}
+            left = {**row.document, "legacy": {"a": [1, None]}, "stats": stats}
+            plant(store, replace(row, document=left))
+        yield pair
+
+
+@pytest.fixture
+def run(pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a command on both."""
+
+    def command(name: str, *more: object, job_file: Path | None = None) -> Answer:
+        front = () if job_file is None else ("--job-file", job_file)
+        out = () if name in {"diff", "plan"} else ("--out", tmp_path / name)
+        all_options = (*pair.sides, *out, *more, "--format", "json")
+        return invoke(capsys, "backfill", *front, name, *all_options)
+
+    return command
+
+
+PATHS = ("--ignore-unknown", "runs.legacy", "--ignore-unknown", "runs.stats.old")
+
+
+def test_without_a_decision_they_go_to_quarantine(run: Run) -> None:
+    assert run("copy", "--execute").json["quarantine"]["count"] == 3
+    assert run("verify").json["verdict"] == "INCONCLUSIVE"
+
+
+def test_they_are_dropped_and_without_a_reason_the_proof_stays_open(run: Run) -> None:
+    copied = run("copy", "--execute", *PATHS)
+    assert (copied.code, copied.json["quarantine"]["count"]) == (Exit.OK, 0)
+    assert copied.json["totals"]["written"] == copied.json["totals"]["read"]
+    answer = run("verify", *PATHS)
+    assert (answer.code, answer.json["verdict"]) == (Exit.INCONCLUSIVE, "INCONCLUSIVE")
+    assert {item["name"]: item["documents"] for item in answer.json["equivalences"]}["ignored"] == 3
+    (runs,) = (item for item in answer.json["entities"] if item["entity"] == "runs")
+    assert (runs["counts"]["unproved"], runs["counts"]["quarantined"]) == (3, 0)
+    assert answer.json["ignored"][0] == {
+        "entity": "runs",
+        "path": "legacy",
+        "kind": "unknown",
+        "reason": None,
+    }
+
+
+def test_with_a_reason_in_the_job_file_all_is_equal_and_ready(run: Run, tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(
+        '[[ignore-unknown]]\npath = "runs.legacy"\nreason = "left by the old importer"\n'
+        '[[ignore-unknown]]\npath = "runs.stats.old"\nreason = "nobody reads it"\n'
+    )
+    assert run("copy", "--execute", job_file=job).code == Exit.OK
+    answer = run("verify", job_file=job)
+    assert (answer.code, answer.json["verdict"], answer.json["cutover_ready"]) == (Exit.OK, "PASS", True)
+    assert [item["reason"] for item in answer.json["ignored"]] == [
+        "left by the old importer",
+        "nobody reads it",
+    ]
+    checks = {item["id"]: item for item in answer.json["checks"]}
+    assert "that the source cannot answer because of ignored properties" in checks["C5"]["summary"]
+    assert "left by the old importer" in (tmp_path / "verify" / "parity-report.md").read_text()
+
+
+def test_one_such_row_is_shown_as_equal(run: Run, tmp_path: Path) -> None:
+    assert run("copy", "--execute", *PATHS).code == Exit.OK
+    row = ("--entity", "runs", "--key", "acme-run-3")
+    assert run("diff", *row).json["verdict"] == "stale"
+    assert run("diff", *row, *PATHS).json["verdict"] == "unproved"
+    job = tmp_path / "job.toml"
+    tables = (f'[[ignore-unknown]]\npath = "{path}"\nreason = "left"\n' for path in PATHS[1::2])
+    job.write_text("".join(tables))
+    assert run("diff", *row, job_file=job).json["verdict"] == "equal"
+
+
+def test_what_differs_beside_them_is_still_found(run: Run, pair: MemoryPair) -> None:
+    assert run("copy", "--execute", *PATHS).code == Exit.OK
+    row = stored_rows(pair.stores[1], RUNS)["acme-run-3",]
+    plant(pair.stores[1], replace(row, document={**row.document, "scheduleId": "other"}))
+    answer = run("verify", *PATHS)
+    assert answer.code == Exit.DIFFERENT
+    (runs,) = (item for item in answer.json["entities"] if item["entity"] == "runs")
+    assert [item["key"] for item in runs["different"]["shown"]] == [["acme-run-3"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("runs", "names no property"),
+        ("runs.", "names no property"),
+        ("nothing.x", "no such entity"),
+        ("runs.error", "a property of the model"),
+        ("runs.stats", "a property of the model"),
+        ("audit.metadata.x", "a property of the model"),
+        ("runs.legacy.x", "all of 'legacy' is unknown"),
+        ("*", "names no property"),
+        ("*.stats.old", "give the entity instead of *"),
+        ("*.tenantId", "a property of the model of"),
+        ("runs._id", "never drops the id"),
+        ("*._id", "never drops the id"),
+    ],
+)
+def test_nothing_that_a_model_keeps_can_be_dropped(path: str, problem: str, run: Run) -> None:
+    for name in ("plan", "copy", "verify"):
+        answer = run(name, "--ignore-unknown", path)
+        assert (answer.code, problem in json.dumps(answer.json)) == (Exit.USAGE, True), answer

@@ -1,0 +1,269 @@
+"""What a plan must hold, and which statements may do otherwise, with their reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Rows examined for each row that a statement returns or may return, and pages of tables and indexes read.
+RATIO: Final = 10
+# So few rows a server may rather read and sort than follow an index: the hundredth part of a filled table.
+FEW_ROWS: Final = 100
+SHARE: Final = 100
+# Pages that any statement reads on its way down the indexes that it uses.
+DESCENT: Final = 60
+
+
+class Fault(Enum):
+    """What a plan may not do."""
+
+    SCANS = "reads the whole table"
+    EXAMINES = "examines too many rows"
+    SORTS = "sorts"
+    INDEX = "uses no index of the entity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a server did for one statement.
+
+    Attributes:
+        statement: its name.
+        mode: the kind of plan, where a server has several.
+        examined: rows, or index entries, that were looked at.
+        returned: rows that were returned or written.
+        page: rows that may be returned at most.
+        blocks: pages of tables and indexes that were read; 0 where a server does not tell, and for writes.
+        indexes: those that were used.
+        scans_all: whether a table was read from its beginning to its end.
+        sorts: the kinds of sorts that no index spares; a server may also sort a few rows although one has
+            their order, because that is cheaper.
+        reads: whether a table was read at all.
+    """
+
+    statement: str
+    mode: str = ""
+    examined: int
+    returned: int
+    page: int
+    blocks: int = 0
+    indexes: frozenset[str]
+    scans_all: bool
+    sorts: tuple[str, ...]
+    reads: bool
+
+    @property
+    def ratio(self) -> float:
+        """Rows examined for each row that was returned or could be."""
+        return self.examined / (self.returned + self.page)
+
+    def faults(self, known: Iterable[str], few: int = FEW_ROWS) -> set[Fault]:
+        """Return what it does that no plan may."""
+        found = {Fault.SCANS} if self.scans_all else set()
+        # Entries of an index that a condition passes over are no rows, but they stand on pages.
+        pages = RATIO * (self.returned + self.page) + DESCENT
+        many = self.examined > few and self.ratio > RATIO
+        found |= {Fault.EXAMINES} if many or self.blocks > pages + few - FEW_ROWS else set()
+        found |= {Fault.SORTS} if self.sorts else set()
+        foreign = self.indexes - set(known)
+        return found | ({Fault.INDEX} if foreign or (self.reads and not self.indexes) else set())
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        return (
+            f"{self.statement} {self.mode}: examined {self.examined}, returned {self.returned}, "
+            f"page {self.page}, blocks {self.blocks}, indexes {sorted(self.indexes)}, "
+            f"sorts {list(self.sorts)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What the statements of a name may do; the name is a pattern.
+
+    Attributes:
+        statements: the pattern.
+        faults: what they may do.
+        reason: why; with the index that leaves no other way where it is about a sort.
+        few_rows: whether a server does so on few rows, where it is right, and not on many.
+    """
+
+    statements: str
+    faults: frozenset[Fault]
+    reason: str
+    few_rows: bool = False
+
+    def covers(self, name: str) -> bool:
+        """Whether it is about a statement."""
+        return fnmatchcase(name, self.statements)
+
+
+def judged(
+    findings: Iterable[Finding], known: Iterable[str], allowed: Iterable[Allowance], rows: int = 0
+) -> tuple[list[str], list[str]]:
+    """Return the faults that nothing allows, and the allowances, fault by fault, that nothing needs."""
+    known, allowed = frozenset(known), tuple(allowed)
+    needed: set[tuple[Allowance, Fault]] = set()
+    bad: list[str] = []
+    for finding in findings:
+        for fault in sorted(finding.faults(known, max(FEW_ROWS, rows // SHARE)), key=lambda item: item.value):
+            covering = [
+                (item, fault) for item in allowed if fault in item.faults and item.covers(finding.statement)
+            ]
+            needed.update(covering)
+            if not covering:
+                bad.append(f"{fault.value}: {finding}")
+    unneeded = [
+        f"{item.statements}: {fault.value}"
+        for item in allowed
+        if not item.few_rows
+        for fault in sorted(item.faults, key=lambda found: found.value)
+        if (item, fault) not in needed
+    ]
+    return bad, unneeded
+
+
+def figures(findings: Sequence[Finding], bad: Sequence[str], rows: int) -> str:
+    """Return in a few lines what was explained and how it went."""
+    worst = max((item for item in findings if ".bulk." not in item.statement), key=lambda item: item.ratio)
+    names = {item.statement for item in findings}
+    return (
+        f"{len(names)} statements in {len(findings)} plans on {rows} rows of each entity; "
+        f"{len(bad)} faults; worst ratio outside of copies {worst.ratio:.1f}: {worst}"
+    )
+
+
+EXAMINES, INDEX, SCANS, SORTS = Fault.EXAMINES, Fault.INDEX, Fault.SCANS, Fault.SORTS
+BULK: Final = "copies and verifications read every row of an entity, or of a range of its keys, once"
+COUNTED: Final = "the answer is one number for each status, and every row of the tenant counts"
+
+
+def may(statements: str, *faults: Fault, because: str) -> Allowance:
+    """Return an allowance."""
+    return Allowance(statements, frozenset(faults), because)
+
+
+PAST: Final = "the end of a range is so many rows away, and those are passed over"
+# Policies keep a condition from the index of an expression unless its functions are leakproof, and those on
+# JSON are not: such a key finds nothing by itself. The table is the customer's, so the key has no column.
+HIDDEN: Final = "row-level security keeps the key inside the payload from uq_graph_job_events_event†"
+# An index that begins with the tenant would cost every run and log entry, for what is asked seldom.
+PURGED: Final = (
+    "the index by age holds the rows of all tenants, and the others hold those of one in another order"
+)
+EVERY_COPY_ON_POSTGRES: Final = (
+    may("*.bulk.counts*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
+    may("*.bulk.view*", EXAMINES, INDEX, SCANS, because=BULK),
+    may("*.bulk.cut*", EXAMINES, because=PAST),
+)
+EVERY_COPY_ON_MONGO: Final = (
+    may("*.bulk.counts*", EXAMINES, INDEX, SCANS, because=BULK),
+    may("*.bulk.view*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
+    may("*.bulk.cut*", EXAMINES, because=PAST),
+)
+TASKRUNNER_ON_POSTGRES: Final = (
+    may(
+        "*.bulk.cut*",
+        SCANS,
+        because="row-level security asks for the run of each row passed over, and reads all runs once for it",
+    ),
+)
+TRACKING: Final = (
+    may("sessions.count*", EXAMINES, because="every session of the project counts"),
+    may("tasks.count*", EXAMINES, because="every task of the session or project counts"),
+)
+SCHEDULER_ON_POSTGRES: Final = (
+    *EVERY_COPY_ON_POSTGRES,
+    may("graph_jobs.count*", EXAMINES, because=COUNTED),
+    may("policy_jobs.count*", EXAMINES, because=COUNTED),
+    Allowance(
+        "*_jobs.count*", frozenset({INDEX, SCANS}), "the tenant has a quarter of all rows", few_rows=True
+    ),
+    may("graph_job_events.find*", EXAMINES, INDEX, SCANS, because=HIDDEN),
+    may(
+        "graph_job_events.change (lock)*",
+        EXAMINES,
+        INDEX,
+        SCANS,
+        because=f"only where the insert met the key: {HIDDEN}",
+    ),
+    Allowance("graph_job_events.bulk.cut*", frozenset({INDEX, SCANS}), HIDDEN, few_rows=True),
+    may("graph_job_events.bulk.flush*", EXAMINES, INDEX, SCANS, because=HIDDEN),
+    may(
+        "graph_job_events.page*",
+        SORTS,
+        because="the events of one instant: idx_graph_job_events_job† (job_id, created_at DESC) ends there",
+    ),
+    may(
+        "policy_jobs.keys all tenants, where status and leaseExpiresAt*",
+        SORTS,
+        because="the leases that end in one instant: idx_policy_jobs_lease (lease_expires_at) ends there",
+    ),
+    may(
+        "workers.mark (lock) all tenants, where status one of several and lastHeartbeatAt*",
+        EXAMINES,
+        INDEX,
+        SCANS,
+        SORTS,
+        because="branches would choose rows before the locks of others are seen; where most workers are dead",
+    ),
+    may(
+        "triggers.page a tenant, order nextFireAt id, next page*",
+        SORTS,
+        because="one page without and one with an instant: both come along idx_triggers_tenant_next",
+    ),
+    may(
+        "runs.page a tenant, order createdAt id",
+        SORTS,
+        because="the runs of one instant: idx_runs_tenant_created† has them the other way",
+    ),
+    # Runs always; whether log entries too depends on what the statistics happen to say.
+    may("*.remove a tenant*", EXAMINES, because=PURGED),
+)
+SCHEDULER_ON_MONGO: Final = (
+    *EVERY_COPY_ON_MONGO,
+    may("graph_jobs.count*", EXAMINES, because=COUNTED),
+    may("policy_jobs.count*", EXAMINES, because=COUNTED),
+    may(
+        "runs.page a tenant, where scheduleId and state one of several and createdAt*",
+        SORTS,
+        because="the runs of one instant: ix_tenantId_scheduleId_createdAt__id† has them the other way",
+    ),
+)
+LEDGER: Final = (
+    may("ranges.count*", EXAMINES, because="every range of the job counts"),
+    may(
+        "jobs.page*",
+        EXAMINES,
+        INDEX,
+        SCANS,
+        SORTS,
+        because="a target has as many jobs as copies were begun into it, which are dozens",
+    ),
+)
+LEDGER_ON_POSTGRES: Final = (
+    *LEDGER,
+    Allowance("ranges.count*", frozenset({INDEX, SCANS}), "the job has many of all ranges", few_rows=True),
+    may(
+        "ranges.page all tenants, where jobId and entity, order*",
+        EXAMINES,
+        because="before the ranges of an entity lie those of others of the job, which has some thousands",
+    ),
+)
+POSTGRES: Final[dict[str, tuple[Allowance, ...]]] = {
+    "scheduler": SCHEDULER_ON_POSTGRES,
+    "tracking": (*EVERY_COPY_ON_POSTGRES, *TRACKING),
+    "taskrunner": (*EVERY_COPY_ON_POSTGRES, *TASKRUNNER_ON_POSTGRES),
+    "twinstore": LEDGER_ON_POSTGRES,
+}
+MONGO: Final[dict[str, tuple[Allowance, ...]]] = {
+    "scheduler": SCHEDULER_ON_MONGO,
+    "tracking": (*EVERY_COPY_ON_MONGO, *TRACKING),
+    "taskrunner": EVERY_COPY_ON_MONGO,
+    "twinstore": LEDGER,
+}

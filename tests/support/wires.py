@@ -1,0 +1,248 @@
+"""A way to a server that counts what comes back over it, and can be cut."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack, contextmanager, suppress
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+from psycopg.conninfo import conninfo_to_dict
+from pymongo.uri_parser import parse_uri
+
+from tests.support.servers import keep_port, postgres_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from random import Random
+    from types import TracebackType
+
+    from tests.support.servers import Settings
+
+__all__ = ["Address", "CountingWire", "Line", "connected", "end_all", "line_to", "over"]
+
+PART: Final = 1 << 18
+# Of the parts that are passed on while connections are torn: how many are the last one.
+TORN: Final = 0.02
+
+
+class CountingWire:
+    """Passes connections on to a server; ``received`` counts the bytes that it sent.
+
+    Attributes:
+        port: where clients connect.
+        received: the bytes that the server has sent.
+        flowing: whether anything is passed on.
+        torn: decides which connections end in the middle of what is passed on; none without it.
+    """
+
+    def __init__(self, family: socket.AddressFamily, address: Any) -> None:  # noqa: ANN401  # of a socket
+        self._upstream = family, address
+        # For as long as the wire lasts: who connects again and again while nobody listens may get the port.
+        self._kept = keep_port()
+        self.port = int(self._kept.getsockname()[1])
+        self._listener = self._listening()
+        self._lock = Lock()
+        self._open: list[socket.socket] = []
+        self._cut = Event()
+        self.flowing = Event()
+        self.flowing.set()
+        self.torn: Random | None = None
+        self.received = 0
+
+    def __enter__(self) -> Self:
+        """Begin to listen."""
+        Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Cut every connection."""
+        self._leave()
+        self._kept.close()
+
+    def cut(self) -> None:
+        """Cut every connection, and each new one at once."""
+        self._cut.set()
+        shut(*self._open)
+
+    def mend(self) -> None:
+        """Let new connections pass again."""
+        self._cut.clear()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Cut every connection and refuse new ones, as if the server were gone."""
+        self._leave()
+        yield
+        self._open = []
+        self.mend()
+        self._listener = self._listening()
+        self.__enter__()
+
+    def _listening(self) -> socket.socket:
+        return socket.create_server(("127.0.0.1", self.port))
+
+    def _leave(self) -> None:
+        # To close it would not wake the thread that waits for a client.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        listener = self._listener
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                if self._cut.is_set():
+                    client.close()
+                    continue
+                family, address = self._upstream
+                server = socket.socket(family, socket.SOCK_STREAM)
+                try:
+                    server.connect(address)
+                except OSError:
+                    client.close()
+                    server.close()
+                    continue
+                self._open += [client, server]
+                if self._cut.is_set():  # meanwhile
+                    shut(client, server)
+                Thread(target=self._pass, args=(client, server, False), daemon=True).start()
+                Thread(target=self._pass, args=(server, client, True), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, counts: bool) -> None:  # noqa: FBT001
+        with suppress(OSError):
+            while part := source.recv(PART):
+                self.flowing.wait()
+                if (torn := self.torn) is not None and torn.random() < TORN:
+                    target.sendall(part[: torn.randrange(len(part))])
+                    break
+                if counts:
+                    with self._lock:
+                        self.received += len(part)
+                target.sendall(part)
+        # Closed alone, a socket on which the other thread waits stays open. PostgreSQL would wait on it for a
+        # minute for a client that was about to log in, and whoever makes or drops a database for that long.
+        shut(source, target)
+        target.close()
+
+
+def shut(*sockets: socket.socket) -> None:
+    """End connections in both directions, also for a thread that waits for their data."""
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+
+
+def over(settings: Settings) -> tuple[CountingWire, Settings]:
+    """Return a wire to the server that settings name, and the settings that go over it."""
+    persistence = dict(cast("dict[str, Any]", settings["Persistence"]))
+    if "Mongo" in persistence:
+        section = dict(persistence["Mongo"])
+        ((host, port),) = parse_uri(section["ConnectionString"])["nodelist"]
+        wire = CountingWire(socket.AF_INET, (host, port))
+        section["ConnectionString"] = f"mongodb://127.0.0.1:{wire.port}/?directConnection=true"
+        persistence["Mongo"] = section
+    else:
+        section = dict(persistence["Postgres"])
+        known = conninfo_to_dict(section["ConnectionString"])
+        host, port = str(known["host"]), int(str(known.get("port", 5432)))
+        local = host.startswith("/")
+        address: Any = f"{host}/.s.PGSQL.{port}" if local else (host, port)
+        wire = CountingWire(socket.AF_UNIX if local else socket.AF_INET, address)
+        url = postgres_url(section["ConnectionString"], host="127.0.0.1", port=str(wire.port))
+        section["ConnectionString"] = url
+        persistence["Postgres"] = section
+    return wire, {**settings, "Persistence": persistence}
+
+
+# A host with a port, or the path of a Unix socket.
+Address = tuple[str, int] | str
+CHUNK = 65_536
+
+
+class Line:
+    """Hands on every byte until it is cut; then every connection breaks and none is accepted any more."""
+
+    def __init__(self, server: Address) -> None:
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ends: list[socket.socket] = [self._listener]
+        self._flowing = Event()
+        self._flowing.set()
+        self._is_cut = False
+        self.port: int = self._listener.getsockname()[1]
+        Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break what is connected and accept nothing more; a second call does nothing."""
+        self._is_cut = True
+        self._flowing.set()
+        ends, self._ends = self._ends, []
+        end_all(*ends)
+
+    @contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Hold up every byte for the length of the block; connections are accepted, and hear nothing."""
+        self._flowing.clear()
+        try:
+            yield
+        finally:
+            self._flowing.set()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    server = connected(self._server)
+                except OSError:
+                    client.close()
+                    raise
+                self._ends += (client, server)
+                if self._is_cut:  # meanwhile
+                    end_all(client, server)
+                    return
+                for source, target in ((client, server), (server, client)):
+                    Thread(target=pump, args=(source, target, self._flowing), daemon=True).start()
+
+
+def connected(address: Address) -> socket.socket:
+    """Return a connection to a server."""
+    if isinstance(address, tuple):
+        return socket.create_connection(address)
+    with ExitStack() as failing:
+        end = failing.enter_context(socket.socket(socket.AF_UNIX))
+        end.connect(address)
+        failing.pop_all()
+    return end
+
+
+def end_all(*ends: socket.socket) -> None:
+    """End connections, also for a thread that reads from one: only a shutdown wakes that up."""
+    for end in ends:
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
+
+
+def pump(source: socket.socket, target: socket.socket, flowing: Event) -> None:
+    """Hand on what one end says, until either of them is closed."""
+    with suppress(OSError):
+        while data := source.recv(CHUNK):
+            flowing.wait()
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def line_to(server: Address) -> Iterator[Line]:
+    """Open a line to a server and cut it at the end."""
+    line = Line(server)
+    try:
+        yield line
+    finally:
+        line.cut()

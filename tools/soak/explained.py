@@ -1,0 +1,96 @@
+"""Judges what is stored and was confirmed to nobody: something in doubt must explain it.
+
+A write that the store did twice, or did although nobody asked, shows here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tools.soak.outages import doubtful
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tools.soak.journal import Line
+    from tools.soak.stored import Stored
+
+__all__ = ["violations"]
+
+
+def violations(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
+    """Say what nothing explains."""
+    yield from _runs(lines, stored)
+    yield from _leases(lines, stored)
+    yield from _ends(lines, stored)
+    yield from _moves(lines, stored)
+    yield from _messages(lines, stored)
+    yield from _fences(lines, stored)
+
+
+def _runs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
+    """Each run that nobody was told of may come from one firing in doubt."""
+    told = {line["run"] for line in lines if line["what"] == "fired"}
+    doubts = Counter(line["schedule"] for line in doubtful(lines, "fire"))
+    for name, trigger in stored.triggers.items():
+        unknown = len(set(trigger.runs) - told)
+        if unknown > doubts[name]:
+            yield f"schedule {name} has {unknown} runs that nobody fired, and {doubts[name]} firings in doubt"
+
+
+def _leases(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
+    """Each attempt that nobody was told of may come from one call in doubt, which leases a job once."""
+    told = Counter(line["job"] for line in lines if line["what"] == "leased")
+    doubts = doubtful(lines, "lease")
+    gaps = {name: job.attempts - told[name] for name, job in stored.jobs.items()}
+    for name, gap in gaps.items():
+        if gap > len(doubts):
+            yield f"job {name} counts {gap} attempts that nobody leased, and {len(doubts)} calls are in doubt"
+    most = sum(line["limit"] for line in doubts)
+    if sum(gaps.values()) > most:
+        yield f"{sum(gaps.values())} attempts were leased by nobody, and calls in doubt explain {most}"
+
+
+def _ends(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
+    """Each job that was submitted or completed by nobody may have been by a call in doubt."""
+    for intent, answer in (("submit", "submitted"), ("complete", "completed")):
+        told = {line["job"] for line in lines if line["what"] == answer}
+        doubts = {name for line in doubtful(lines, intent) for name in line["jobs"]}
+        for name in sorted(set(stored.jobs) - told - doubts):
+            if stored.jobs[name].status == "completed":
+                yield f"job {name} was {answer} by nobody"
+
+
+def _moves(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
+    """Each step of a graph job is one that was answered, or one in doubt."""
+    keys = ("job", "origin", "target")
+    known = [line for line in lines if line["what"] == "moved"] + doubtful(lines, "move")
+    most = Counter(tuple(line[key] for key in keys) for line in known)
+    for name, job in stored.graph_jobs.items():
+        for (origin, target), number in Counter(pairwise(job.events)).items():
+            if number > most[name, origin, target]:
+                yield f"graph job {name} was moved from {origin} to {target} by nobody"
+
+
+def _messages(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
+    """Each line of a log was to be appended to it."""
+    intended = {
+        (line["run"], message) for line in lines if line["what"] == "append" for message in line["messages"]
+    }
+    for run, entries in stored.logs.items():
+        for _, message in entries:
+            if (run, message) not in intended:
+                yield f"the log of run {run} has {message}, which nobody appended"
+
+
+def _fences(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
+    """Each fence was given to a holder, or to a call in doubt."""
+    given = Counter(line["key"] for line in lines if line["what"] == "entered")
+    doubts = Counter(line["key"] for line in doubtful(lines, "ask"))
+    for key, fence in stored.fences.items():
+        if fence > given[key] + doubts[key]:
+            known = f"{given[key]} holders and {doubts[key]} calls in doubt"
+            yield f"lock {key} has the fence {fence} after {known}"
