@@ -36,7 +36,7 @@ JUNIT := verification-report.xml
 COMMIT = $(shell git describe --always --exclude='*' --abbrev=12 --dirty 2>/dev/null || echo unknown)
 WHOLE = --junitxml=$(JUNIT) -o junit_suite_name='$@ $(COMMIT)' || { code=$$?; ((code == 1)) || rm -f $(JUNIT); exit $$code; }
 
-.PHONY: help setup demo check fix test test-changed test-long lowest statements verification-report soak native native-sanitized wheels bench bench-modules bench-aio docs clean
+.PHONY: help setup demo check fix test test-changed test-long lowest statements verification-report soak differential native native-sanitized wheels bench bench-modules bench-aio docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
@@ -64,9 +64,12 @@ check: setup ## lint, format, types, import contracts, private names, layers, ge
 	$(BIN)/twinstore dev migration taskrunner --check
 	$(BIN)/twinstore dev migration twinstore --check
 
-fix: setup ## repair what ruff can repair
+fix: setup ## repair what ruff can repair, and write again every file that is made from the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/python -m twinstore.codegen.aio
+	$(BIN)/python -m tests.unit.fast.programs
+	$(BIN)/python -m docs.generate
 
 test: setup ## run the tests against real servers (ARGS='tests/unit -k cron')
 	$(BIN)/$(PYTEST) $(or $(ARGS),--note-passed $(WHOLE))
@@ -89,6 +92,9 @@ verification-report: setup ## render the last whole run of test or test-long by 
 
 soak: setup ## faults of every kind at random on both databases, and a judge of what they left (ARGS='--minutes 10 --seed 7')
 	$(BIN)/python -m tools.soak $(ARGS)
+
+differential: setup ## the same calls at random on every driver, which must answer the same (ARGS='--only locks --examples 500')
+	$(BIN)/python -m tools.differential $(ARGS)
 
 native: $(VENV)/.installed ## compile the library of the fast path, with every warning an error (CC=clang)
 	$(BIN)/python hatch_build.py

@@ -1,4 +1,11 @@
-"""Replays a tutorial: types what the page says, in an empty folder, and compares what is printed."""
+"""Replays a tutorial: types what the page says, in an empty folder, and compares what is printed.
+
+A normal user does; where the tests run as root that is ``nobody``, who needs a Python of the same version in
+``/usr/bin``. In a block ``console``, ``$ `` begins a command and what follows is its output, ``…`` stands
+for what varies, ``^C`` interrupts, ``terminal=2`` types elsewhere, and a code other than 0 must be looked at
+with ``echo $?``. ``file=NAME`` writes a file. With ``--long`` everything is installed anew, from the wheel
+and from a clone.
+"""
 
 from __future__ import annotations
 

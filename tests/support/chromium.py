@@ -1,6 +1,7 @@
 """A headless Chromium, where the machine has one: what a page looks like there, measured by a script.
 
 It is no wheel, so a machine without it leaves out what needs it, and the summary of the run says so.
+``apt-get install chromium`` brings it; ``TWINSTORE_TEST_CHROMIUM`` is the path of another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A second PostgreSQL, older than that of the wheel, where the machine has one.
 
 Distributions install it (``apt-get install postgresql-15``). A machine without it leaves out what needs it,
-and the summary of the run says so.
+and the summary of the run says so. Taken is the oldest from 14 on, or the one with the ``initdb`` in the
+folder ``TWINSTORE_TEST_OLDER_POSTGRES``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A pgbouncer in transaction mode before the PostgreSQL of this run, where the machine has one.
 
 It is no wheel, so a machine without it leaves out what needs it, and the summary of the run says so.
+``apt-get install pgbouncer`` brings it; ``TWINSTORE_TEST_PGBOUNCER`` is the path of another one.
 """
 
 from __future__ import annotations

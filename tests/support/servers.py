@@ -9,6 +9,11 @@ In this order:
 
 ``TWINSTORE_TEST_ONLY=postgres`` (or ``mongo``) leaves the other server out: none is started, no URL is
 needed, and the tests that need it are skipped.
+
+``containers`` runs ``mongo:7.0`` and ``postgres:17``, or ``TWINSTORE_TEST_MONGO_IMAGE`` and
+``TWINSTORE_TEST_POSTGRES_IMAGE``. ``podman`` needs root, podman and runc, and no network: both images are
+built from the programs of the embedded servers, and stay in ``.twinstore/podman`` until ``make clean``.
+``make test-long`` runs a part of the kit this way; an empty ``TWINSTORE_TEST_PODMAN`` turns that off.
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@
 
 ``make test`` and ``make test-long`` write the file. The name of its suite is the level and the commit of the
 run. Exit code 1: a case failed, or a group has no case on a driver. Exit code 2: there is no such run.
+
+A baseline of a fresh start on PostgreSQL alone is ``TWINSTORE_TEST_ONLY=postgres make test``, then this with
+``--only postgres``. ``--update-docs`` renews the support table of docs/capabilities.md from a long run; then
+``make docs``.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from psycopg import sql
 import twinstore
 from tests.support.pgbouncer import pooler_before
 from tests.support.servers import postgres_config, postgres_url
+from tools.differential.__main__ import EXAMPLES
 from tools.differential.machine import Side, memory_side
 from twinstore.clock import FixedClock
 from twinstore.scheduler.catalog import SCHEDULER
@@ -33,43 +34,41 @@ if TYPE_CHECKING:
 CLOCK: Final = FixedClock(at(10))
 # No rival moves while another one waits, so a wait is lost; long enough for locks of the server's own work.
 LOCK_TIMEOUT_MS: Final = 100
-PROFILE: Final = "TWINSTORE_HYPOTHESIS_PROFILE"
 BIG_EXAMPLES: Final = [
     hypothesis.HealthCheck.too_slow,
     hypothesis.HealthCheck.data_too_large,
     hypothesis.HealthCheck.large_base_example,
 ]
 
-hypothesis.settings.register_profile(
-    "differential-ci",
+BOUNDED: Final = hypothesis.settings(
     max_examples=120,
     stateful_step_count=20,
     deadline=None,
     derandomize=True,
-    # Shrinking takes minutes on real servers; the thorough profile does it.
+    # Shrinking takes minutes on real servers; the command does it.
     phases=[hypothesis.Phase.generate],
-    suppress_health_check=BIG_EXAMPLES,
-)
-hypothesis.settings.register_profile(
-    "differential-thorough",
-    max_examples=5000,
-    stateful_step_count=40,
-    deadline=None,
     suppress_health_check=BIG_EXAMPLES,
 )
 
 
 @pytest.fixture(scope="session")
 def profile() -> hypothesis.settings:
-    """Return how long to search: TWINSTORE_HYPOTHESIS_PROFILE is ``ci`` (default) or ``thorough``."""
-    wanted = os.environ.get(PROFILE, "ci")
-    return hypothesis.settings.get_profile(f"differential-{wanted}")
+    """Return how long to search: as long as ``python -m tools.differential`` asks for, or not so long."""
+    if EXAMPLES not in os.environ:
+        return BOUNDED
+    return hypothesis.settings(
+        max_examples=int(os.environ[EXAMPLES]),
+        stateful_step_count=40,
+        deadline=None,
+        derandomize=False,
+        suppress_health_check=BIG_EXAMPLES,
+    )
 
 
 @pytest.fixture(scope="session")
 def bounded_profile(profile: hypothesis.settings, *, long_form: bool) -> hypothesis.settings:
     """Return a twentieth of the search where every example is dear, unless a long one is asked for."""
-    if long_form or PROFILE in os.environ:
+    if long_form:
         return profile
     return hypothesis.settings(profile, max_examples=profile.max_examples // 20)
 
