@@ -32,20 +32,6 @@ from tests.support.servers import kept_port
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = [
-    "PORT",
-    "Command",
-    "File",
-    "Interrupt",
-    "More",
-    "Replay",
-    "Step",
-    "Terminal",
-    "open_folder",
-    "pattern",
-    "steps",
-]
-
 PROMPT: Final = "$ "
 INTERRUPT: Final = "^C"
 VARIES: Final = "…"

@@ -17,8 +17,6 @@ from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore_memory.backend import CAPABILITIES, MemoryBackend
 from twinstore_memory.testing import memory_deployments
 
-__all__ = ["Mutant", "Patch", "case", "declaring", "replacing", "workspace_in_memory"]
-
 Patch = pytest.MonkeyPatch
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 AnyRow = Row[Any]
 
-__all__ = ["wrong_module"]
-
 
 class FindsForeignRows(DefaultsOnly):
     @override

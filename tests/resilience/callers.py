@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from twinstore.aio import AsyncSchedulerStorage
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
-__all__ = ["LOG", "TENANT", "Callers", "graph_job_id", "made_by", "parts_of"]
-
 TENANT: Final = "acme"
 LOG: Final = "run-of-the-log"
 LOCK: Final = "exclusive"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["Tokens"]
-
 PAGE: Final = 200
 # Neither once nor never: only a part of what belongs together is there.
 TORN: Final = -1

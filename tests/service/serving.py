@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-__all__ = ["JSON", "listening", "served"]
-
 JSON = {"Content-Type": "application/json"}
 
 

@@ -28,8 +28,6 @@ from tests.support.executed import MAP, ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Choice", "NotKnownError", "Passed", "base", "changed_since", "choose", "main"]
-
 PASSED: Final = ROOT / ".twinstore" / "tests-passed"
 MAIN: Final = "main"
 PRODUCT: Final = ("core/", "backends/", "tools/backfill/", "tools/embedded/")

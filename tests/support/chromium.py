@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LEFT_OUT", "PROGRAM", "VARIABLE", "measured"]
-
 SECONDS: Final = 120
 # A path, or an empty text for a run without.
 VARIABLE: Final = "TWINSTORE_TEST_CHROMIUM"

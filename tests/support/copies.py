@@ -80,32 +80,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.stores import Store
 
-__all__ = [
-    "AS_OF",
-    "BY_HAND",
-    "COPIED",
-    "DOCUMENTS_PER_TENANT",
-    "LEFT_OUT",
-    "MEGABYTE",
-    "READINGS",
-    "SINGLE_READINGS",
-    "Answer",
-    "Pair",
-    "contents_of",
-    "fill",
-    "identified",
-    "invoke",
-    "keys_in",
-    "memory_pair",
-    "numbered_row",
-    "open_store",
-    "peak",
-    "rows_of",
-    "server_settings",
-    "single_keys_in",
-    "write_config",
-]
-
 AS_OF: Final = at(86_400)
 TENANTS: Final = ("acme", "umbrella")
 COPIED: Final = tuple(entity for entity in SCHEDULER.entities if entity.life is not LifeInCopy.LEFT_OUT)

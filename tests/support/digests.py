@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
 
-__all__ = ["cell_of", "digests_of_rows", "give_digests", "keyed_number"]
-
 
 def digests_of_rows(
     view: BulkView,

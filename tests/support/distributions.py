@@ -23,24 +23,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-__all__ = [
-    "LIBRARY",
-    "SAMPLES",
-    "Account",
-    "Installed",
-    "Outsider",
-    "built_wheel",
-    "empty_environment",
-    "identity",
-    "imported",
-    "install",
-    "install_distribution",
-    "installed",
-    "installed_once",
-    "normal_user",
-    "python_for",
-]
-
 ROOT: Final = Path(__file__).parents[2]
 # The program of another distribution that a page calls by its name.
 READY: Final = "ready"

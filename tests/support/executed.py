@@ -23,8 +23,6 @@ import coverage.exceptions
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["MAP", "ROOT", "SETTINGS", "Recorder", "prepare", "start_in_fork", "write_map"]
-
 ROOT: Final = Path(__file__).parents[2]
 # Beside what else a checkout keeps for itself.
 MAP: Final = ROOT / ".twinstore" / "tests-map.json"

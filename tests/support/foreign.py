@@ -28,18 +28,6 @@ if TYPE_CHECKING:
     from pymongo.collection import Collection
     from pymongo.database import Database
 
-__all__ = [
-    "COMMANDS_THAT_WRITE",
-    "NO_OWN_WRITES",
-    "Document",
-    "Footprint",
-    "document",
-    "fill_with_pymongo",
-    "footprint",
-    "foreign_runs",
-    "plain",
-]
-
 Document = dict[str, Any]
 RAW: Final = CodecOptions(document_class=RawBSONDocument)
 # Of a server whose writes are counted: else it keeps a list of sessions, every five minutes.

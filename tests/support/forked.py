@@ -44,8 +44,6 @@ from twinstore_backfill.process import messages
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["REAL_STARTS", "Popen", "end", "log_as_before", "run"]
-
 # By file: why it starts our command as a new process.
 REAL_STARTS: Final = {
     "migration_tool/cli/endings.py": "a shell closes its streams or limits the size of its files",

@@ -32,22 +32,6 @@ if TYPE_CHECKING:
 
     from twinstore.catalog.entity import Entity
 
-__all__ = [
-    "ARRAY",
-    "DOCUMENT",
-    "ENTITIES",
-    "TEXT",
-    "TEXTS",
-    "Element",
-    "cstring",
-    "good_row",
-    "hostile_documents",
-    "packed",
-    "sized",
-    "text_value",
-    "value",
-]
-
 TEXT: Final = 0x02
 DOCUMENT: Final = 0x03
 ARRAY: Final = 0x04

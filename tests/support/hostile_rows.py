@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore_postgres.mapping.columns import Column
 
-__all__ = ["MAKERS", "drop_rules", "good_lines", "hostile_rows", "plant_rows", "stored_lines"]
-
 Line = tuple[str | None, ...]
 SESSION: Final = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'"
 PLAIN_TEXTS: Final = tuple(text for text in (item.decode() for item in TEXTS) if "\x00" not in text)

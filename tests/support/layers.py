@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["circle_in", "imports_of", "upward"]
-
 ROOT: Final = Path(__file__).parents[2]
 # Packages and files of each distribution from the lowest one; what stands in one line imports no other of it.
 LAYERS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-__all__ = ["MONGO", "PASSWORD", "POSTGRES", "assert_hidden", "recorded"]
-
 PASSWORD: Final = "hunter2Zq9Kx"  # of nobody
 MONGO: Final = f"mongodb://user:{PASSWORD}@127.0.0.1:1/db"
 POSTGRES: Final = f"postgresql://user:{PASSWORD}@127.0.0.1:1/db"

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore.tracking.storage import TrackingStorage
 
-__all__ = [
-    "fresh_tracking",
-    "on_mongo",
-    "on_postgres",
-    "settings_of",
-    "switched",
-    "tracking_on",
-    "tracking_settings",
-]
-
 
 @contextmanager
 def tracking_settings(driver: str, request: pytest.FixtureRequest) -> Iterator[Settings]:

@@ -30,21 +30,6 @@ if TYPE_CHECKING:
     from tests.support.servers import Settings
     from twinstore_embedded import MongoSet, PostgresServer
 
-__all__ = [
-    "ELECTION_MS",
-    "HeldRows",
-    "MongoOutages",
-    "MongoRows",
-    "Outages",
-    "PostgresOutages",
-    "PostgresRows",
-    "append_line",
-    "eventually",
-    "opened",
-    "outages_of",
-    "whole_lines",
-]
-
 IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the directory made there has a name of its own
 DATABASE: Final = "outages"
 # Several heartbeats.

@@ -53,21 +53,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity, Module
     from twinstore.plugins.module_spec import ModuleSpec
 
-__all__ = [
-    "MODULES",
-    "Call",
-    "KitRun",
-    "Recorded",
-    "call_of",
-    "cases_file",
-    "few_that_send_all",
-    "is_about_answers",
-    "is_about_connections",
-    "is_covered",
-    "is_listed",
-    "statement_name",
-]
-
 ALWAYS: Final = (InitializerContract, RaceContract)
 RIVALS: Final = re.compile("rival|race|claim|lease|lock|fire|at_once|outage|unavailable|migrat|numbers_go_on")
 # How connections, sessions and transactions are used.

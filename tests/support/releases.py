@@ -35,21 +35,6 @@ if TYPE_CHECKING:
     from twinstore.models.canonical import CanonicalModel
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = [
-    "FOLDER",
-    "carried_over",
-    "expected",
-    "exported_rows",
-    "ledger_content",
-    "listed",
-    "mongo_collections",
-    "read_row",
-    "restore_mongo",
-    "restore_postgres",
-    "row_text",
-    "wire",
-]
-
 FOLDER: Final = Path(__file__).parents[1] / "schema" / "release_0_1_0"
 EVERYTHING: Final = KeyRange()
 PAGE: Final = 4

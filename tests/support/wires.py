@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tests.support.servers import Settings
 
-__all__ = ["Address", "CountingWire", "Line", "connected", "end_all", "line_to", "over"]
-
 PART: Final = 1 << 18
 # Of the parts that are passed on while connections are torn: how many are the last one.
 TORN: Final = 0.02

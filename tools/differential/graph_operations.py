@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJobEvent, GraphOverlayJob
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
-__all__ = ["GRAPH_CALLS", "Call", "EventsOf", "MoveGraphJob"]
-
 NAMES: Final = ("a", "a", "b", "c")
 Call = tuple[str, tuple[object, ...], dict[str, object]]
 

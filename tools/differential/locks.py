@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.holding import Contender
     from twinstore.scheduler.locks import LockInfo
 
-__all__ = ["LockSide", "WrongLockError", "run_lock_machine"]
-
 T = TypeVar("T")
 # What a step does, a number that picks the key or the owner, and one that picks all else.
 Step: TypeAlias = tuple[str, int, int]

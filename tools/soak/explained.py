@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tools.soak.journal import Line
     from tools.soak.stored import Stored
 
-__all__ = ["violations"]
-
 
 def violations(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
     """Say what nothing explains."""

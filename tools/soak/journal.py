@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Call", "Journal", "Line", "Notes", "read_journal"]
-
 
 @dataclass(slots=True)
 class Call:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tools.soak.journal import Line
     from tools.soak.stored import GraphState, Stored
 
-__all__ = ["violations"]
-
 DONE: Final = "completed"
 MINUTE: Final = timedelta(minutes=1)
 PENDING: Final = GraphJobStatus.PENDING.value

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
 
     from tools.soak.journal import Line
 
-__all__ = [
-    "HEALED_SECONDS",
-    "LONGEST_SECONDS",
-    "Away",
-    "aways_of",
-    "doubtful",
-    "late_answers",
-    "refusal_violations",
-    "with_next",
-]
-
 # How long after the server is back calls may still be refused; on a quiet machine pools heal within two.
 HEALED_SECONDS: Final = 10.0
 LEASE_NANOSECONDS: Final = int(LEASE.total_seconds() * NANOSECONDS)

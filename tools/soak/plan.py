@@ -15,22 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = [
-    "ALL_FAULTS",
-    "LEASE",
-    "LOCKS",
-    "SERVED",
-    "Disturbance",
-    "Fault",
-    "Kill",
-    "Outage",
-    "Plan",
-    "SoakClock",
-    "disturbances_of",
-    "kills_of",
-    "outages_of",
-]
-
 # From one kill to the next, on average: a worker needs about a tenth of it to open its storage.
 KILL_SECONDS: Final = 0.6
 # From one outage to the next, on average: with the way back about half of the time is without one.

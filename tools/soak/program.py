@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from tools.soak.servers import Server
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["OPERATIONS", "Result", "soak"]
-
 # What is counted, and by which line of the journal: only what was answered.
 OPERATIONS: Final = {
     "runs fired": "fired",

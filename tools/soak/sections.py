@@ -18,8 +18,6 @@ from tools.soak.plan import LEASE
 if TYPE_CHECKING:
     from tools.soak.journal import Line
 
-__all__ = ["Section", "lock_violations", "sections_of"]
-
 LEASE_NANOSECONDS: Final = LEASE // timedelta(microseconds=1) * 1000
 
 

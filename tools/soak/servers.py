@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
-__all__ = ["DATABASES", "Proxy", "Server", "own_server", "proxy_of"]
-
 HOST: Final = "127.0.0.1"
 
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from twinstore.aio import AsyncSchedulerStorage
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["AwaitedLane", "Service", "Watch", "mongo_watch", "postgres_watch"]
-
 PAUSE_SECONDS: Final = 0.01
 
 

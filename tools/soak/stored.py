@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tools.soak.plan import Plan
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["GraphState", "JobState", "Remains", "Stored", "TriggerState", "stored_in"]
-
 PAGE = 200
 
 

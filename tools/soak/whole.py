@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tools.soak.journal import Line
     from tools.soak.stored import Stored
 
-__all__ = ["violations"]
-
 COUNT: Final = "count "
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
-__all__ = ["Lane", "Worker", "counter_of", "entries_of", "own_run", "strange", "unit_parts", "write_unit"]
-
 # After a refusal: the server is away, and whoever asks again at once only fills the journal.
 PAUSE_SECONDS: Final = 0.1
 # How often it does not what it should: jobs that are forgotten.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity, Module
     from twinstore.plugins.statements import Statement
 
-__all__ = ["Explainer", "fill"]
-
 Document = dict[str, Any]
 
 PAGE: Final = 20

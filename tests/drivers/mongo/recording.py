@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tests.support.recording import Recorded
     from twinstore.catalog.entity import Entity
 
-__all__ = ["recording"]
-
 PACKAGE: Final = "twinstore_mongo"
 COMMANDS: Final = ("find", "aggregate", "insert", "update", "delete", "findAndModify", "count", "distinct")
 SESSION: Final = ("commitTransaction", "abortTransaction")

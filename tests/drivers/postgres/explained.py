@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity, Module
     from twinstore.plugins.statements import Statement
 
-__all__ = ["Explainer", "fill", "reads_rows"]
-
 Connection = psycopg.Connection[Any]
 Node = dict[str, Any]
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Module
     from twinstore_postgres.connection.pipeline import Message
 
-__all__ = ["columns_of", "recording"]
-
 PACKAGE: Final = "twinstore_postgres"
 TABLE: Final = re.compile(r'"?(?P<module>\w+)"?\."?(?P<table>\w+)"?')
 STAGE: Final = "twinstore_stage_"

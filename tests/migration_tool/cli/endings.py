@@ -33,24 +33,6 @@ if TYPE_CHECKING:
     from tests.support.databases import MongoDatabase, PostgresDatabase
     from tests.support.wires import Address
 
-__all__ = [
-    "PATIENCE",
-    "Case",
-    "Ended",
-    "Proxy",
-    "Stores",
-    "agreement",
-    "command_of",
-    "end_here",
-    "end_of",
-    "ended",
-    "files_of",
-    "interrupt_group",
-    "place",
-    "prepared",
-    "start",
-]
-
 SERVER_PATIENCE: Final = 60
 TENANTS: Final = ("acme", "broken", "surplus", "umbrella")
 NO_MONGO: Final = {

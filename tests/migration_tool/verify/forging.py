@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from twinstore.scheduler.audit import AuditRecord
 
-__all__ = ["BAD", "ROWS", "forged_ranges", "record"]
-
 BLOCKS: Final = 64
 BLOCK: Final = 147
 ROWS: Final = BLOCKS * BLOCK

@@ -9,8 +9,6 @@ from tests.support.library.module import BOOKS, MODULE
 from twinstore.testing import ModuleContract
 from twinstore.testing.examples import ModuleExamples, example
 
-__all__ = ["LIBRARY_EXAMPLES", "LibraryContract"]
-
 
 def book(tenant: str, name: str) -> Book:
     """Return a book; it has no field without a value."""

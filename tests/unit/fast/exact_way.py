@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import Record
     from twinstore.fast.program import Program
 
-__all__ = ["Oracle", "Value", "values_of"]
-
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TEXT, INTEGER, FLAG, INSTANT, JSON, ENUM, NUMBER = range(1, 8)
 LENGTH: Final = struct.Struct("<I")

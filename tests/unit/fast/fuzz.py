@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from twinstore.fast.program import Program
     from twinstore.models.canonical import CanonicalModel
 
-__all__ = ["Fault", "Generator", "Mutator", "Outcome", "Taken", "fuzz", "mutants", "taken", "weakened"]
-
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 INSTANTS: Final = (
     -62135596800000,

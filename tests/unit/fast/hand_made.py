@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
     from twinstore.catalog.entity import Entity
 
-__all__ = [
-    "ANY_TEXT",
-    "NativeRows",
-    "native_library",
-    "node_program",
-    "packed_values",
-    "program_with",
-    "taken",
-]
-
 ANY_TEXT = Node(kind=NodeKind.TEXT)
 LENGTHS = {0: 0, 2: 8, 3: 1, 4: 8, 6: 1, 7: 8}
 FORMATS = {2: "<q", 3: "<?", 4: "<q", 6: "<B", 7: "<d"}

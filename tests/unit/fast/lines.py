@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore_postgres.bulk.scan import SelectedColumn, TableScan
 
-__all__ = ["altered", "line_of", "row_of", "scan_in_memory", "values_of"]
-
 ESCAPES: Final = str.maketrans(
     {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 )

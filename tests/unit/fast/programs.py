@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.fast.nodes import Node, NodeField, NodeRule
 
-__all__ = ["ENTITIES", "SNAPSHOT", "as_written", "described", "programs"]
-
 SNAPSHOT: Final = Path(__file__).with_name("programs.txt")
 # More texts than an enumeration has: those of the time zones, which differ from host to host.
 MANY: Final = 100

@@ -39,21 +39,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.row import Row
     from twinstore.testing.examples import Example
 
-__all__ = [
-    "DIGESTED",
-    "NAMES",
-    "SECRET",
-    "TENANTS",
-    "Exact",
-    "bounds_of",
-    "exact_of",
-    "example_row",
-    "hostile_documents",
-    "is_plain",
-    "plant_hostile_rows",
-    "ranges_of",
-]
-
 MODULES: Final = (SCHEDULER_EXAMPLES, TRACKING_EXAMPLES, TASKRUNNER_EXAMPLES)
 DIGESTED: Final[tuple[Example, ...]] = tuple(
     example for module in MODULES for example in module.examples if why_no_digests(example.entity) is None

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from twinstore.fast.nodes import Node
 
-__all__ = ["fitting_text", "odd_texts", "own_texts"]
-
 WORDS: Final = (
     "a",
     "b",

@@ -6,8 +6,6 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ARRAY", "DOCUMENT", "Element", "Tree", "encoded", "parsed"]
-
 DOUBLE: Final = 1
 TEXT: Final = 2
 DOCUMENT: Final = 3
