@@ -29,10 +29,8 @@ from twinstore_backfill.cli.options import (
     spread,
 )
 from twinstore_backfill.cli.output import (
-    MetricsPort,
-    ProgressForm,
-    ProgressOption,
     Telling,
+    Watched,
     emit,
     left_out_texts,
     table,
@@ -83,7 +81,8 @@ class ConflictOption(StrEnum):
 
 
 @spread
-def copy(  # noqa: PLR0917  # the options of a command
+def copy(
+    *,
     sides: Sides,
     rows: RowOptions,
     jobs: Annotated[
@@ -111,13 +110,11 @@ def copy(  # noqa: PLR0917  # the options of a command
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
     ] = None,
-    execute: Execute = False,  # noqa: FBT002  # Typer makes a flag of it
-    extra: DeleteExtra = False,  # noqa: FBT002  # the same
+    execute: Execute = False,
+    extra: DeleteExtra = False,
     ignore_unknown: IgnoreUnknown = None,
     finish: OnFinish = None,
-    progress_form: ProgressOption = ProgressForm.BAR,
-    metrics_port: MetricsPort = None,
-    output: OutputFormat = Format.TEXT,
+    shown: Watched,
 ) -> None:
     """Copy a module from one store to another. Without --execute nothing is written.
 
@@ -142,8 +139,8 @@ def copy(  # noqa: PLR0917  # the options of a command
             ignored=ignored_option(sides.context, ignore_unknown),
             subset=rows.subset,
         )
-        told = Telling("copy", progress_form, metrics_port)
-        code = copied(sides.opened(name), options, output, stop, told, extra=extra)
+        told = shown.telling("copy")
+        code = copied(sides.opened(name), options, shown.output, stop, told, extra=extra)
     raise typer.Exit(code)
 
 
@@ -327,7 +324,8 @@ STATUS_COLUMNS = ("entity", "finished", "copying", "pending", "failed", "read", 
 
 
 @spread
-def plan(  # noqa: PLR0917  # the options of a command
+def plan(
+    *,
     sides: Sides,
     rows: RowOptions,
     as_of: AsOf = None,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from shutil import get_terminal_size
 from types import MappingProxyType
@@ -110,69 +110,54 @@ def _keep(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any
     return value
 
 
+# An option whose value its callback remembers.
+_kept = partial(typer.Option, callback=_keep, expose_value=False)
+
+
 def options(
     *,
     config: Annotated[
         list[Path] | None,
-        typer.Option(
+        _kept(
             "--config",
             help="Settings file (JSON, YAML or TOML). Default: TWINSTORE_CONFIG.",
             callback=_keep_one,
-            expose_value=False,
         ),
     ] = None,
     env_file: Annotated[
         list[Path] | None,
-        typer.Option(
+        _kept(
             "--env-file",
             help="File of lines NAME=value. Default: TWINSTORE_ENV_FILE.",
             callback=_keep_one,
-            expose_value=False,
         ),
     ] = None,
     secrets_dir: Annotated[
         list[Path] | None,
-        typer.Option(
+        _kept(
             "--secrets-dir",
             help="Directory with a file for each secret. Default: TWINSTORE_SECRETS_DIR.",
             callback=_keep_one,
-            expose_value=False,
         ),
     ] = None,
-    debug: Annotated[
-        bool,
-        typer.Option(
-            "--debug", help="Show log and traceback of a failure.", callback=_keep, expose_value=False
-        ),
-    ] = False,
+    debug: Annotated[bool, _kept("--debug", help="Show log and traceback of a failure.")] = False,
     quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            help="Show no progress and no messages but errors.",
-            callback=_keep,
-            expose_value=False,
-        ),
+        bool, _kept("--quiet", "-q", help="Show no progress and no messages but errors.")
     ] = False,
     log_level: Annotated[
         LogLevel | None,
-        typer.Option(
+        _kept(
             "--log-level",
             metavar="LEVEL",
             help="Lowest level of the log on stderr: debug, info, warning or error. Default: warning.",
-            callback=_keep,
-            expose_value=False,
         ),
     ] = None,
     log_format: Annotated[
         LogFormat | None,
-        typer.Option(
+        _kept(
             "--log-format",
             metavar="text|json",
             help="Lines of log, progress and errors on stderr: text, or a JSON object each. Default: text.",
-            callback=_keep,
-            expose_value=False,
         ),
     ] = None,
 ) -> None:

@@ -30,8 +30,8 @@ __all__ = [
     "AsOf",
     "Backend",
     "Format",
-    "IgnoreField",
     "IgnoreUnknown",
+    "Ignored",
     "ModuleName",
     "OnFinish",
     "OneStore",
@@ -41,7 +41,6 @@ __all__ = [
     "Sides",
     "TargetSide",
     "drivers",
-    "ignored_fields_option",
     "ignored_option",
     "instant_option",
     "side_settings",
@@ -195,14 +194,25 @@ IgnoreField = Annotated[
 ]
 
 
-def ignored_fields_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
-    """Return the fields that are not compared: those of the option and those of the job file."""
-    from twinstore_backfill.ignored import ignored_fields  # noqa: PLC0415  # help needs no models
-
-    return ignored_fields(texts or (), common(context).field_reasons)
-
-
 # Groups of options that several commands share: a command takes each as one parameter.
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """What a comparison leaves out."""
+
+    ignore_unknown: IgnoreUnknown = None
+    ignore_field: IgnoreField = None
+
+    def unknown(self, context: typer.Context) -> tuple[IgnoredPath, ...]:
+        """Return the unknown properties to drop."""
+        return ignored_option(context, self.ignore_unknown)
+
+    def fields(self, context: typer.Context) -> tuple[IgnoredPath, ...]:
+        """Return the fields that are not compared: those of the option and those of the job file."""
+        from twinstore_backfill.ignored import ignored_fields  # noqa: PLC0415  # help needs no models
+
+        return ignored_fields(self.ignore_field or (), common(context).field_reasons)
 
 
 KeyFrom = Annotated[

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from twinstore.errors import ValidationError
-from twinstore_backfill.cli.options import Format
+from twinstore_backfill.cli.options import Format, OutputFormat
 from twinstore_backfill.cli.streams import OutputError, emit_json, emit_text
 from twinstore_backfill.process.messages import warn
 from twinstore_backfill.progress.record import Progress, SilentProgress, progress_on
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
 
 __all__ = [
-    "MetricsPort",
     "ProgressForm",
-    "ProgressOption",
     "Rows",
     "Telling",
+    "Watched",
     "emit",
     "left_out_texts",
     "table",
@@ -304,6 +303,19 @@ class Telling:
                 bar = stack.enter_context(progress_on())
                 shown = bar if isinstance(shown, SilentProgress) else SharedProgress(bar, shown)
             yield shown
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The last options of a command that shows its progress."""
+
+    progress_form: ProgressOption = ProgressForm.BAR
+    metrics_port: MetricsPort = None
+    output: OutputFormat = Format.TEXT
+
+    def telling(self, command: str) -> Telling:
+        """Return what shows the progress of a command."""
+        return Telling(command, self.progress_form, self.metrics_port)
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

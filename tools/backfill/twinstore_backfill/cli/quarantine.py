@@ -28,7 +28,7 @@ from twinstore_backfill.cli.options import (
     instant_option,
     spread,
 )
-from twinstore_backfill.cli.output import MetricsPort, ProgressForm, ProgressOption, Telling, emit, table
+from twinstore_backfill.cli.output import Watched, emit, table
 from twinstore_backfill.cli.verify import KeyOption, ShowValues, key_option
 from twinstore_backfill.copy.engine import known_job, present_job_id
 from twinstore_backfill.copy.options import CopyOptions
@@ -99,12 +99,13 @@ def _list_texts(document: Entry) -> Iterator[RenderableType]:
 
 @app.command()
 @spread
-def show(  # noqa: PLR0917  # the options of a command
+def show(
+    *,
     side: TargetSide,
     entity: OneEntity,
     key: KeyOption,
     job: JobId = None,
-    show_values: ShowValues = False,  # noqa: FBT002  # Typer makes a flag of it  # Typer makes a flag of it
+    show_values: ShowValues = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show why one document could not be moved."""
@@ -155,7 +156,8 @@ def export(
 
 @app.command()
 @spread
-def retry(  # noqa: PLR0917  # the options of a command
+def retry(
+    *,
     sides: Sides,
     rows: RowOptions,
     as_of: AsOf = None,
@@ -163,10 +165,8 @@ def retry(  # noqa: PLR0917  # the options of a command
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")] = False,  # noqa: FBT002  # Typer makes a flag of it
-    progress_form: ProgressOption = ProgressForm.BAR,
-    metrics_port: MetricsPort = None,
-    output: OutputFormat = Format.TEXT,
+    execute: Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")] = False,
+    shown: Watched,
 ) -> None:
     """Copy the ranges once more that have documents in quarantine, after these were mended at the source.
 
@@ -186,9 +186,13 @@ def retry(  # noqa: PLR0917  # the options of a command
             subset=rows.subset,
             retry_quarantine=True,
         )
-        told = Telling("quarantine retry", progress_form, metrics_port)
+        told = shown.telling("quarantine retry")
         pair = sides.opened(name)
-        code = copied(pair, options, output, stop, told) if execute else _waiting(pair, options, output)
+        code = (
+            copied(pair, options, shown.output, stop, told)
+            if execute
+            else _waiting(pair, options, shown.output)
+        )
     raise typer.Exit(code)
 
 

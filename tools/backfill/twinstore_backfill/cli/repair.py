@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,19 +21,16 @@ from twinstore_backfill.cli.options import (
     AsOf,
     Backend,
     Format,
-    IgnoreField,
-    IgnoreUnknown,
+    Ignored,
     ModuleName,
     OnFinish,
     OnlyEntities,
     OutputFormat,
     Sides,
-    ignored_fields_option,
-    ignored_option,
     instant_option,
     spread,
 )
-from twinstore_backfill.cli.output import MetricsPort, ProgressForm, ProgressOption, Telling, emit, table
+from twinstore_backfill.cli.output import Watched, emit, table
 from twinstore_backfill.cli.verify import conclude, report_texts, switch_of
 from twinstore_backfill.ignored import check_ignored, check_ignored_fields
 from twinstore_backfill.outcome import Exit, on_finish
@@ -64,103 +61,100 @@ DeleteExtra = Annotated[
 Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")]
 
 
+@dataclass(frozen=True)
+class NamedIn:
+    """The rows that a verification named, and where the report on them goes."""
+
+    given: DifferencesIn = Path("report")
+    entity: OnlyEntities = None
+    as_of: AsOf = None
+    out: ReportOut = None
+
+    def written(self) -> Path | None:
+        """Return the directory of the report, ``None`` where it holds the list that is read first.
+
+        What is needed to try again must not be lost because a server is away.
+        """
+        folder = self.given if self.given.is_dir() else self.given.parent
+        return None if self.out is not None and self.out.resolve() == folder.resolve() else self.out
+
+
+def _options(module: str, sides: Sides, named: NamedIn, ignored: Ignored) -> VerifyOptions:
+    return VerifyOptions(
+        entities=named.entity or (),
+        as_of=instant_option(named.as_of, "--as-of"),
+        switch=switch_of(sides.common.settings(), module),
+        ignored=ignored.unknown(sides.context),
+        ignored_fields=ignored.fields(sides.context),
+    )
+
+
 @spread
-def recheck(  # noqa: PLR0917  # the options of a command
+def recheck(
+    *,
     sides: Sides,
-    given: DifferencesIn = Path("report"),
-    entity: OnlyEntities = None,
-    as_of: AsOf = None,
-    out: ReportOut = None,
-    ignore_unknown: IgnoreUnknown = None,
-    ignore_field: IgnoreField = None,
+    named: NamedIn,
+    ignored: Ignored,
     finish: OnFinish = None,
-    progress_form: ProgressOption = ProgressForm.BAR,
-    metrics_port: MetricsPort = None,
-    output: OutputFormat = Format.TEXT,
+    shown: Watched,
 ) -> None:
     """Compare again only the rows that a verification named. It never proves more than these rows."""
-    with report_directory(_apart(out, given)), stop_on_signals() as stop:
-        on_finish(finish, out)
+    with report_directory(named.written()), stop_on_signals() as stop:
+        on_finish(finish, named.out)
         name = sides.name
-        options = VerifyOptions(
-            entities=entity or (),
-            as_of=instant_option(as_of, "--as-of"),
-            switch=switch_of(sides.common.settings(), name),
-            ignored=ignored_option(sides.context, ignore_unknown),
-            ignored_fields=ignored_fields_option(sides.context, ignore_field),
-        )
-        told = Telling("recheck", progress_form, metrics_port)
+        options = _options(name, sides, named, ignored)
+        told = shown.telling("recheck")
         with (
             sides.opened(name) as (left, right),
             told.progress() as progress,
             # Read before the reports of this run take its place.
-            named_rows(given, select_entities(left.bulk, ())) as rows,
+            named_rows(named.given, select_entities(left.bulk, ())) as rows,
         ):
-            require_same_stores(given, left, right)
-            with reports_in(out) as write:
+            require_same_stores(named.given, left, right)
+            with reports_in(named.out) as write:
                 report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
-        conclude(report, out, output)
+        conclude(report, named.out, shown.output)
     raise typer.Exit(report.exit_code)
 
 
-def _apart(out: Path | None, given: Path) -> Path | None:
-    """Return the directory of the report, ``None`` where it holds the list that is read first.
-
-    What is needed to try again must not be lost because a server is away.
-    """
-    folder = given if given.is_dir() else given.parent
-    return None if out is not None and out.resolve() == folder.resolve() else out
-
-
 @spread
-def repair(  # noqa: PLR0917  # the options of a command
+def repair(
+    *,
     sides: Sides,
-    given: DifferencesIn = Path("report"),
-    entity: OnlyEntities = None,
-    as_of: AsOf = None,
-    out: ReportOut = None,
-    delete_extra: DeleteExtra = False,  # noqa: FBT002  # Typer makes a flag of it
-    execute: Execute = False,  # noqa: FBT002  # the same
-    ignore_unknown: IgnoreUnknown = None,
-    ignore_field: IgnoreField = None,
+    named: NamedIn,
+    delete_extra: DeleteExtra = False,
+    execute: Execute = False,
+    ignored: Ignored,
     finish: OnFinish = None,
-    progress_form: ProgressOption = ProgressForm.BAR,
-    metrics_port: MetricsPort = None,
-    output: OutputFormat = Format.TEXT,
+    shown: Watched,
 ) -> None:
     """Copy the rows that a verification named once more, and compare exactly these again.
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
-    with report_directory(_apart(out, given) if execute else None), stop_on_signals() as stop:
-        on_finish(finish, out)
+    with report_directory(named.written() if execute else None), stop_on_signals() as stop:
+        on_finish(finish, named.out)
         name = sides.name
-        options = VerifyOptions(
-            entities=entity or (),
-            as_of=instant_option(as_of, "--as-of"),
-            switch=switch_of(sides.common.settings(), name),
-            ignored=ignored_option(sides.context, ignore_unknown),
-            ignored_fields=ignored_fields_option(sides.context, ignore_field),
-        )
-        told = Telling("repair", progress_form, metrics_port)
+        options = _options(name, sides, named, ignored)
+        told = shown.telling("repair")
         with sides.opened(name) as (left, right), told.progress() as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
             check_ignored(options.ignored, left.bulk.entities())
             check_ignored_fields(options.ignored_fields, left.bulk.entities())
-            with named_rows(given, select_entities(left.bulk, ())) as rows:
-                require_same_stores(given, left, right)
+            with named_rows(named.given, select_entities(left.bulk, ())) as rows:
+                require_same_stores(named.given, left, right)
                 if not execute:
-                    code = _dry(rows, entities, output, delete_extra=delete_extra)
+                    code = _dry(rows, entities, shown.output, delete_extra=delete_extra)
                 else:
                     prepare_target(right)
                     instant = instant_of_judgement(left.bulk, options.as_of)
                     done = Repair(left, right, instant, stop, options.ignored).run(
                         entities, rows, remove=delete_extra
                     )
-                    with reports_in(out) as write:
+                    with reports_in(named.out) as write:
                         report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
-                    code = _repaired(done, report, out, output)
+                    code = _repaired(done, report, named.out, shown.output)
     raise typer.Exit(code)
 
 
@@ -206,7 +200,8 @@ def _done_texts(done: Repaired) -> Iterator[str]:
 BATCH: Final = 1000
 
 
-def purge(  # noqa: PLR0917  # the options of a command
+def purge(
+    *,
     context: typer.Context,
     module: ModuleName = None,
     before: Annotated[
@@ -215,7 +210,7 @@ def purge(  # noqa: PLR0917  # the options of a command
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
     backend: Backend = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+    execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""

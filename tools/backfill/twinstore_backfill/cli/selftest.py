@@ -15,16 +15,14 @@ from twinstore.errors import ValidationError
 from twinstore.plugins.drivers import load_backend
 from twinstore_backfill.cli.invocation import remembered
 from twinstore_backfill.cli.options import (
-    Format,
     IgnoreUnknown,
     OnlyEntities,
-    OutputFormat,
     Sides,
     ignored_option,
     side_settings,
     spread,
 )
-from twinstore_backfill.cli.output import MetricsPort, ProgressForm, ProgressOption, Telling, emit, table
+from twinstore_backfill.cli.output import Watched, emit, table
 from twinstore_backfill.process.files import json_text, naming, write_whole
 from twinstore_backfill.process.stopping import stop_on_signals
 from twinstore_backfill.report.failing import Failure, failures_reported
@@ -46,7 +44,8 @@ FILES = (JSON, MARKDOWN)
 
 
 @spread
-def selftest(  # noqa: PLR0917  # the options of a command
+def selftest(
+    *,
     sides: Sides,
     scratch: Annotated[
         Path | None,
@@ -58,7 +57,7 @@ def selftest(  # noqa: PLR0917  # the options of a command
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses them.")] = 0,
     entities: OnlyEntities = None,
     ignore_unknown: IgnoreUnknown = None,
-    thorough: Annotated[  # noqa: FBT002  # Typer makes a flag of it
+    thorough: Annotated[
         bool,
         typer.Option(
             "--thorough",
@@ -68,9 +67,7 @@ def selftest(  # noqa: PLR0917  # the options of a command
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for the report as JSON and Markdown.")
     ] = None,
-    progress_form: ProgressOption = ProgressForm.BAR,
-    metrics_port: MetricsPort = None,
-    output: OutputFormat = Format.TEXT,
+    shown: Watched,
 ) -> None:
     """Corrupt a copy of a sample in every way there is, and count what the verification finds of it."""
     # From here on, so that the files of --out agree with the exit code at every moment.
@@ -84,7 +81,7 @@ def selftest(  # noqa: PLR0917  # the options of a command
             ignored=ignored_option(sides.context, ignore_unknown),
         )
         planted_drivers(name, (sides.source, sides.target))
-        told = Telling("selftest", progress_form, metrics_port)
+        told = shown.telling("selftest")
         origin = open_store(
             name, sides.source, side_settings(sides.common, sides.source_config), read_only=True
         )
@@ -103,7 +100,7 @@ def selftest(  # noqa: PLR0917  # the options of a command
             with naming(out):
                 write_whole(out / JSON, json_text(report))
                 write_whole(out / MARKDOWN, markdown(report).encode())
-        emit(output, report, *_texts(report, out), kept=out)
+        emit(shown.output, report, *_texts(report, out), kept=out)
     raise typer.Exit(report["exit_code"])
 
 

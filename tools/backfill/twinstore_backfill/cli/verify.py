@@ -22,24 +22,19 @@ from twinstore.plugins.drivers import installed_backend_names, load_backend
 from twinstore_backfill.cli.options import (
     AsOf,
     Format,
-    IgnoreField,
-    IgnoreUnknown,
+    Ignored,
     OnFinish,
     OutputFormat,
     RowOptions,
     Sides,
     drivers,
-    ignored_fields_option,
-    ignored_option,
     instant_option,
     side_settings,
     spread,
 )
 from twinstore_backfill.cli.output import (
-    MetricsPort,
-    ProgressForm,
-    ProgressOption,
     Telling,
+    Watched,
     emit,
     table,
     toned,
@@ -149,7 +144,8 @@ class Mode(StrEnum):
 
 
 @spread
-def verify(  # noqa: PLR0917  # the options of a command
+def verify(
+    *,
     sides: VerifySides,
     rows: RowOptions,
     mode: Annotated[Mode, typer.Option("--mode", help="Compare every document, or a sample.")] = Mode.FULL,
@@ -162,19 +158,16 @@ def verify(  # noqa: PLR0917  # the options of a command
         Path | None,
         typer.Option("--out", help="Directory for the report as JSON, JUnit XML, Markdown and HTML."),
     ] = None,
-    start_clean: StartClean = False,  # noqa: FBT002  # Typer makes a flag of it
+    start_clean: StartClean = False,
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
-    require_cutover_ready: RequireReady = False,  # noqa: FBT002  # the same
+    require_cutover_ready: RequireReady = False,
     groups: GroupsFile = None,
-    benchmark: Benchmark = False,  # noqa: FBT002  # the same
+    benchmark: Benchmark = False,
     max_ratio: MaxRatio = None,
-    ignore_unknown: IgnoreUnknown = None,
-    ignore_field: IgnoreField = None,
+    ignored: Ignored,
     finish: OnFinish = None,
-    progress_form: ProgressOption = ProgressForm.BAR,
-    metrics_port: MetricsPort = None,
-    output: OutputFormat = Format.TEXT,
+    shown: Watched,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
     # From here on, so that the files of --out agree with the exit code at every moment.
@@ -198,8 +191,8 @@ def verify(  # noqa: PLR0917  # the options of a command
             benchmark=benchmark,
             max_ratio=max_ratio,
             groups=read_groups(groups, name) if groups is not None else {},
-            ignored=ignored_option(sides.context, ignore_unknown),
-            ignored_fields=ignored_fields_option(sides.context, ignore_field),
+            ignored=ignored.unknown(sides.context),
+            ignored_fields=ignored.fields(sides.context),
             subset=rows.subset,
         )
         if approval is not None:
@@ -207,9 +200,9 @@ def verify(  # noqa: PLR0917  # the options of a command
                 report = run_start_clean(_source_name(sides.source), store, options, stop)
         else:
             _require_source(sides.source)
-            told = Telling("verify", progress_form, metrics_port)
+            told = shown.telling("verify")
             report = verified(sides.opened(name), options, out, stop, told)
-        conclude(report, out, output)
+        conclude(report, out, shown.output)
     raise typer.Exit(report.exit_code)
 
 
@@ -376,14 +369,14 @@ CODES = {
 
 
 @spread
-def diff(  # noqa: PLR0917  # the options of a command
+def diff(
+    *,
     sides: Sides,
     entity: Annotated[str, typer.Option("--entity", help="Entity of the row.")],
     key: KeyOption,
     as_of: AsOf = None,
-    show_values: ShowValues = False,  # noqa: FBT002  # Typer makes a flag of it
-    ignore_unknown: IgnoreUnknown = None,
-    ignore_field: IgnoreField = None,
+    show_values: ShowValues = False,
+    ignored: Ignored,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare one row as a verification does, and say where it differs. Values are shown on request only."""
@@ -392,13 +385,13 @@ def diff(  # noqa: PLR0917  # the options of a command
     with sides.opened(name) as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = instant_of_judgement(left.bulk, asked)
-        ignored = ignored_option(sides.context, ignore_unknown)
-        check_ignored(ignored, left.bulk.entities())
+        unknown = ignored.unknown(sides.context)
+        check_ignored(unknown, left.bulk.entities())
         row = key_option(chosen, key)
-        fields = ignored_fields_option(sides.context, ignore_field)
+        fields = ignored.fields(sides.context)
         check_ignored_fields(fields, left.bulk.entities())
         found = compare_row(
-            left, right, chosen, row, instant, of_entity(ignored, chosen), of_entity(fields, chosen)
+            left, right, chosen, row, instant, of_entity(unknown, chosen), of_entity(fields, chosen)
         )
     emit(output, _document(found, show_values=show_values), *_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))
