@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access.scope import UNBOUND
 from twinstore.access.unit_state import wrong_handle
+from twinstore.documents import DocumentBackend
 from twinstore.documents.access import OwnUnits
 from twinstore.errors import ConfigurationError
-from twinstore.plugins.access_backend import AccessBackend
-from twinstore.plugins.backend import Capabilities, ModuleBackend
+from twinstore.plugins.backend import Capabilities
 from twinstore_filesystem.access import FilesystemAccess
 from twinstore_filesystem.bulk import FilesystemBulk
 from twinstore_filesystem.errors import DRIVER
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from twinstore.documents.access import Steps
     from twinstore.plugins.backend import OpenRequest
     from twinstore.plugins.module_spec import ModuleSpec
-    from twinstore_filesystem.initializer import FilesystemInitializer
 
 __all__ = ["CAPABILITIES", "FilesystemBackend", "open_backend"]
 
@@ -45,14 +43,14 @@ CAPABILITIES: Final = Capabilities(
 )
 
 
-class FilesystemBackend(AccessBackend[R], ModuleBackend[R]):
+class FilesystemBackend(DocumentBackend[R]):
     """Implements :class:`~twinstore.plugins.backend.ModuleBackend` for a module that has a layout."""
 
     def __init__(
         self, module: ModuleSpec[R], request: OpenRequest, layouts: Mapping[str, FileLayout] = LAYOUTS
     ) -> None:
         """Take the module, its settings, and where its entities stand; nothing is touched yet."""
-        super().__init__(module)
+        super().__init__(module, CAPABILITIES)
         if not isinstance(request.settings, FilesystemSettings):
             raise ConfigurationError(f"{DRIVER} needs its own settings.", driver=DRIVER)
         lacking = [entity.name for entity in module.catalog.entities if entity.name not in layouts]
@@ -64,32 +62,12 @@ class FilesystemBackend(AccessBackend[R], ModuleBackend[R]):
         self._tree = Tree(request.settings.root, read_only=request.read_only)
         locks = RunLocks(self._tree, request.settings.lock_timeout_ms / 1000)
         self._files = Files(self._tree, layouts, locks, request.clock)
-        self._initializer = initializer_class(module)(module.name, self._tree)
-
-    @property
-    @override
-    def driver(self) -> str:
-        return DRIVER
-
-    @property
-    @override
-    def capabilities(self) -> Capabilities:
-        return CAPABILITIES
-
-    @property
-    @override
-    def initializer(self) -> FilesystemInitializer:
-        """Makes the root; there is nothing to migrate."""
-        return self._initializer
+        self.initializer = initializer_class(module)(module.name, self._tree)
 
     @property
     @override
     def bulk(self) -> FilesystemBulk:
         return FilesystemBulk(self, self._files, self._module.catalog.entities)
-
-    @override
-    def unbound(self) -> Access:
-        return self.access_by(OwnUnits(self.begin, unbound=True), UNBOUND)
 
     @contextmanager
     @override
@@ -108,9 +86,8 @@ class FilesystemBackend(AccessBackend[R], ModuleBackend[R]):
         yield self.access_by(OwnUnits(self.begin), scope)
 
     @override
-    def join(self, handle: object, scope: Scope) -> Access:
+    def joined(self, handle: object) -> FileUnit:
         """Refuse: there is no transaction of a caller to join."""
-        del scope
         raise wrong_handle(handle, "no handle", DRIVER)
 
     @override
@@ -118,13 +95,13 @@ class FilesystemBackend(AccessBackend[R], ModuleBackend[R]):
         """Check that the root is a folder that this process may write to; make it when it is absent."""
         self._tree.prepare()
 
+    @override
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> FileUnit:
-        """Open a unit of work; no I/O yet."""
         del isolated  # files are read as they are at the moment
         return FileUnit(self._files, read_only=read_only)
 
+    @override
     def access_by(self, steps: Steps, scope: Scope) -> FilesystemAccess:
-        """Return an access that takes its steps in some units."""
         entities = self._module.catalog.entities
         return FilesystemAccess(steps, scope, entities, self.begin, self.capabilities, self._files)
 

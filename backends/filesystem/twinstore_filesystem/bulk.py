@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from twinstore.bulk.parts import VIEW
 from twinstore.bulk.port import Record, Survey
 from twinstore.bulk.rows import ScanRow, marked
 from twinstore.catalog.keys import LEAST, KeyRange, KeyType, can_bound
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from twinstore_filesystem.files import Files
 
 __all__ = ["FilesystemBulk", "FilesystemView"]
-
-VIEW: Final = "This view"
 
 
 class FilesystemBulk(DocumentBulk):

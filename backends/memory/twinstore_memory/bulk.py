@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -10,15 +9,14 @@ from typing_extensions import override
 from twinstore.documents import DocumentBulk, DocumentRow, DocumentView
 from twinstore.documents.access import scope_of, unowned
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.runtime.forks import ending
 from twinstore_memory.initializer import MemoryInitializer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from twinstore.bulk.port import Position
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import KeyRange
+    from twinstore.documents import DocumentUnit
     from twinstore.documents.bulk import Opener
 
 __all__ = ["MemoryBulk", "MemoryView"]
@@ -34,15 +32,9 @@ class MemoryBulk(DocumentBulk):
         # A store of this process is nowhere else, so its name is its place.
         super().__init__(backend, entities, identity=name, place=name, ledger_initializer=initializer)
 
-    @contextmanager
     @override
-    def view(self, *, as_of: Position | None = None) -> Generator[DocumentView]:
-        """Open a view of what is committed at its first read."""
-        if as_of is not None:
-            self._backend.capabilities.require("point_in_time_reads")
-        unit = self._backend.begin(read_only=True, isolated=True)
-        with ending(unit.rollback):
-            yield MemoryView(unit)
+    def _view(self, unit: DocumentUnit) -> MemoryView:
+        return MemoryView(unit)
 
 
 class MemoryView(DocumentView):

@@ -16,7 +16,8 @@ from typing_extensions import override
 
 from twinstore.access.protocol import Ref
 from twinstore.access.query import query_of_key
-from twinstore.bulk.port import Conflict, ImportOutcome, RangeWriter, Rejected
+from twinstore.bulk.parts import WriteCounts
+from twinstore.bulk.port import Conflict, RangeWriter, Rejected
 from twinstore.bulk.rows import NOTHING_BESIDE
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from twinstore.access.protocol import Access, Moment, Rows
-    from twinstore.bulk.port import BulkPort, CommitCheck, OnConflict, Record
+    from twinstore.bulk.port import BulkPort, CommitCheck, ImportOutcome, OnConflict, Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore.models.canonical import CanonicalModel
@@ -125,10 +126,7 @@ class ReleasingWriter(RangeWriter):
         self._entity = entity
         self._overwrite = overwrite
         self._records: list[Record] = []
-        self._written: Counter[str] = Counter()
-        self._unchanged: Counter[str] = Counter()
-        self._conflicts: list[Conflict] = []
-        self._rejected: list[Rejected] = []
+        self._counts = WriteCounts()
 
     @override
     def write(self, records: Sequence[Record]) -> None:
@@ -145,13 +143,8 @@ class ReleasingWriter(RangeWriter):
         records, self._records = self._records, []
         for record in records:
             self._write(record)
-        return ImportOutcome(
-            dict(self._written),
-            dict(self._unchanged),
-            tuple(self._conflicts),
-            tuple(self._rejected),
-            inner.removed,
-        )
+        self._counts.removed = inner.removed
+        return self._counts.outcome()
 
     @property
     @override
@@ -166,7 +159,7 @@ class ReleasingWriter(RangeWriter):
 
     def _write(self, record: Record) -> None:
         if record.model is None or record.key is None:
-            self._rejected.append(Rejected(record, record.error or "the record holds no model"))
+            self._counts.rejected.append(Rejected(record, record.error or "the record holds no model"))
             return
         row = Row(released(self._entity, record.model), record.storage)
         fence = self._fence_of(row)
@@ -187,7 +180,7 @@ class ReleasingWriter(RangeWriter):
             self._replace(record, row)
             return
         if before is not None and self._fence_of(before) >= fence:
-            self._unchanged[record.label] += 1
+            self._counts.unchanged[record.label] += 1
         else:
             self._note(record, overwritten=before is not None)
 
@@ -211,9 +204,9 @@ class ReleasingWriter(RangeWriter):
     def _note(self, record: Record, *, overwritten: bool) -> None:
         """Count a row that was written, or that differs and was left."""
         if overwritten:
-            self._conflicts.append(Conflict(record.key or (), record.owner, self._overwrite))
+            self._counts.conflicts.append(Conflict(record.key or (), record.owner, self._overwrite))
         if not overwritten or self._overwrite:
-            self._written[record.label] += 1
+            self._counts.written[record.label] += 1
 
     @property
     def _fence(self) -> str:

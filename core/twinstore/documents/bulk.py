@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from typing_extensions import override
 
 from twinstore.access.query import Query, key_order
 from twinstore.access.scope import UNBOUND
-from twinstore.bulk.port import BulkPort, BulkView, Conflict, ImportOutcome, RangeWriter, Rejected, Survey
+from twinstore.bulk.parts import VIEW, WriteCounts
+from twinstore.bulk.port import BulkPort, BulkView, Conflict, RangeWriter, Rejected, Survey
 from twinstore.bulk.unique_moves import obstacles, reason_of_obstacle
 from twinstore.catalog.keys import KeyRange, can_bound
 from twinstore.catalog.tenancy import ALL_TENANTS, label_of
@@ -33,7 +34,7 @@ from twinstore.runtime.forks import ending, of_one_process
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access
     from twinstore.access.scope import Scope
-    from twinstore.bulk.port import CommitCheck, OnConflict, Position, Record
+    from twinstore.bulk.port import CommitCheck, ImportOutcome, OnConflict, Position, Record
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -46,7 +47,6 @@ __all__ = ["DocumentBulk", "DocumentView", "DocumentWriter"]
 
 
 T = TypeVar("T")
-VIEW: Final = "This view"
 
 
 class Opener(Protocol):
@@ -169,7 +169,10 @@ class DocumentBulk(BulkPort):
             self._backend.capabilities.require("point_in_time_reads")
         unit = self._backend.begin(read_only=True, isolated=True)
         with ending(unit.rollback):
-            yield DocumentView(unit)
+            yield self._view(unit)
+
+    def _view(self, unit: DocumentUnit) -> DocumentView:
+        return DocumentView(unit)
 
     @contextmanager
     def writer(
@@ -275,11 +278,7 @@ class DocumentWriter(RangeWriter):
         self._entities = entities
         # Not even a copy that overwrites changes an audit trail.
         self._overwrite = on_conflict == "overwrite" and not entity.append_only
-        self._written: Counter[str] = Counter()
-        self._unchanged: Counter[str] = Counter()
-        self._conflicts: list[Conflict] = []
-        self._rejected: list[Rejected] = []
-        self._removed = 0
+        self._counts = WriteCounts()
         # What finds a unique value taken that may still move.
         self._waiting: list[tuple[Record, HeldRow, DocumentRow]] = []
 
@@ -296,8 +295,7 @@ class DocumentWriter(RangeWriter):
     @override
     def take_rejected(self) -> Sequence[Rejected]:
         """Hand over what was refused."""
-        taken, self._rejected = self._rejected, []
-        return taken
+        return self._counts.take_rejected()
 
     @override
     def remove(self, keys: Sequence[Key]) -> None:
@@ -305,19 +303,13 @@ class DocumentWriter(RangeWriter):
         for key in keys:
             if hold(self._unit, self._entity, ALL_TENANTS, key).row is not None:
                 discard(self._unit, self._entities, self._entity, key)
-                self._removed += 1
+                self._counts.removed += 1
 
     @override
     def flush(self) -> ImportOutcome:
         """Return what became of everything so far."""
         self._settle()
-        return ImportOutcome(
-            dict(self._written),
-            dict(self._unchanged),
-            tuple(self._conflicts),
-            tuple(self._rejected),
-            self._removed,
-        )
+        return self._counts.outcome()
 
     @override
     def commit(self) -> None:
@@ -327,7 +319,7 @@ class DocumentWriter(RangeWriter):
 
     def _write(self, record: Record) -> None:
         if record.model is None or record.key is None:
-            self._rejected.append(Rejected(record, record.error or "the row has no model or no key"))
+            self._counts.rejected.append(Rejected(record, record.error or "the row has no model or no key"))
             return
         row = encode(self._entity, record.model, as_stored(record))
         # In every scope: a row of another tenant under this key is a conflict too, not a place that is free.
@@ -335,11 +327,11 @@ class DocumentWriter(RangeWriter):
         if held.row is None:
             self._store(record, held, row)
         elif content(held.row) == content(row):
-            self._unchanged[label_of(row.owner)] += 1
+            self._counts.unchanged[label_of(row.owner)] += 1
         elif self._overwrite:
             self._store(record, held, row)
         else:
-            self._conflicts.append(Conflict(record.key, row.owner))
+            self._counts.conflicts.append(Conflict(record.key, row.owner))
 
     def _store(self, record: Record, held: HeldRow, row: DocumentRow) -> None:
         try:
@@ -349,16 +341,16 @@ class DocumentWriter(RangeWriter):
             if self._overwrite:
                 self._waiting.append((record, held, row))
             else:
-                self._rejected.append(Rejected(record, error.message))
+                self._counts.rejected.append(Rejected(record, error.message))
         except NotFoundError as error:
-            self._rejected.append(Rejected(record, error.message))
+            self._counts.rejected.append(Rejected(record, error.message))
         else:
             self._note(held, row)
 
     def _note(self, held: HeldRow, row: DocumentRow) -> None:
         if held.row is not None:
-            self._conflicts.append(Conflict(row.key, row.owner, overwritten=True))
-        self._written[label_of(row.owner)] += 1
+            self._counts.conflicts.append(Conflict(row.key, row.owner, overwritten=True))
+        self._counts.written[label_of(row.owner)] += 1
 
     def _settle(self) -> None:
         """Write the rows whose unique values move between them; name what is in the way of the others."""
@@ -374,7 +366,7 @@ class DocumentWriter(RangeWriter):
         for held, row in free:
             store(self._unit, ALL_TENANTS, held, row)
             self._note(held, row)
-        self._rejected += [
+        self._counts.rejected += [
             Rejected(record, reason_of_obstacle(self._entity, found[record.key]))
             for record, _, _ in waiting
             if record.key in found

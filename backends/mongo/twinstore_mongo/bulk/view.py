@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
+from twinstore.bulk.parts import OneStream
 from twinstore.bulk.port import BulkView
 from twinstore.bulk.rows import NoDigests, RangeDigests
-from twinstore.errors import TransactionAbortedError, UnsupportedCapabilityError, ValidationError
-from twinstore.runtime.forks import OwnProcess, ending, of_one_process
+from twinstore.errors import UnsupportedCapabilityError
+from twinstore.runtime.forks import ending
 from twinstore_mongo.access.execution import translating
 from twinstore_mongo.bulk.digests import MOST_THREADS, DigestScan, digestible
 from twinstore_mongo.bulk.export import Exporter, PackedExporter, ReadSize, packed_size
@@ -41,7 +43,6 @@ __all__ = ["MongoView"]
 
 T = TypeVar("T")
 
-VIEW = "This view"
 # Of which few should wait.
 MOST_RECORDS = 1000
 
@@ -54,9 +55,7 @@ class MongoView(BulkView):
         self._connection = connection
         self._position = as_of
         self._concern = None if as_of is None else PointInTime(timestamp_of(as_of))
-        self._process = OwnProcess()
-        self._stream: Generator[object] | None = None
-        self._closed = False
+        self._streams = OneStream(DRIVER)
 
     @property
     @override
@@ -148,9 +147,7 @@ class MongoView(BulkView):
 
     def close(self) -> None:
         """End the stream that is open; the view is of no use afterwards."""
-        self._closed = True
-        if self._stream is not None:
-            self._stream.close()
+        self._streams.close()
 
     def _records(
         self, exporter: Exporter, within: KeyRange, rows: Chosen, size: ReadSize
@@ -192,32 +189,17 @@ class MongoView(BulkView):
         return collection if self._concern is None else collection.with_options(read_concern=self._concern)
 
     def _one(self, stream: Generator[T]) -> Iterator[T]:
-        """Yield what a stream yields, the only one of this view that is open."""
-        self._begin(stream)
-        try:
-            for item in of_one_process(stream, VIEW):
+        return self._streams.read(self._asked(stream))
+
+    def _asked(self, stream: Generator[T]) -> Generator[T]:
+        """Yield what a stream yields, unless it is of the present where the past was wanted."""
+        with closing(stream):
+            for item in stream:
                 self._refuse_unsent()
                 yield item
                 del item  # or it would stay in memory while the next one is read
-            self._refuse_unsent()
-        finally:
-            stream.close()
-            self._stream = None
+        self._refuse_unsent()
 
     def _refuse_unsent(self) -> None:
-        """Refuse what was read of the present where the past was wanted."""
         if self._concern is not None and not self._concern.is_asked:
             raise UnsupportedCapabilityError(unsent(), driver=DRIVER)
-
-    def _begin(self, stream: Generator[object]) -> None:
-        self._process.check(VIEW)
-        if self._closed:
-            raise TransactionAbortedError("This view has ended; open a new one.", driver=DRIVER)
-        # As on PostgreSQL, where one connection streams one answer at a time.
-        if self._stream is not None:
-            raise ValidationError(
-                "This view is reading a list already; read it to its end or close it before you begin the "
-                "next one, or open another view.",
-                driver=DRIVER,
-            )
-        self._stream = stream

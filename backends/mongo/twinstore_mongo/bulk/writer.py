@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,8 @@ from typing_extensions import override
 
 from twinstore.access.guard import GuardedAccess
 from twinstore.access.retry import repeat
-from twinstore.bulk.port import Conflict, ImportOutcome, RangeWriter, Record, Rejected
+from twinstore.bulk.parts import WriteCounts
+from twinstore.bulk.port import Conflict, RangeWriter, Record, Rejected
 from twinstore.bulk.unique_moves import obstacles, reason_of_obstacle
 from twinstore.errors import ConcurrencyError, ValidationError
 from twinstore.fast.records import PackedBatch, TakesPacked
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from bson.raw_bson import RawBSONDocument
 
     from twinstore.access.protocol import Access
-    from twinstore.bulk.port import CommitCheck
+    from twinstore.bulk.port import CommitCheck, ImportOutcome
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore_mongo.access.execution import RepositoryContext
@@ -95,7 +95,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
         self._check = check
         self._codec = codec_of(entity)
         self._process = OwnProcess()
-        self._outcome = WriteCounts()
+        self._outcome = PartCounts()
         self._pending: list[Write] = []
         self._bytes = self._documents = 0
         self._most = max(1, PART_ENTRIES // (1 + len(index_specs(entity))))
@@ -112,8 +112,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
 
     @override
     def take_rejected(self) -> Sequence[Rejected]:
-        taken, self._outcome.rejected = self._outcome.rejected, []
-        return taken
+        return self._outcome.take_rejected()
 
     @override
     def remove(self, keys: Sequence[Key]) -> None:
@@ -129,7 +128,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
                 self._last = repeat(self._open_last)
             except RefusedError as refused:
                 self._resolve(refused)
-        return self._outcome.result()
+        return self._outcome.outcome()
 
     @property
     @override
@@ -404,14 +403,8 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
 
 
 @dataclass(slots=True)
-class WriteCounts:
-    """What has become of the records so far."""
-
-    written: Counter[str] = field(default_factory=Counter)
-    unchanged: Counter[str] = field(default_factory=Counter)
-    conflicts: list[Conflict] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
-    removed: int = 0
+class PartCounts(WriteCounts):
+    """What has become of the records so far, part by part."""
 
     def note(self, writes: Sequence[DocumentWrite | PackedWrites], removed: int = 0) -> None:
         """Count documents that are in the store now, and those that are there no more."""
@@ -423,16 +416,6 @@ class WriteCounts:
             self.written[write.record.label] += 1
             if write.replaces is not None:
                 self.conflicts.append(Conflict(write.key, write.record.owner, overwritten=True))
-
-    def result(self) -> ImportOutcome:
-        """Return the outcome as the contract has it."""
-        return ImportOutcome(
-            dict(self.written),
-            dict(self.unchanged),
-            tuple(self.conflicts),
-            tuple(self.rejected),
-            self.removed,
-        )
 
 
 class NotCommittedError(Exception):

@@ -7,7 +7,7 @@ which pays where nothing of the rows is stored yet.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Final, LiteralString, Protocol
@@ -17,7 +17,8 @@ import psycopg
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.bulk.port import Conflict, ImportOutcome, Record, Rejected
+from twinstore.bulk.parts import WriteCounts
+from twinstore.bulk.port import Conflict, Record, Rejected
 from twinstore.bulk.unique_moves import obstacles, reason_of_obstacle
 from twinstore.catalog.tenancy import label_of
 from twinstore.errors import ConcurrencyError, ConfigurationError
@@ -414,14 +415,8 @@ ROW_ERRORS: Final = frozenset({"22", "23", "54"})
 
 
 @dataclass(slots=True)
-class Findings:
-    """What became of the records so far."""
-
-    written: Counter[str] = field(default_factory=Counter)
-    unchanged: Counter[str] = field(default_factory=Counter)
-    conflicts: list[Conflict] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
-    removed: int = 0
+class Findings(WriteCounts):
+    """What became of the records so far, merge by merge."""
 
     def note(
         self,
@@ -440,17 +435,6 @@ class Findings:
             self.written.update(different)
         owners.subtract(written)
         self.unchanged.update(owners)
-
-    @property
-    def outcome(self) -> ImportOutcome:
-        """The findings as the tool sees them; owners without rows are left out."""
-        return ImportOutcome(
-            written=dict(+self.written),
-            unchanged=dict(+self.unchanged),
-            conflicts=tuple(self.conflicts),
-            rejected=tuple(self.rejected),
-            removed=self.removed,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
 from twinstore.access.scope import tenant_argument
+from twinstore.bulk.parts import OneStream
 from twinstore.bulk.port import BulkView
 from twinstore.bulk.rows import NoDigests, RangeDigests
-from twinstore.errors import TransactionAbortedError, ValidationError
-from twinstore.runtime.forks import OwnProcess, of_one_process
 from twinstore_postgres.bulk.digests import DigestScan, digestible
 from twinstore_postgres.bulk.export import export_batches, export_of, packed_batches
 from twinstore_postgres.bulk.snapshot import Snapshot
@@ -34,11 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["PostgresView", "tenant_of"]
 
 
-T = TypeVar("T")
-
-VIEW = "This view"
-
-
 class PostgresView(BulkView):
     """Implements :class:`~twinstore.bulk.port.BulkView`."""
 
@@ -46,9 +40,7 @@ class PostgresView(BulkView):
         """Take the connection, inside a transaction that reads one state in system scope."""
         self._snapshot = Snapshot(connection)
         self._scans = scans
-        self._process = OwnProcess()
-        self._stream: Generator[object] | None = None
-        self._closed = False
+        self._streams = OneStream(DRIVER)
 
     @property
     @override
@@ -61,7 +53,7 @@ class PostgresView(BulkView):
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
         tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
-        return self._one(export_batches(self._snapshot, table_of(entity), within, tenant, size))
+        return self._streams.read(export_batches(self._snapshot, table_of(entity), within, tenant, size))
 
     @override
     def packed(
@@ -79,22 +71,22 @@ class PostgresView(BulkView):
         if columns is None:
             return self.records(entity, within, tenant_id=tenant_id, batch_size=batch_size)
         tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
-        return self._one(packed_batches(self._snapshot, columns, within, tenant, size))
+        return self._streams.read(packed_batches(self._snapshot, columns, within, tenant, size))
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
-        return self._one(export_of(self._snapshot, table_of(entity), keys))
+        return self._streams.read(export_of(self._snapshot, table_of(entity), keys))
 
     @override
     def rows(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[ScanRow]]:
         tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
-        return self._one(self._rows(entity, within, tenant, size))
+        return self._streams.read(self._rows(entity, within, tenant, size))
 
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        return self._one(self._rows_of(entity, keys))
+        return self._streams.read(self._rows_of(entity, keys))
 
     @override
     def digests(
@@ -120,14 +112,12 @@ class PostgresView(BulkView):
         if self._snapshot.find(table_of(entity)) is None:
             return RangeDigests()
         scan = DigestScan(self._snapshot, self._scans.of(self._snapshot.connection, entity))
-        lines = self._one(scan.lines(tenant_of(tenant_id), part, parts))
+        lines = self._streams.read(scan.lines(tenant_of(tenant_id), part, parts))
         return scan.digests(lines, bounds, secret=secret, cutoff=cutoff, accepts=accepts, tell=tell)
 
     def close(self) -> None:
         """End the stream that is open; the view is of no use afterwards."""
-        self._closed = True
-        if self._stream is not None:
-            self._stream.close()
+        self._streams.close()
 
     def _rows(
         self, entity: Entity, within: KeyRange, tenant: str | None, size: int
@@ -140,28 +130,6 @@ class PostgresView(BulkView):
     def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[ScanRow]:
         if self._snapshot.find(table_of(entity)) is not None:
             yield from self._scans.of(self._snapshot.connection, entity).fetch(self._snapshot, keys)
-
-    def _one(self, stream: Generator[T]) -> Iterator[T]:
-        """Yield what a stream yields, the only one of this view that is open."""
-        self._begin(stream)
-        try:
-            yield from of_one_process(stream, VIEW)
-        finally:
-            stream.close()
-            self._stream = None
-
-    def _begin(self, stream: Generator[object]) -> None:
-        self._process.check(VIEW)
-        if self._closed:
-            raise TransactionAbortedError("This view has ended; open a new one.", driver=DRIVER)
-        # One connection streams one answer at a time.
-        if self._stream is not None:
-            raise ValidationError(
-                "This view is reading a list already; read it to its end or close it before you begin the "
-                "next one, or open another view.",
-                driver=DRIVER,
-            )
-        self._stream = stream
 
 
 def tenant_of(tenant_id: str | None) -> str | None:

@@ -48,7 +48,7 @@ from twinstore_postgres.mapping.columns import Origin, storable_keys
 from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from twinstore.access.protocol import Access
     from twinstore.bulk.port import ImportOutcome, Record
@@ -123,8 +123,7 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
 
     @override
     def take_rejected(self) -> Sequence[Rejected]:
-        taken, self._findings.rejected = self._findings.rejected, []
-        return taken
+        return self._findings.take_rejected()
 
     @override
     def remove(self, keys: Sequence[Key]) -> None:
@@ -143,7 +142,7 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
         with self._working():
             self._merge()
             self._raise_counter()
-        return self._findings.outcome
+        return self._findings.outcome()
 
     @property
     @override
@@ -421,30 +420,31 @@ KINDS: Final[Mapping[str, tuple[ColumnKind, frozenset[NodeKind]]]] = {
 }
 
 
+Found = dict[int, tuple["Entity", NativeColumns | None]]
 # By identity, as tables; what has none is remembered too.
-_columns: Final[dict[int, tuple[Entity, NativeColumns | None]]] = {}
-_readable: Final[dict[int, tuple[Entity, NativeColumns | None]]] = {}
+_columns: Final[Found] = {}
+_readable: Final[Found] = {}
 
 
 def native_columns(entity: Entity) -> NativeColumns | None:
     """Return how the table of an entity holds packed rows, ``None`` where native code cannot write it."""
-    found = library()
-    if found is None:
-        return None
-    known = _columns.get(id(entity))
-    if known is None:
-        known = _columns.setdefault(id(entity), (entity, _made(found, entity)))
-    return known[1]
+    return _remembered(_columns, entity, _made)
 
 
 def readable_columns(entity: Entity) -> NativeColumns | None:
     """Return how native code reads rows of the table of an entity, ``None`` where it cannot."""
+    return _remembered(_readable, entity, _made_readable)
+
+
+def _remembered(
+    made: Found, entity: Entity, make: Callable[[ctypes.CDLL, Entity], NativeColumns | None]
+) -> NativeColumns | None:
     found = library()
     if found is None:
         return None
-    known = _readable.get(id(entity))
+    known = made.get(id(entity))
     if known is None:
-        known = _readable.setdefault(id(entity), (entity, _made_readable(found, entity)))
+        known = made.setdefault(id(entity), (entity, make(found, entity)))
     return known[1]
 
 
