@@ -51,7 +51,6 @@ class SystemClock(Clock):
 
     @override
     def __repr__(self) -> str:
-        """Name the clock; it has no state."""
         return "SystemClock()"
 
 
@@ -68,12 +67,10 @@ class FixedClock(Clock):
 
     @override
     def now(self) -> datetime:
-        """Return the instant it was made with."""
         return self._instant
 
     @override
     def __repr__(self) -> str:
-        """Name the clock and its instant."""
         return f"{type(self).__name__}({self.now().isoformat()})"
 
 

@@ -190,7 +190,6 @@ class InvalidTransitionError(TwinstoreError):
         key: str | None = None,
         driver: str | None = None,
     ) -> None:
-        """Take both ends of the forbidden move beside the usual location."""
         super().__init__(message, module=module, entity=entity, key=key, driver=driver)
         self.from_state = from_state
         self.to_state = to_state
@@ -268,7 +267,6 @@ class UnavailableError(TwinstoreError):
         key: str | None = None,
         driver: str | None = None,
     ) -> None:
-        """Take what is known of the write beside the usual location."""
         super().__init__(message, module=module, entity=entity, key=key, driver=driver)
         self.outcome = outcome
         # Whether the server has no connection left for this role, this database or anybody.
@@ -303,7 +301,6 @@ class ConsentRequiredError(MigrationError):
         key: str | None = None,
         driver: str | None = None,
     ) -> None:
-        """Take what the server would do beside the usual location."""
         super().__init__(message, module=module, entity=entity, key=key, driver=driver)
         self.effects = effects
 

@@ -63,7 +63,6 @@ class FilesystemAccess(DocumentAccess):
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        """Return how many rows match, in one pass over the files."""
         every = replace(query, after=None)
         return self._steps.take(lambda unit: counted(unit, entity, every, by))
 

@@ -43,7 +43,6 @@ class LogEnd:
     __slots__ = ("position", "torn", "unfinished")
 
     def __init__(self, position: int, *, unfinished: bool = False, torn: bool = False) -> None:
-        """Take the values."""
         self.position = position
         self.unfinished = unfinished
         self.torn = torn

@@ -49,7 +49,6 @@ class FilesystemBackend(DocumentBackend[R]):
     def __init__(
         self, module: ModuleSpec[R], request: OpenRequest, layouts: Mapping[str, FileLayout] = LAYOUTS
     ) -> None:
-        """Take the module, its settings, and where its entities stand; nothing is touched yet."""
         super().__init__(module, CAPABILITIES)
         if not isinstance(request.settings, FilesystemSettings):
             raise ConfigurationError(f"{DRIVER} needs its own settings.", driver=DRIVER)

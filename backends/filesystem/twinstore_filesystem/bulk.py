@@ -48,7 +48,6 @@ class FilesystemBulk(DocumentBulk):
     """Implements :class:`~twinstore.bulk.port.BulkPort` for a source."""
 
     def __init__(self, backend: Opener, files: Files, entities: Sequence[Entity]) -> None:
-        """Take the backend, the files, and the entities, parents first."""
         place = f"file:{files.tree.root}"
         super().__init__(
             backend, entities, identity=place, place=place, ledger_initializer=backend.initializer
@@ -86,7 +85,6 @@ class FilesystemBulk(DocumentBulk):
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
-        """Yield ranges of about ``rows`` rows, cut between runs."""
         lower: Key | None = None
         count, last = 0, None
         with self.view() as view:
@@ -126,7 +124,6 @@ class FilesystemView(DocumentView):
     """Implements :class:`~twinstore.bulk.port.BulkView` over the tree."""
 
     def __init__(self, unit: FileUnit, files: Files) -> None:
-        """Take the unit and the files."""
         super().__init__(unit)
         self._files = files
         self._sees = unit.shows
@@ -135,12 +132,10 @@ class FilesystemView(DocumentView):
     def records(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
-        """Yield the rows of a range in key order, decoded, run by run."""
         return of_one_process(batched(self._records(entity, within, tenant_id), batch_size), VIEW)
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
-        """Yield single rows, decoded."""
         for key in keys:
             run = self._files.layout(entity).run_of(key)
             rows = rows_in_order(self._files, run, self._files.file(entity, run), KeyRange())
@@ -150,7 +145,6 @@ class FilesystemView(DocumentView):
     def rows(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[ScanRow]]:
-        """Yield the rows of a range in key order, as they are stored."""
         if unowned(entity, tenant_id):
             return iter(())
         rows = self._unit.scan(entity, within, scope_of(tenant_id))
@@ -158,7 +152,6 @@ class FilesystemView(DocumentView):
 
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        """Yield single rows for comparison."""
         for key in keys:
             within = KeyRange(key, (*key[:-1], _following(key[-1])))
             yield from (

@@ -59,7 +59,6 @@ class Scan:
     """The files of one entity."""
 
     def __init__(self, files: Files, entity: Entity) -> None:
-        """Take the files."""
         self._tree, self._entity = files.tree, entity
         self._layouts, self._layout = files.layouts, files.layout(entity)
         self._is_one = len(entity.key) == 1

@@ -27,7 +27,6 @@ class Files:
     """What the units of one storage share."""
 
     def __init__(self, tree: Tree, layouts: Mapping[str, FileLayout], locks: RunLocks, clock: Clock) -> None:
-        """Take the tree, where each entity stands, who may write, and the clock."""
         self.tree, self.layouts, self.locks, self.clock = tree, layouts, locks, clock
 
     def layout(self, entity: Entity) -> FileLayout:

@@ -42,7 +42,6 @@ class RunFile:
     """
 
     def __init__(self, tree: Tree, entity: Entity, place: Place, name: str, run: str | None) -> None:
-        """Take where it stands."""
         self.tree, self.entity, self.place, self.name, self.run = tree, entity, place, name, run
 
     @property

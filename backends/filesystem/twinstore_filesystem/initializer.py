@@ -28,7 +28,6 @@ class FilesystemInitializer(SchemalessInitializer):
     """
 
     def __init__(self, module: str, tree: Tree) -> None:
-        """Take the module and the tree."""
         super().__init__(module, DRIVER, "Files have no schema;")
         self._tree = tree
 

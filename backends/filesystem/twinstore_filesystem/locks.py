@@ -37,7 +37,6 @@ class RunLocks(Renewable):
     """Who may write the files of which run."""
 
     def __init__(self, tree: Tree, seconds: float) -> None:
-        """Take the tree and how long to wait for another writer."""
         self._tree = tree
         self._seconds = seconds
         self._threads = RowLocks(DRIVER, seconds)

@@ -44,7 +44,6 @@ class FileUnit(DocumentUnit):
     driver = DRIVER
 
     def __init__(self, files: Files, *, read_only: bool = False) -> None:
-        """Take the files; nothing is opened yet."""
         super().__init__(read_only=read_only)
         self._files = files
         self._staged: Changes = {}
@@ -88,7 +87,6 @@ class FileUnit(DocumentUnit):
         return row if row is not None and self._is_seen(scope, row) else None
 
     def _found(self, entity: Entity, run: str, key: Key) -> FileRow | None:
-        """Return the row that a file has under a key."""
         layout, file = self._files.layout(entity), self._files.file(entity, run)
         if not layout.form.in_order or layout.lock(key) not in self._locks:
             return layout.form.find(file, key)

@@ -26,7 +26,6 @@ class MemoryBulk(DocumentBulk):
     """Implements :class:`~twinstore.bulk.port.BulkPort`."""
 
     def __init__(self, backend: Opener, entities: Sequence[Entity], store: str) -> None:
-        """Take the backend, the entities of its module, and the name of the store."""
         name = f"memory:{store}"
         initializer = MemoryInitializer(LEDGER_MODULE.name)
         # A store of this process is nowhere else, so its name is its place.

@@ -39,7 +39,6 @@ class MemoryProbe(ProbeDefaults, RawProbe):
     """Looks into the store of a process."""
 
     def __init__(self, store: MemoryDatabase) -> None:
-        """Take the store."""
         self._store = store
 
     @override
@@ -84,7 +83,6 @@ class MemoryDeployment(DeploymentDefaults, Deployment):
     """A named store."""
 
     def __init__(self, module: ModuleSpec[object], name: str) -> None:
-        """Take the module of its storages and the name of the store."""
         self._module = module
         self._name = name
         self._probe = MemoryProbe(shared_store(name))

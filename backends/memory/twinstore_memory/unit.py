@@ -35,7 +35,6 @@ class MemoryUnit(DocumentUnit):
     driver = DRIVER
 
     def __init__(self, unit: Unit) -> None:
-        """Take the unit of the store, whose state this one shares."""
         super().__init__(read_only=unit.read_only)
         self.state = unit.state
         self.unit = unit

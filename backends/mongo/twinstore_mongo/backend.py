@@ -66,7 +66,6 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
     @property
     @override
     def driver(self) -> str:
-        """The name of the driver, for messages."""
         return DRIVER
 
     @property
@@ -77,19 +76,16 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
     @property
     @override
     def capabilities(self) -> Capabilities:
-        """What the connected server can do."""
         return self._connection.store.capabilities
 
     @property
     @override
     def initializer(self) -> MongoInitializer:
-        """Creates and upgrades collections, indexes and validators."""
         return self._initializer
 
     @property
     @override
     def bulk(self) -> MongoBulk:
-        """Whole entities for tools."""
         return self._bulk
 
     @override

@@ -94,7 +94,6 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
     @property
     @override
     def driver(self) -> str:
-        """The name of the driver."""
         return DRIVER
 
     @property
@@ -122,7 +121,6 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
     @property
     @override
     def initializer(self) -> PostgresInitializer:
-        """Creates and upgrades the schema, as the owner role."""
         return self._initializer
 
     @property

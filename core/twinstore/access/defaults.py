@@ -331,7 +331,6 @@ class Stepwise:
         self._some_done = True
 
     def __enter__(self) -> Self:
-        """Begin."""
         return self
 
     def __exit__(
@@ -347,7 +346,6 @@ class AccessDefaults(Access, ABC):
 
     @override
     def special(self, operation: str) -> Callable[..., object] | None:
-        """Return nothing: every operation goes the general way."""
         del operation
         return None
 
@@ -422,7 +420,6 @@ class Marking(Generic[M]):
     """The rule of one marked row; ``done`` is the row as the last call of the rule left it."""
 
     def __init__(self, entity: Entity[M], query: Query, sets: Sets) -> None:
-        """Take what is to be set where."""
         self.done: Row[M] | None = None
         self._entity = entity
         self._query = query

@@ -85,7 +85,6 @@ class OneCallAtATime:
     __slots__ = ("__weakref__", "_lock", "_process")
 
     def __init__(self) -> None:
-        """Start free."""
         self._lock = RLock()
         self._process = OwnProcess()
 
@@ -104,7 +103,6 @@ class OneCallAtATime:
             )
 
     def __exit__(self, *_: object) -> None:
-        """End the call."""
         self._lock.release()
 
     @contextmanager
@@ -317,7 +315,6 @@ class CheckedRule:
     __slots__ = ("_driver", "_refs", "_rule", "error")
 
     def __init__(self, refs: Sequence[Ref], rule: Rule, driver: str) -> None:
-        """Take the refs, the rule, and the name of the driver for messages."""
         self.error: Exception | None = None
         self._refs = refs
         self._rule = rule

@@ -31,13 +31,11 @@ class OpenUnits(Renewable):
     """The open units of one module of a storage, by the asyncio task or else the thread that opened each."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self.renew()
         renew_in_child(self)
 
     @override
     def renew(self) -> None:
-        """Forget in a forked child the units of the parent."""
         self._open: set[object] = set()
 
     @contextmanager

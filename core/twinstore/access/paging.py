@@ -77,7 +77,6 @@ class Page(Sequence[T_co], Generic[T_co]):
 
     @override
     def __len__(self) -> int:
-        """Return the number of items on this page."""
         return len(self.items)
 
     @overload

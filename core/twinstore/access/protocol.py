@@ -282,7 +282,6 @@ class Unset:
 
     @override
     def __repr__(self) -> str:
-        """Return the name under which the value is exported."""
         return "UNSET"
 
 

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 
 def _nobody(row: object) -> None:
-    """Return no tenant."""
     del row
 
 

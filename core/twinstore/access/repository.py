@@ -46,7 +46,6 @@ class Repository(StaysInProcess):
     """Base of the repositories of all modules."""
 
     def __init__(self, access: Access) -> None:
-        """Take the access to the rows; see :class:`~twinstore.access.guard.GuardedAccess`."""
         self._access = access
 
     @property

@@ -118,7 +118,6 @@ class Place:
     """A place in the line of a row."""
 
     def __init__(self, row: Hashable) -> None:
-        """Take the row."""
         self.row = row
         # Not an event: where the handler of a signal raises while somebody waits for one, its lock may stay
         # taken, and whoever grants the turn would stand still with the lock of all lines.
@@ -141,12 +140,10 @@ class Repetition:
     __slots__ = ("_leave", "_own")
 
     def __init__(self, own: Own, leave: Callable[[Place], None]) -> None:
-        """Take what the thread has, and what gives up a place in a line."""
         self._own = own
         self._leave = leave
 
     def __enter__(self) -> None:
-        """Begin."""
         self._own.depth += 1
 
     def __exit__(
@@ -173,7 +170,6 @@ class Turns(Renewable):
 
     @override
     def renew(self) -> None:
-        """Forget the threads of the parent in a forked child."""
         self._own, self._lock, self._lines = Own(), threading.Lock(), {}
 
     def repetition(self) -> Repetition:

@@ -59,7 +59,6 @@ class Lifetime:
     __slots__ = ("_driver", "closed")
 
     def __init__(self, driver: str | None = None) -> None:
-        """Take the name of the driver, for the message."""
         self.closed = False
         self._driver = driver
 

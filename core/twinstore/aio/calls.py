@@ -286,7 +286,6 @@ class Awaited(Generic[T]):
     """Base of the generated classes that await the calls of a synchronous part."""
 
     def __init__(self, sync: T, threads: CallThreads) -> None:
-        """Take the synchronous part and the threads to call it in."""
         self._sync = sync
         self._threads = threads
 
@@ -489,7 +488,6 @@ class UnitThread(CallThreads, Lease):
     """
 
     def __init__(self, shared: SharedThreads) -> None:
-        """Take where the thread comes from."""
         self._shared = shared
         self.generation = shared.generation
         self.worker: Worker | None = None

@@ -37,13 +37,11 @@ class AwaitedHandle(Awaited[H]):
     """Base of what awaits a handle; it is an asynchronous context manager."""
 
     async def __aenter__(self) -> Self:
-        """Return the handle."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the synchronous handle."""
         await self._threads.finish(self._sync.__exit__, kind, error, trace)
 
 
@@ -107,7 +105,6 @@ class JoinedThreads(CallThreads):
     """
 
     def __init__(self, shared: SharedThreads) -> None:
-        """Take the threads."""
         self._shared = shared
 
     @property

@@ -33,7 +33,6 @@ def names() -> tuple[str, ...]:
 
 
 def _modules_of_names() -> dict[str, str]:
-    """Return the module of each name."""
     return {f"Async{name}": module for module in built_modules() for name in module_plugins()[module].classes}
 
 
@@ -63,7 +62,6 @@ def _generated(module: str, name: str) -> object:
 
 
 def __getattr__(name: str) -> object:
-    """Return the class that a name stands for."""
     module = _modules_of_names().get(name) if DERIVED.fullmatch(name) else None
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

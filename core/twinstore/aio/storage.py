@@ -225,7 +225,6 @@ class AsyncStorage(AsyncModuleAttributes):
         return self._threads[key]
 
     async def __aenter__(self) -> Self:
-        """Return the storage."""
         return self
 
     async def __aexit__(
@@ -284,7 +283,6 @@ class AsyncInitializer:
     """
 
     def __init__(self, sync: Callable[[], Initializer], threads: CallThreads) -> None:
-        """Take what finds the synchronous one, and the threads to call it in."""
         self._sync = sync
         self._threads = threads
 
@@ -320,7 +318,6 @@ class AsyncModuleSessions(Generic[S, A]):
         threads: SharedThreads,
         facade: Callable[[S, CallThreads], A],
     ) -> None:
-        """Take the synchronous factory, the threads, and the class of the awaited sessions."""
         self._sync = sync
         self._threads = threads
         self._facade = facade

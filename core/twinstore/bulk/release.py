@@ -149,7 +149,6 @@ class ReleasingWriter(RangeWriter):
     @property
     @override
     def access(self) -> Access:
-        """The rows of any described entity inside the transaction."""
         return self._inner.access
 
     @override

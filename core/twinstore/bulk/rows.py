@@ -255,7 +255,6 @@ class Original(ABC):
         """
 
     def __str__(self) -> str:
-        """Return the whole object."""
         return "".join(self.pieces())
 
 

@@ -254,17 +254,14 @@ class Entity(Generic[M_co]):
 
     @override
     def __hash__(self) -> int:
-        """Return a hash by identity of module and name."""
         return hash((self.module, self.name))
 
     @override
     def __eq__(self, other: object) -> bool:
-        """Whether it is the entity of the same module and name."""
         return isinstance(other, Entity) and (self.module, self.name) == (other.module, other.name)
 
     @override
     def __repr__(self) -> str:
-        """Return module and name."""
         return f"<Entity {self.module}.{self.name}>"
 
     @cached_property

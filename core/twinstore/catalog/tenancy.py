@@ -42,7 +42,6 @@ class TenantSentinel(Enum):
 
     @override
     def __repr__(self) -> str:
-        """Return the name under which the value is exported."""
         return self.name
 
 

@@ -136,7 +136,6 @@ def aio_stub() -> str:
 
 
 def _stub(title: str, imports: list[str], names: list[str], body: list[str]) -> str:
-    """Return the text of a stub."""
     # With its type, because mypy reads the list before it has looked at all that the package imports.
     listed = f"__all__: list[str] = {sorted(names)!r}"
     parts = [HEADER.format(title=title), "\n".join(imports), listed, "\n".join(body)]
@@ -144,7 +143,6 @@ def _stub(title: str, imports: list[str], names: list[str], body: list[str]) -> 
 
 
 def _attribute(module: str, storage: str) -> str:
-    """Return the property of a module."""
     return f"    @property\n    def {module}(self) -> {storage}: ..."
 
 

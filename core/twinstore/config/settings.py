@@ -282,7 +282,6 @@ class Settings:
 
 
 def _given_options(given: object) -> Iterator[SettingsEntry]:
-    """Yield the entries of options that are given from Python."""
     for module, options in items_of(given, "options"):
         paths = module_keys(module).option_paths
         for name, value in items_of(options, f"options of {module!r}"):

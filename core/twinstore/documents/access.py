@@ -205,7 +205,6 @@ class RuleEndedError(Exception):
     """Carries the error with which a rule ended its step past everything that repeats steps."""
 
     def __init__(self, error: ConcurrencyError) -> None:
-        """Take the error."""
         super().__init__(str(error))
         self.error = error
 
@@ -214,11 +213,9 @@ class NoRetryRule:
     """A rule whose own error is never taken for a lost race."""
 
     def __init__(self, rule: Rule) -> None:
-        """Take the rule."""
         self._rule = rule
 
     def __call__(self, rows: Rows, now: Moment) -> Rows:
-        """Return what the rule returns."""
         try:
             return self._rule(rows, now)
         except ConcurrencyError as error:
@@ -440,7 +437,6 @@ class OneUnit(Steps):
     in_unit = True
 
     def __init__(self, unit: DocumentUnit) -> None:
-        """Take the unit."""
         self.state = unit.state
         self.read_only = unit.read_only
         self._unit = unit
@@ -480,7 +476,6 @@ class RowLocks(Renewable):
 
     @override
     def renew(self) -> None:
-        """Forget in a forked child the units of the parent."""
         self._holders, self._lock = {}, RLock()
         self._changed = threading.Condition(self._lock)
 
@@ -540,7 +535,6 @@ class DocumentUnit(ABC):
     driver: ClassVar[str]
 
     def __init__(self, *, read_only: bool = False) -> None:
-        """Start usable."""
         self.state = UnitState()
         self.read_only = read_only
 
@@ -671,21 +665,17 @@ class Standing:
     __slots__ = ("_parts",)
 
     def __init__(self, row: DocumentRow, order: tuple[SortKey, ...]) -> None:
-        """Take what the order looks at."""
         self._parts = tuple((rank(part(row, key)), key.descending) for key in order)
 
     @override
     def __eq__(self, other: object) -> bool:
-        """Whether two rows have equal values."""
         return isinstance(other, Standing) and self._parts == other._parts
 
     @override
     def __hash__(self) -> int:
-        """Return a hash of the values."""
         return hash(self._parts)
 
     def __lt__(self, other: Standing) -> bool:
-        """Whether this row comes first."""
         for (mine, descending), (theirs, _) in zip(self._parts, other._parts, strict=True):
             if mine != theirs:
                 return (mine > theirs) if descending else (mine < theirs)

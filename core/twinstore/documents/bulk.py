@@ -119,7 +119,6 @@ class DocumentBulk(BulkPort):
 
     @override
     def entities(self) -> tuple[Entity, ...]:
-        """Return the entities, parents first."""
         return self._entities
 
     @override
@@ -131,14 +130,12 @@ class DocumentBulk(BulkPort):
 
     @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
-        """Return the number of rows by the label of their owner, from the rows themselves."""
         with self.view() as view:
             batches = view.rows(entity, KeyRange(), tenant_id=tenant_id)
             return dict(Counter(row.label for batch in batches for row in batch))
 
     @override
     def now(self) -> datetime:
-        """Return the time by which units of the store judge leases."""
         unit = self._backend.begin(read_only=True)
         with ending(unit.rollback):
             return unit.now()
@@ -150,7 +147,6 @@ class DocumentBulk(BulkPort):
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
-        """Yield ranges of about ``rows`` rows each that together cover every key."""
         lower: Key | None = None
         with self.view() as view:
             batches = view.rows(entity, KeyRange(), tenant_id=tenant_id, batch_size=rows)
@@ -187,7 +183,6 @@ class DocumentBulk(BulkPort):
 
     @override
     def access(self) -> Access:
-        """Return the rows of any entity, call by call."""
         return self._backend.unbound()
 
 
@@ -195,7 +190,6 @@ class DocumentView(BulkView):
     """Implements :class:`~twinstore.bulk.port.BulkView` in a unit that reads one state."""
 
     def __init__(self, unit: DocumentUnit) -> None:
-        """Take the unit."""
         self._unit = unit
 
     @property
@@ -207,20 +201,17 @@ class DocumentView(BulkView):
     def records(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
-        """Yield the rows of a range in key order, decoded, page by page."""
         rows = self._paged(entity, within, tenant_id, batch_size)
         return of_one_process(batched((record_of(row, self._unit.driver) for row in rows), batch_size), VIEW)
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
-        """Yield single rows, decoded."""
         return (record_of(row, self._unit.driver) for row in self._single(entity, keys))
 
     @override
     def rows(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[ScanRow]]:
-        """Yield the rows of a range in key order, as they are stored, from one statement."""
         if unowned(entity, tenant_id):
             return iter(())
         rows = self._unit.scan(entity, within, scope_of(tenant_id))
@@ -230,7 +221,6 @@ class DocumentView(BulkView):
 
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        """Yield single rows for comparison."""
         return map(scan_row, self._single(entity, keys))
 
     def _paged(
@@ -294,7 +284,6 @@ class DocumentWriter(RangeWriter):
 
     @override
     def take_rejected(self) -> Sequence[Rejected]:
-        """Hand over what was refused."""
         return self._counts.take_rejected()
 
     @override
@@ -307,13 +296,11 @@ class DocumentWriter(RangeWriter):
 
     @override
     def flush(self) -> ImportOutcome:
-        """Return what became of everything so far."""
         self._settle()
         return self._counts.outcome()
 
     @override
     def commit(self) -> None:
-        """Commit the unit."""
         self._settle()
         self._unit.commit()
 

@@ -336,13 +336,11 @@ class ScriptInitializer(Initializer, ABC):
 
     @override
     def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
-        """Return nothing: no server acts on the rows."""
         del release
         return ()
 
     @override
     def status(self) -> tuple[MigrationStatus, ...]:
-        """Return the shipped and the applied scripts by name."""
         return statuses(*self._known())
 
     @override
@@ -357,7 +355,6 @@ class ScriptInitializer(Initializer, ABC):
 
     @override
     def export(self, names: Collection[str] | None = None) -> str:
-        """Return the scripts, each below its name."""
         chosen = (script for script in self._scripts if names is None or script.name in names)
         return "\n".join(f"-- {script.name}\n{script.text};\n" for script in chosen)
 

@@ -83,7 +83,6 @@ class UnrecognisedError(Exception):
     """
 
     def __init__(self, message: str, subject: str = "") -> None:
-        """Take the message, and whose it is where that is known."""
         super().__init__(f"{subject} {message}".lstrip())
         self.is_whole = bool(subject)
 

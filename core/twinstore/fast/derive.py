@@ -110,7 +110,6 @@ class Deriver:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.nodes: list[Node] = []
         self._numbers: dict[Node, int] = {}
         self._open: list[type[CanonicalModel]] = []

@@ -51,7 +51,6 @@ class FastPath:
         return self.library is not None
 
     def __str__(self) -> str:
-        """Return what reports say."""
         return "native" if self.is_on else f"off ({self.reason})"
 
 
@@ -155,20 +154,17 @@ class Buffer:
     __slots__ = ("handle", "library")
 
     def __init__(self, found: ctypes.CDLL) -> None:
-        """Take the library."""
         self.library = found
         self.handle: int | None = found.ts_buffer_new()
         if not self.handle:
             raise MemoryError
 
     def __del__(self) -> None:
-        """Give the memory back."""
         handle, self.handle = getattr(self, "handle", None), None
         if handle:
             self.library.ts_buffer_free(handle)
 
     def __len__(self) -> int:
-        """Return the number of bytes."""
         return int(self.library.ts_buffer_size(self.handle))
 
     @property

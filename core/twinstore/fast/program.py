@@ -101,7 +101,6 @@ class NoProgram:
     reason: str
 
     def __str__(self) -> str:
-        """Return the reason."""
         return self.reason
 
 
@@ -202,7 +201,6 @@ class Writer:
     """Writes numbers, texts and lists one behind the other; drivers write their layouts with it too."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._parts = bytearray()
 
     def number(self, value: int) -> None:
@@ -319,7 +317,6 @@ class Roles:
     """Narrows the nodes of an entity to what its key, its tenant and its table take."""
 
     def __init__(self, entity: Entity, deriver: Deriver) -> None:
-        """Take the entity and where its nodes are."""
         self._entity = entity
         self._deriver = deriver
         self._keys = {part.field: part.type for part in entity.key_parts}
@@ -439,7 +436,6 @@ class Handle:
             raise ValueError(f"{free.removesuffix('_free')} takes no such description; rebuild the library")
 
     def __del__(self) -> None:
-        """Forget it."""
         address, self.address = getattr(self, "address", None), None
         if address:
             getattr(self._library, self._free)(address)

@@ -158,7 +158,6 @@ class PackedBatch(Sequence[Record]):
     def __getitem__(self, index: slice) -> list[Record]: ...
     @override
     def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        """Return a record by its position, or some."""
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
         found = self._at(index)
@@ -607,7 +606,6 @@ class WrittenDocuments:
     declined: Sequence[int]
 
     def __len__(self) -> int:
-        """Return the number of documents."""
         return len(self.places) // REVERSED_PLACE
 
     def end(self, number: int) -> int:

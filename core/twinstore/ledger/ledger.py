@@ -70,7 +70,6 @@ class RangeLedger(JobLedger):
     """Ranges and the workers that copy them."""
 
     def __init__(self, access: Access, *, atomic: bool = True) -> None:
-        """Take the rows of the ledger; see :class:`LedgerRows`."""
         super().__init__(access, atomic=atomic)
         # When a worker last said here that it lives, by the monotonic clock.
         self._last_beats: dict[tuple[str, str], float] = {}

@@ -84,24 +84,20 @@ class SchemalessInitializer(Initializer):
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
-        """Return an empty report."""
         del release, accept
         return MigrationReport(module=self._module, backend=self._driver)
 
     @override
     def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
-        """Return nothing: no server acts on the rows."""
         del release
         return ()
 
     @override
     def status(self) -> tuple[MigrationStatus, ...]:
-        """Return no migration."""
         return ()
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
-        """Return no difference."""
         del additions
         return ()
 

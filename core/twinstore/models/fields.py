@@ -130,7 +130,6 @@ class WholeNumber:
     """
 
     def __init__(self, minimum: int = INT64_MIN, maximum: int = INT64_MAX) -> None:
-        """Take the smallest and the largest admitted value."""
         self.minimum = minimum
         self.maximum = maximum
 

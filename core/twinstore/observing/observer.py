@@ -96,7 +96,6 @@ class Observers:
         self._lock = ForkSafeLock()
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
         return bool(self._observers)
 
     def started(self, operation: Operation) -> list[tuple[Observer, Ending]]:
@@ -315,7 +314,6 @@ class Notifier:
     """Tells the observers of a storage of the calls to one of its entities. Thread-safe."""
 
     def __init__(self, observers: Observers, module: str, driver: str, entity: str = STORAGE) -> None:
-        """Take who is told, and the names that do not change from call to call."""
         self._observers = observers
         self._module = module
         self._driver = driver

@@ -32,7 +32,6 @@ class AccessBackend(ABC, Generic[R]):
     """Base of a driver's ``ModuleBackend``: the four that hand out repositories."""
 
     def __init__(self, module: ModuleSpec[R]) -> None:
-        """Take the module whose repositories are handed out."""
         self._module = module
         self._repositories: R | None = None
         self._lifetime = Lifetime(self.driver)

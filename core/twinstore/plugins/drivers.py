@@ -395,7 +395,6 @@ def _has(backend: object, name: str) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return a value as a message shows it."""
     return repr(cast("object", value)) if isinstance(value, (str, tuple, list, set)) else str(value)
 
 

@@ -238,7 +238,6 @@ def _take_sections(registration: Registration, plugin: ModulePlugin, taken: dict
 
 
 def _loaded(registration: Registration) -> ModulePlugin:
-    """Import the plug-in of a registration."""
     if not is_module_name(registration.point.name):
         raise registration.error(
             "has a name that no module can have; its author must choose at most 40 lower-case letters, "

@@ -39,7 +39,6 @@ class SharedResources(Renewable):
     """
 
     def __init__(self) -> None:
-        """Start without any resource."""
         self._resources: dict[Hashable, Resource] = {}
         self._lock = ForkSafeLock()
         self._closed = False
@@ -91,7 +90,6 @@ class SharedResources(Renewable):
             self._resources.clear()
 
     def __enter__(self) -> Self:
-        """Return the resources."""
         return self
 
     def __exit__(

@@ -39,7 +39,6 @@ class RunningCall:
     __slots__ = ("_cancels", "_ended", "_lock", "given_up")
 
     def __init__(self) -> None:
-        """Nobody has given it up yet."""
         self.given_up = False
         self._cancels: list[Callable[[], object]] = []
         self._ended = False
@@ -95,7 +94,6 @@ class Cancellable:
     __slots__ = ("_call", "_cancel")
 
     def __init__(self, call: RunningCall, cancel: Callable[[], object]) -> None:
-        """Take the call and what cancels the statement."""
         self._call = call
         self._cancel = cancel
 

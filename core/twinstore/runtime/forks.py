@@ -87,7 +87,6 @@ class OwnProcess:
     __slots__ = ("_pid",)
 
     def __init__(self) -> None:
-        """Remember the present process."""
         self._pid = os.getpid()
 
     @property
@@ -146,7 +145,6 @@ class ForkSafeLock(RLock):  # type: ignore[misc]  # pyright: ignore[reportGenera
     """
 
     def __init__(self) -> None:
-        """Start free."""
         super().__init__()
         renew_in_child(self)
 

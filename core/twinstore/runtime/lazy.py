@@ -18,7 +18,6 @@ def from_submodules(package: str, names: Sequence[str], submodules: Sequence[str
     """
 
     def find(name: str) -> object:
-        """Return a public name of the package."""
         if name in names:
             for submodule in submodules:
                 module = import_module(f"{package}.{submodule}")
@@ -41,7 +40,6 @@ def face(package: str, parts: Sequence[str]) -> tuple[Callable[[str], object], C
         return sorted({name for part in parts for name in import_module(part).__all__})
 
     def find(name: str) -> object:
-        """Return a public name of the parts."""
         if name == "__all__":
             return names()
         if not name.startswith("__"):

@@ -157,7 +157,6 @@ class Values:
     """Finds where the secret values of a text end; they are asked for from left to right."""
 
     def __init__(self, text: str) -> None:
-        """Take the text."""
         self._text = text
         self._dotnet = ";" in text
         # Where what was last looked for begins and ends, because keys may follow each other without a blank,

@@ -49,7 +49,6 @@ class Limiter(Renewable):
     """
 
     def __init__(self, seconds: float = PAUSE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the length of a while, and what tells the seconds."""
         self._seconds = seconds
         self._clock = clock
         self._lock = ForkSafeLock()
@@ -58,7 +57,6 @@ class Limiter(Renewable):
 
     @override
     def renew(self) -> None:
-        """Begin anew, as in a forked child."""
         self._next: dict[Hashable, float] = {}
         self._left_out: dict[Hashable, int] = {}
 

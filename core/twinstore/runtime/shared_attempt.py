@@ -30,7 +30,6 @@ class Aside(Thread, Generic[T]):
     """An attempt in a thread of its own, for callers who wait for a limited time."""
 
     def __init__(self, attempt: Callable[[], T]) -> None:
-        """Take what makes the attempt."""
         super().__init__(daemon=True)
         self._attempt = attempt
         self._context = copy_context()
@@ -64,7 +63,6 @@ class SharedAttempt(Renewable, Generic[T]):
     __slots__ = ("_aside", "_choice", "_failed", "_failure", "_lock")
 
     def __init__(self) -> None:
-        """Nothing is attempted yet."""
         self.renew()
         renew_in_child(self)
 

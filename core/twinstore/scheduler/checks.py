@@ -89,7 +89,6 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
 
     @override
     def over_all(self) -> Iterator[SchedulerList]:
-        """Return the lists in system scope."""
         yield from map(self._in_state, RunState)
         yield ListQuery(
             "due schedules, all tenants",

@@ -201,7 +201,6 @@ class HeldLock(StaysInProcess, LockHandle):
 
     @override
     def __repr__(self) -> str:
-        """Name tenant, key and fence."""
         return f"{self.tenant_id}:{self.lock_key} (fence {self.fence})"
 
     def _keep(self, done: Event) -> None:

@@ -139,15 +139,11 @@ class LockHandle(Protocol):
         """
         ...
 
-    def __enter__(self) -> Self:
-        """Return the handle."""
-        ...
+    def __enter__(self) -> Self: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release the lock."""
-        ...
+    ) -> None: ...
 
 
 class DistributedLock(Protocol):

@@ -55,7 +55,6 @@ class PolicyRuns(PolicyRunService):
     """Implements :class:`~twinstore.scheduler.policy_jobs.PolicyRunService`."""
 
     def __init__(self, jobs: PolicyJobRepository, clock: Clock, *, in_unit: bool = False) -> None:
-        """Take the repository, the clock, and whether they belong to a unit of work."""
         self._jobs = jobs
         self._clock = clock
         self._in_unit = in_unit

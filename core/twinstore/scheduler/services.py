@@ -34,7 +34,6 @@ class AuditService(SchedulerAuditService):
     def __init__(
         self, audit: AuditRepository, clock: Clock, defaults: Mapping[str, str] | None = None
     ) -> None:
-        """Take the repository, the clock and the default metadata of the host."""
         self._audit = audit
         self._clock = clock
         self._defaults = dict(defaults or {})
@@ -64,7 +63,6 @@ class SummaryService(RunSummaryService):
     def __init__(
         self, summaries: RunSummaryRepository, runs: RunRepository, clock: Clock, *, in_unit: bool = False
     ) -> None:
-        """Take the two repositories, the clock, and whether they belong to a unit of work."""
         self._summaries = summaries
         self._runs = runs
         self._clock = clock

@@ -34,7 +34,6 @@ def names() -> tuple[str, ...]:
 
 
 def _makers() -> Mapping[str, Callable[[], object]]:
-    """Return by name what makes or finds it."""
     drivers = installed_backend_names()
     makers: dict[str, Callable[[], object]] = {}
     for name in built_modules():
@@ -86,7 +85,6 @@ def opener(module: str, driver: str | None) -> Callable[..., ModuleStorage[objec
 
 
 def __getattr__(name: str) -> object:
-    """Return what a name stands for."""
     # Whatever imports a submodule of twinstore asks for it here first; plug-ins are read for ours only.
     maker = _makers().get(name) if DERIVED.fullmatch(name) else None
     if maker is None:

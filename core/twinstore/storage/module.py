@@ -45,7 +45,6 @@ class WhileOpen:
     """Makes the calls of a part that was handed out, as long as the storage is open."""
 
     def __init__(self, lifetime: Lifetime, notifier: Notifier | None = None) -> None:
-        """Take whether the storage is open, and who tells of the calls."""
         self._lifetime = lifetime
         self._notifier = notifier
 
@@ -359,7 +358,6 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
                 self._owned.close()
 
     def __enter__(self) -> Self:
-        """Return the storage."""
         return self
 
     def __exit__(

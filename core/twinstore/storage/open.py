@@ -45,7 +45,6 @@ class Storage(StaysInProcess, ModuleAttributes):
     """The storages of all modules, an attribute for each; one is opened when first used."""
 
     def __init__(self, settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> None:
-        """Take the settings; nothing is loaded or connected yet."""
         self._settings = settings
         self._clock = clock
         self._observers = Observers(observers)
@@ -96,7 +95,6 @@ class Storage(StaysInProcess, ModuleAttributes):
                 closing.callback(storage.close)
 
     def __enter__(self) -> Self:
-        """Return the storage."""
         return self
 
     def __exit__(

@@ -40,7 +40,6 @@ class TaskRunnerStorage(ModuleStorage[Repositories, TaskRunnerSession]):
 
     @property
     def _tuned(self) -> TaskRunnerOptions:
-        """What the host has tuned."""
         return self._options if isinstance(self._options, TaskRunnerOptions) else TaskRunnerOptions()
 
     @override

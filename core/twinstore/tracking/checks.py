@@ -49,7 +49,6 @@ class TrackingLists(ModuleChecks[TrackingStorage]):
 
     @override
     def over_all(self) -> Iterator[TrackingList]:
-        """Return the lists."""
         yield self._sessions("sessions, latest first", SessionQueryOptions(limit=self._page))
         for status in SessionStatus:
             options = SessionQueryOptions(statuses=(status,), limit=self._page)

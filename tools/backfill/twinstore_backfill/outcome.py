@@ -132,7 +132,6 @@ class Finisher:
     """What is to run, once, when the process knows how its command ended."""
 
     def __init__(self) -> None:
-        """Begin with nothing to run."""
         self._words: list[str] = []
         self._out: Path | None = None
 

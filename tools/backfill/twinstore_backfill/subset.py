@@ -63,7 +63,6 @@ class Subset:
             )
 
     def __bool__(self) -> bool:
-        """Whether it is a part at all."""
         return self.by_key or self.by_time
 
     @property

@@ -189,7 +189,6 @@ class GuardedCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Translate what the client raised."""
         self._limit.__exit__(kind, error, trace)
         if self._killable is not None:
             self._killable.end()

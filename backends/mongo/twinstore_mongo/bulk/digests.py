@@ -74,7 +74,6 @@ class DigestScan:
     """Reads the documents of one entity."""
 
     def __init__(self, store: OpenDatabase, collection: Collection[Document], scan: CollectionScan) -> None:
-        """Take the collection, and what its documents are."""
         self._store, self._collection, self._scan = store, collection, scan
 
     def digests(
@@ -275,7 +274,6 @@ class Tops:
     """The names on the top level, as the content has them: ``_id`` stands under that of its field."""
 
     def __init__(self, entity: Entity, *, of_source: bool, ignored: AbstractSet[str] = frozenset()) -> None:
-        """Number names and places."""
         self.places = Places()
         stored, form = stored_names(entity), CollectionScan.of(entity).form
         self._wire_id = form.wire_id

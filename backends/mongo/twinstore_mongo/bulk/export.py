@@ -398,7 +398,6 @@ class BsonOriginal(Original):
     __slots__ = ("_raw",)
 
     def __init__(self, raw: bytes) -> None:
-        """Take the bytes."""
         self._raw = raw
 
     @override
@@ -518,5 +517,4 @@ class PathTree:
         return cls(tuple(leaves), tuple((name, cls.of(rest)) for name, rest in below.items()))
 
     def __bool__(self) -> bool:
-        """Whether there is any path."""
         return bool(self.leaves or self.branches)

@@ -62,7 +62,6 @@ class MongoBulk(BulkPort):
     """Implements :class:`~twinstore.bulk.port.BulkPort` for any module."""
 
     def __init__(self, connection: Connection, module: Module) -> None:
-        """Take the connection and the module; nothing is connected yet."""
         self._connection = connection
         self._module = module
 
@@ -90,14 +89,12 @@ class MongoBulk(BulkPort):
     @property
     @override
     def place(self) -> str:
-        """Driver, hosts and database."""
         store = self._connection.store
         return f"{DRIVER} {store.where.hosts}/{store.database.name}"
 
     @property
     @override
     def ledger_initializer(self) -> Initializer:
-        """Creates and upgrades the collections of the ledger of copies."""
         validators = self._connection.validators
         return initializer_class(LEDGER_MODULE).of(
             self._connection, LEDGER_MODULE, ModuleOptions(), validators=validators
@@ -105,7 +102,6 @@ class MongoBulk(BulkPort):
 
     @override
     def entities(self) -> tuple[Entity, ...]:
-        """Return the entities in copy order: parents first."""
         return self._module.entities
 
     @override

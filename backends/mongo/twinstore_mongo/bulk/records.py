@@ -263,7 +263,6 @@ class PackedWrites:
     row: int
 
     def __len__(self) -> int:
-        """Return the number of documents."""
         return self.stop - self.start
 
     @property

@@ -51,7 +51,6 @@ class MongoView(BulkView):
     """Implements :class:`~twinstore.bulk.port.BulkView`; a stream holds one cursor of the server."""
 
     def __init__(self, connection: Connection, as_of: Position | None) -> None:
-        """Take the connection, and the position of a view of the past."""
         self._connection = connection
         self._position = as_of
         self._concern = None if as_of is None else PointInTime(timestamp_of(as_of))
@@ -60,7 +59,6 @@ class MongoView(BulkView):
     @property
     @override
     def position(self) -> Position | None:
-        """The position whose state this view shows."""
         return self._position
 
     @override

@@ -426,7 +426,6 @@ class LastPart:
     """The transaction of the last part, which somebody else commits; without transactions just the store."""
 
     def __init__(self, context: RepositoryContext) -> None:
-        """Open it."""
         self._ending = ExitStack()
         transactions = context.store.capabilities.transactions
         self.context = self._ending.enter_context(context.opened()) if transactions else context

@@ -54,7 +54,6 @@ class KillableStatement:
     __slots__ = ("_call", "_client", "_own", "_session", "_token")
 
     def __init__(self, call: RunningCall, client: Client, bound: ClientSession | None) -> None:
-        """Take the call, and the session that it belongs to, if any."""
         self._call = call
         self._client = client
         self._own: ClientSession | None = None

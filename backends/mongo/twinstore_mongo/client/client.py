@@ -123,7 +123,6 @@ class Primaries(ServerHeartbeatListener):
     """
 
     def __init__(self) -> None:
-        """Know no client yet."""
         self._client: Callable[[], MongoClient[Any] | None] = lambda: None
 
     def watch(self, client: MongoClient[Any]) -> None:

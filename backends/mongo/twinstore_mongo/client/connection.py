@@ -51,7 +51,6 @@ class Connection(Renewable):
     """Opens the store at first use."""
 
     def __init__(self, settings: MongoSettings, resources: SharedResources) -> None:
-        """Take the settings and the place for what modules share; nothing is opened yet."""
         self._settings = settings
         self._resources = resources
         self._opening: SharedAttempt[OpenDatabase] = SharedAttempt()

@@ -145,7 +145,6 @@ class Meaning:
     outcome: Outcome | None = None
 
     def __call__(self, error: Exception, where: Where) -> TwinstoreError:
-        """Return the error of the library."""
         del error
         text = self.text.format(server=where.server, subject=where.subject)
         if issubclass(self.kind, UnavailableError):

@@ -393,7 +393,6 @@ class Look:
     """The collections of a database and their indexes, as they were when they were first asked for."""
 
     def __init__(self, store: OpenDatabase) -> None:
-        """Take the database; nothing is asked yet."""
         self._store = store
         self._collections: Sequence[Mapping[str, Any]] | None = None
         self._indexes: dict[str, Existing] = {}

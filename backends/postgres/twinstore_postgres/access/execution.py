@@ -217,7 +217,6 @@ class NestedSteps(TransactionSteps):
 
     @override
     def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
-        """Execute statements in one round trip."""
         return self.execution._run(self.tenant, subject or self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # an execution and its steps are one unit
 
     @override

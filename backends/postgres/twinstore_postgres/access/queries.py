@@ -169,7 +169,6 @@ class Compiled(sql.Composable):
 
     @override
     def as_bytes(self, context: object = None) -> bytes:
-        """Return it."""
         del context
         return self._text
 

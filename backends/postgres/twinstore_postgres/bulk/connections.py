@@ -110,7 +110,6 @@ class BulkConnections(ConnectionSource, Renewable):
         return self._opened()
 
     def _opened(self) -> Connection:
-        """Open another connection."""
         return self._server.connect()
 
     def _give_back(self, connection: Connection) -> None:

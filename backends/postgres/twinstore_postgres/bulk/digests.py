@@ -79,7 +79,6 @@ class DigestScan:
     """Reads the rows of one entity."""
 
     def __init__(self, snapshot: Snapshot, scan: TableScan) -> None:
-        """Take the transaction, and what a scan selects."""
         self._snapshot, self._scan = snapshot, scan
         entity = scan.entity
         columns = {part.name: part.column for part in scan.parts}

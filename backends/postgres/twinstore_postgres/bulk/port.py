@@ -76,7 +76,6 @@ class PostgresBulk(BulkPort):
         ledger_initializer: Initializer,
         role: RoleConnections | None = None,
     ) -> None:
-        """Take the server, the module, and the role that writes copied rows; nothing is connected yet."""
         self._ledger_initializer = ledger_initializer
         self._connections = BulkConnections(server)
         self._role = role
@@ -105,18 +104,15 @@ class PostgresBulk(BulkPort):
     @property
     @override
     def place(self) -> str:
-        """Driver, host and database."""
         return f"{DRIVER} {self._connections.place}"
 
     @property
     @override
     def ledger_initializer(self) -> Initializer:
-        """Creates and upgrades the tables of the ledger of copies."""
         return self._ledger_initializer
 
     @override
     def entities(self) -> tuple[Entity, ...]:
-        """Return the entities in copy order."""
         return self._module.catalog.entities
 
     @override

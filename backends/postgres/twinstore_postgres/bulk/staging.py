@@ -105,9 +105,7 @@ STAGED: Final = sql.Identifier("staged")
 class StagedRows(Protocol):
     """Rows on their way into a stage."""
 
-    def __len__(self) -> int:
-        """Return their number."""
-        ...
+    def __len__(self) -> int: ...
 
     def owners(self) -> Counter[str]:
         """Return their number by the label of their owner."""

@@ -45,7 +45,6 @@ class PostgresView(BulkView):
     @property
     @override
     def position(self) -> Position | None:
-        """Return nothing: no view here is of the past."""
         return None
 
     @override

@@ -283,7 +283,6 @@ class PackedChunk(StagedRows):
     """Batches of packed rows, and the rows of their other records, that are merged together."""
 
     def __init__(self, table: Table, columns: NativeColumns) -> None:
-        """Begin without rows."""
         self._table = table
         self._columns = columns
         self._batches: list[PackedBatch] = []

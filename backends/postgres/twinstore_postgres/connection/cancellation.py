@@ -32,7 +32,6 @@ class CancellableStatements:
     __slots__ = ("_answered", "_call", "_connection")
 
     def __init__(self, call: RunningCall, connection: Connection) -> None:
-        """Take the call, and the connection on which it waits."""
         self._call = call
         self._connection = connection
         self._answered = True

@@ -76,7 +76,6 @@ class OwnCursor(psycopg.Cursor[T]):
     own: ClassVar[AdaptersMap] = ADAPTERS
 
     def __init__(self, connection: psycopg.Connection[Any], row_factory: RowFactory[T]) -> None:
-        """Take the connection, and what makes rows."""
         super().__init__(connection, row_factory=row_factory)
         # Text depends on settings of the session, such as DateStyle.
         self.format = Format.BINARY
@@ -84,7 +83,6 @@ class OwnCursor(psycopg.Cursor[T]):
     @property
     @override
     def adapters(self) -> AdaptersMap:
-        """How values are written and read."""
         return self.own
 
 

@@ -120,13 +120,11 @@ class PostgresDataSource:
         self._server.close()
 
     def __enter__(self) -> Self:
-        """Return the source."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections."""
         self.close()
 
 

@@ -204,7 +204,6 @@ class DedicatedConnection:
     """One connection with one owner; closed also when its owner forgets it."""
 
     def __init__(self, connection: Connection, free: Places) -> None:
-        """Take the connection, and what counts how many may still be opened."""
         self._connection = connection
         # Once, whoever is first: the owner, the storage, the collector, or the end of the process.
         self._end = finalize(self, give_up, connection, free)

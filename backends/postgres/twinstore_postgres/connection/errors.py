@@ -281,7 +281,6 @@ class translated:  # noqa: N801  # reads as what is done to the errors of its bl
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Translate what they ended with."""
         if isinstance(error, OF_PSYCOPG):
             raise translate(error, self._subject, self._outcome) from error
 
@@ -314,7 +313,6 @@ def translate(
 
 
 def _remedy(error: BaseException, kind: Kind) -> str:
-    """Return what to do about an error."""
     if isinstance(error, NoAnswer):
         return "Check that the server runs and can be reached."
     return STATE_REMEDIES.get(getattr(error, "sqlstate", None) or "", REMEDIES.get(kind, ""))

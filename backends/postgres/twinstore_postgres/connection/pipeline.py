@@ -72,7 +72,6 @@ class OwnConnection(PipelinedConnection):
     """
 
     def __init__(self, pgconn: PGconn, row_factory: RowFactory[Values] = tuple_row) -> None:
-        """Take the connection of the client library, as psycopg gives it."""
         super().__init__(pgconn, row_factory)
         self._wire = self._new_wire()
 

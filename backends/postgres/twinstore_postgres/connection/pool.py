@@ -123,7 +123,6 @@ class ServerConnections(ConnectionSource, Renewable):
     @property
     @override
     def transport(self) -> Transport:
-        """How statements travel on the connections of the pool."""
         return self._transport
 
     @property
@@ -249,7 +248,6 @@ class ServerConnections(ConnectionSource, Renewable):
 
     @property
     def _kind(self) -> type[TimedConnection]:
-        """The kind of the connections of the pool."""
         return connection_kind(pooled=self.pooled) if self._settings.pipeline else TimedConnection
 
     def _new_pool(self) -> Pool:
@@ -389,7 +387,6 @@ class Openings:
     """
 
     def __init__(self) -> None:
-        """Nothing is attempted yet."""
         self._lock = Lock()
         self._under_way = 0
         self._failure: psycopg.Error | None = None
@@ -437,7 +434,6 @@ class NotedConnection(psycopg.Connection[Values]):
     @classmethod
     @override
     def connect(cls, *args: Any, **options: Any) -> Self:
-        """Connect as psycopg does."""
         with cls.openings.noted():
             return super().connect(*args, **options)
 
@@ -451,7 +447,6 @@ class Pool(ConnectionPool[Connection]):
     """The pool of this library. In a forked child it ends silently: its connections are the parent's."""
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401  # those of psycopg_pool
-        """Take what psycopg_pool takes."""
         self.process = OwnProcess()
         super().__init__(*args, **options)
 

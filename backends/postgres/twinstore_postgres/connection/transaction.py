@@ -332,7 +332,6 @@ class PooledTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the transaction, and give the connection back in any case."""
         try:
             self._transaction.__exit__(kind, error, trace)
         finally:

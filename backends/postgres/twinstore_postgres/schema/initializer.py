@@ -84,7 +84,6 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
     module: ClassVar[ModuleSpec[object]]
 
     def __init__(self, settings: PostgresSettings, server: ServerConnections) -> None:
-        """Take the settings; nothing is connected yet."""
         self._settings = settings
         self._server = server
         self._limiter = Limiter()  # probes ask often
@@ -185,13 +184,11 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
 
     @override
     def snapshot(self) -> SchemaSnapshot:
-        """Return what the server holds; see :class:`~twinstore.migrations.migration.TakesSnapshots`."""
         with closing(self._connect(qualified=True)) as connection, reading():
             return snapshot_of(connection, self.module, self._settings.application_role)
 
     @override
     def session_defaults(self) -> SessionDefaults:
-        """Return what sessions begin with; see :class:`~twinstore.migrations.migration.ReportsDefaults`."""
         kind = connection_kind(pooled=False)
         with closing(self._connect(kind, qualified=True)) as connection, reading():
             found = self._defaults(connection)

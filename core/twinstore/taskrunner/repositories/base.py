@@ -30,7 +30,6 @@ class TaskRunnerRepository(Repository):
     """Base of the repositories of the task runner."""
 
     def __init__(self, access: Access, options: TaskRunnerOptions = DEFAULTS) -> None:
-        """Take the access to the rows, and whether every call must name a tenant."""
         super().__init__(access)
         self._options = options
 

@@ -66,7 +66,6 @@ class Decision:
     summary: str | None
 
     def __post_init__(self) -> None:
-        """Refuse what is no decision."""
         if self.status is PackApprovalStatus.PENDING:
             raise ValidationError("Argument status: pending is no decision; give another one.", entity=ENTITY)
         if self.status in NEED_ACTOR and self.actor_id is None:

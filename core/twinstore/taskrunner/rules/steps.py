@@ -50,7 +50,6 @@ def _check_stay(run_id: str, stored: PackRunStep, step: PackRunStep) -> None:
 
 
 def _moved_at(run_id: str, stored: PackRunStep, step: PackRunStep) -> datetime:
-    """Return the instant of a move."""
     moved = step.last_transition_at
     if moved is None:
         raise _forbidden(run_id, stored, step, "a move sets lastTransitionAt")

@@ -187,7 +187,6 @@ class Leaf(TyperCommand):
     """A command that does something."""
 
     def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives
-        """Take them too."""
         super().__init__(*given, **named)
         self.params.extend(everywhere())
 

@@ -29,7 +29,6 @@ class Commands(MutableMapping[str, Any]):
     """
 
     def __init__(self, places: Mapping[str, Place]) -> None:
-        """Take the commands by name."""
         self._places = dict(places)
         self._loaded: dict[str, Any] = {}
 

@@ -135,7 +135,6 @@ class Rows:
         ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Yield the table as rich draws it."""
         for gap in GAPS:
             room = options.max_width - gap * (len(self.columns) - 1)
             widths = fitting([self.columns, *self._cells], room)

@@ -159,7 +159,6 @@ def repair(
 
 
 def _repaired(done: Repaired, report: ParityReport, out: Path | None, output: Format) -> int:
-    """Write and print the report of a repair and return its exit code."""
     if out is not None:
         write_reports(report, out)
     document = {"repaired": done.document(), "recheck": report.model_dump(mode="json")}

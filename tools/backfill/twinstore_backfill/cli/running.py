@@ -119,7 +119,6 @@ class Failing:
     """Makes of each failure one line and an exit code."""
 
     def __init__(self, given: list[str], kept: CommonOptions) -> None:
-        """Take the words of the command line and what was read of them."""
         self._given = given
         self._kept = kept
 

@@ -138,7 +138,6 @@ class Limits:
     """Counts what went wrong in all ranges of a job and stops the copy beyond the limits."""
 
     def __init__(self, options: CopyOptions, stop: StopSwitch) -> None:
-        """Take the limits and the switch to flip."""
         self.exceeded = ""
         self._max_conflicts = options.max_conflicts
         self._max_quarantine = options.max_quarantine

@@ -44,7 +44,6 @@ class DryWriter:
     """What writing records would amount to. Without a view of the target all of them would be written."""
 
     def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
-        """Take the entity, the target, and what happens to rows with other content."""
         self._entity = entity
         self._target = target
         # As the writers of all drivers: what is only ever appended is not overwritten by a copy either.
@@ -89,7 +88,6 @@ class FirstLines(LineSink):
     """Keeps the first lines of each kind for the report."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.bad: list[Mapping[str, object]] = []
         self.conflicts: list[Mapping[str, object]] = []
 
@@ -114,7 +112,6 @@ class DryRun:
     def __init__(
         self, source: Store, target: Store, options: CopyOptions, progress: Progress, stop: StopSwitch
     ) -> None:
-        """Take both sides, the options, and who is told."""
         self._source, self._target, self._options = source, target, options
         self._progress, self._stop = progress, stop
         self._limiter = RateLimiter(options.max_rate, stop)

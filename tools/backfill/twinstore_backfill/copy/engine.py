@@ -146,7 +146,6 @@ class Copy:
     def __init__(
         self, source: Store, target: Store, options: CopyOptions, progress: Progress, stop: StopSwitch
     ) -> None:
-        """Take both sides, the options, and who is told."""
         self._source, self._target, self._options = source, target, options
         self._progress, self._stop = progress, stop
         self._ledger = target.ledger

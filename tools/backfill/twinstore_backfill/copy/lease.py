@@ -89,7 +89,6 @@ class LeaseKeeper:
         self._thread = Thread(target=self._keep, name="lease", daemon=True)
 
     def __enter__(self) -> Self:
-        """Start renewing."""
         self._thread.start()
         return self
 

@@ -70,7 +70,6 @@ class Team(AbstractContextManager["Team"]):
     """The helpers of one copy, as its process sees them."""
 
     def __init__(self, context: CopyContext) -> None:
-        """Take what the threads of this process share."""
         self._context = context
         self._helpers: list[Helper] = []
 
@@ -128,7 +127,6 @@ class Helper:
     """One other process, and the thread that listens to it."""
 
     def __init__(self, context: CopyContext, assignment: Assignment) -> None:
-        """Start both."""
         self.error: Exception | None = None
         self._context = context
         # Rows of ranges that are not live yet, which nobody takes back when the process is killed.
@@ -301,7 +299,6 @@ class Voice:
     """What a helper tells its parent, from several threads."""
 
     def __init__(self, connection: Connection) -> None:
-        """Take the pipe."""
         self._connection, self._lock = connection, Lock()
 
     def tell(self, message: object) -> None:
@@ -326,7 +323,6 @@ class ToldProgress(Progress):
     """Progress that the parent shows; it begins and ends the parts itself."""
 
     def __init__(self, voice: Voice) -> None:
-        """Take how the parent is told."""
         self._voice = voice
 
     @override
@@ -335,7 +331,6 @@ class ToldProgress(Progress):
 
     @override
     def advance(self, name: str, count: int) -> None:
-        """Tell the parent."""
         self._voice.tell(Advanced(name, count))
 
     @override
@@ -344,7 +339,6 @@ class ToldProgress(Progress):
 
     @override
     def count(self, name: str, outcomes: Mapping[str, int]) -> None:
-        """Tell the parent."""
         self._voice.tell(Finished(name, dict(outcomes)))
 
 
@@ -352,13 +346,11 @@ class ToldLimits(Limits):
     """Limits that the parent keeps, which counts the ranges of all."""
 
     def __init__(self, options: CopyOptions, stop: StopSwitch, voice: Voice) -> None:
-        """Take how the parent is told."""
         super().__init__(options, stop)
         self._voice = voice
 
     @override
     def add(self, tally: RangeTally, waiting: int = 0) -> None:
-        """Tell the parent."""
         self._voice.tell(Tallied(tally, waiting))
 
 

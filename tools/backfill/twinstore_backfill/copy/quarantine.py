@@ -122,7 +122,6 @@ class RangeLines(LineSink):
     """
 
     def __init__(self, claim: Claim) -> None:
-        """Take the range."""
         self._place = {"job_id": claim.job_id, "number": claim.number}
         self._claim = claim
         self._bad, self._conflicts = (SpooledTemporaryFile[bytes](KEPT_IN_MEMORY) for _ in range(2))
@@ -130,13 +129,11 @@ class RangeLines(LineSink):
         self._line = 0
 
     def __enter__(self) -> Self:
-        """Begin without lines."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Forget the lines."""
         self._bad.close()
         self._conflicts.close()
 

@@ -49,7 +49,6 @@ class SourceRows:
     """The rows of a store that a copy is about: those of the wanted tenants, or a part of them."""
 
     def __init__(self, port: BulkPort, options: CopyOptions) -> None:
-        """Take the store and what is asked."""
         self.port = port
         self.subset = options.subset
         self._forgiving = Forgiving(port, options.ignored)
@@ -323,7 +322,6 @@ class Forgiving:
     """Reads the records once more that cannot be decoded; of all others it takes no notice."""
 
     def __init__(self, port: BulkPort, ignored: Sequence[IgnoredPath]) -> None:
-        """Take the source and what is ignored."""
         self._port, self.ignored = port, ignored
 
     def forgiven(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:

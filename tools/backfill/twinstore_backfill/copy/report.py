@@ -46,7 +46,6 @@ class Totals:
     """The counts of a copy by entity and label of the owner."""
 
     def __init__(self) -> None:
-        """Start at zero."""
         self._counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
 
     def add(self, entity: str, tally: RangeTally) -> None:
@@ -88,7 +87,6 @@ class FailedRanges:
     """The ranges that failed too often and are left out until the copy is run again."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
-        """Take, by number, why a range could not be copied, as far as this process knows."""
         self.count = 0
         self.shown: list[dict[str, object]] = []
         self._reasons = reasons

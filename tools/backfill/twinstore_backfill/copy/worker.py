@@ -62,7 +62,6 @@ class PackedShare:
     """How many of the rows of all ranges that this process has copied were packed."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
         self.rows = 0
         self.packed = 0
         self._lock = Lock()

@@ -124,7 +124,6 @@ class Demo:
     """The steps of the demo and what they need of each other."""
 
     def __init__(self, story: Story, folder: Path, runs: int, sample: int, corrupted: Sequence[str]) -> None:
-        """Take who tells it, where to work, how many runs to generate, and what the self-test takes."""
         self._story = story
         self._folder = folder
         self._settings = folder / "servers" / "appsettings.json"
@@ -314,13 +313,11 @@ class Story:
     """Tells on stdout what happens; where that is a terminal, below it moves a bar."""
 
     def __init__(self) -> None:
-        """Begin."""
         self.console = Console(highlight=False, markup=False, emoji=False)
         self._bar: Progress | None = None
         self._shown = ExitStack()
 
     def __enter__(self) -> Self:
-        """Show the bar."""
         lively = sys.stdout.isatty() and not self.console.is_dumb_terminal and not chosen().quiet
         if lively:
             columns: list[ProgressColumn] = [SpinnerColumn(), MofNCompleteColumn()]
@@ -336,7 +333,6 @@ class Story:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take the bar away."""
         self._shown.close()
 
     def say(self, text: str, style: str = "", *, whole: bool = False) -> None:

@@ -85,7 +85,6 @@ class JsonFormatter(RedactingFormatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without any secret."""
         more = {name: value for name, value in vars(record).items() if name not in BUILT_IN}
         text = record.getMessage()
         if record.exc_info:

@@ -26,7 +26,6 @@ class Redactor:
     """Replaces every secret that any loaded settings mention, and whatever looks like one."""
 
     def __init__(self) -> None:
-        """Start without any known secret."""
         self._known: list[str] = []
 
     def learn(self, settings: Settings) -> None:
@@ -65,5 +64,4 @@ class RedactingFormatter(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        """Return the cleaned line or lines."""
         return REDACTOR.clean(super().format(record))

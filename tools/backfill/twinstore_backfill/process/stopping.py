@@ -34,7 +34,6 @@ class StopSwitch:
     """Tells workers to stop; the signal that caused it is remembered."""
 
     def __init__(self) -> None:
-        """Start with nothing requested."""
         self._event = Event()
         self.signal_number: int | None = None
 

@@ -60,12 +60,10 @@ class ProgressCollector(Collector):
     """Shows the progress of one command to a registry, as it is at each scrape."""
 
     def __init__(self, command: str, recorded: RecordedProgress) -> None:
-        """Take the command and its progress."""
         self._command, self._recorded = command, recorded
 
     @override
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
         states = self._recorded.states()
         for name, text in GAUGES.items():
             family = GaugeMetricFamily(PREFIX + name, text, labels=LABELS)
@@ -108,7 +106,6 @@ class Answering(WSGIRequestHandler):
 
     @override
     def get_stderr(self) -> StringIO:
-        """Return where wsgiref tells its tracebacks."""
         return StringIO()
 
 
@@ -118,7 +115,6 @@ class Listening(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def __init__(self, family: AddressFamily, address: Any) -> None:  # noqa: ANN401  # as the family has it
-        """Listen."""
         self.address_family = family
         self._free = BoundedSemaphore(MOST_AT_ONCE)
         super().__init__(address, Answering)
@@ -130,7 +126,6 @@ class Listening(ThreadingMixIn, WSGIServer):
 
     @override
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin the thread."""
         try:
             super().process_request(request, client_address)
         except BaseException:
@@ -139,7 +134,6 @@ class Listening(ThreadingMixIn, WSGIServer):
 
     @override
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, in the thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:

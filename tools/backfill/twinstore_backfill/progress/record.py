@@ -87,7 +87,6 @@ class CountColumn(ProgressColumn):
 
     @override
     def render(self, task: Task) -> Text:
-        """Return the count of a part."""
         return Text(f"{int(task.completed):,}/{int(task.total or 0):,}", style="progress.download")
 
 
@@ -96,7 +95,6 @@ class RateColumn(ProgressColumn):
 
     @override
     def render(self, task: Task) -> Text:
-        """Return the rate of a part."""
         speed = task.finished_speed or task.speed
         return Text(f"{speed:,.0f}/s" if speed else "", style="progress.data.speed")
 
@@ -105,7 +103,6 @@ class BarProgress(Progress):
     """A bar per part on a terminal."""
 
     def __init__(self, progress: RichProgress) -> None:
-        """Take the running display."""
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
 
@@ -117,7 +114,6 @@ class BarProgress(Progress):
 
     @override
     def advance(self, name: str, count: int) -> None:
-        """Move the bar."""
         self._progress.update(self._tasks[name], advance=count, visible=True)
 
     @override
@@ -229,7 +225,6 @@ class RecordedProgress(Progress):
     """Counts the progress of each part. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        """Take a clock of seconds."""
         self._clock = clock
         self._lock = Lock()
         self._parts: dict[str, Part] = {}
@@ -247,19 +242,16 @@ class RecordedProgress(Progress):
 
     @override
     def start(self, name: str, total: int, done: int = 0) -> None:
-        """Begin a part."""
         with self._lock:
             self._parts[name] = Part(total, done, done, self._clock())
 
     @override
     def advance(self, name: str, count: int) -> None:
-        """Count rows."""
         with self._lock:
             self._parts[name].done += count
 
     @override
     def count(self, name: str, outcomes: Mapping[str, int]) -> None:
-        """Count what became of rows."""
         with self._lock:
             self._parts[name].outcomes.update(outcomes)
 
@@ -277,7 +269,6 @@ class WrittenProgress(RecordedProgress):
     between: ClassVar[float]
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = monotonic) -> None:
-        """Take the stream, and a clock of seconds."""
         super().__init__(clock)
         self._stream = stream
         self._said: dict[str, float] = {}
@@ -286,7 +277,6 @@ class WrittenProgress(RecordedProgress):
 
     @override
     def start(self, name: str, total: int, done: int = 0) -> None:
-        """Begin a part."""
         super().start(name, total, done)
         self._said[name] = self._clock()
 
@@ -346,19 +336,16 @@ class JsonProgress(WrittenProgress):
     between = 1.0
 
     def __init__(self, stream: TextIO, command: str, clock: Callable[[], float] = monotonic) -> None:
-        """Take the stream, the command that runs, and a clock of seconds."""
         super().__init__(stream, clock)
         self._command = command
 
     @override
     def start(self, name: str, total: int, done: int = 0) -> None:
-        """Begin a part."""
         super().start(name, total, done)
         self._write(name)
 
     @override
     def finish(self, name: str) -> None:
-        """End a part."""
         super().finish(name)
         self._write(name)
 
@@ -372,29 +359,24 @@ class SharedProgress(Progress):
     """Forwards to several."""
 
     def __init__(self, *others: Progress) -> None:
-        """Take who is told."""
         self._others = others
 
     @override
     def start(self, name: str, total: int, done: int = 0) -> None:
-        """Begin a part."""
         for other in self._others:
             other.start(name, total, done)
 
     @override
     def advance(self, name: str, count: int) -> None:
-        """Count rows."""
         for other in self._others:
             other.advance(name, count)
 
     @override
     def count(self, name: str, outcomes: Mapping[str, int]) -> None:
-        """Count what became of rows."""
         for other in self._others:
             other.count(name, outcomes)
 
     @override
     def finish(self, name: str) -> None:
-        """End a part."""
         for other in self._others:
             other.finish(name)

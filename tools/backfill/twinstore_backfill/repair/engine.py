@@ -115,7 +115,6 @@ class Repair:
         stop: StopSwitch,
         ignored: Sequence[IgnoredPath] = (),
     ) -> None:
-        """Take both sides, the instant that retention is judged by, who may stop it, and what is dropped."""
         self._source, self._target, self._as_of, self._stop = source, target, as_of, stop
         self._forgiving = Forgiving(source.bulk, ignored)
         self.done = Repaired()
@@ -280,7 +279,6 @@ class NamedRows:
     """
 
     def __init__(self, entities: Iterable[Entity], spool: IO[bytes]) -> None:
-        """Take the entities that may be named, and an empty file for the findings."""
         self.to_copy: Counter[str] = Counter()
         self.to_remove: Counter[str] = Counter()
         self.keyless: Counter[str] = Counter()

@@ -29,7 +29,6 @@ class FastPathReport(BaseModel):
     of: int = Field(default=0, ge=0)
 
     def __str__(self) -> str:
-        """Return what the terminal, Markdown and HTML say."""
         if self.state == "off":
             return f"fast path: off ({self.reason})"
         if not self.of:

@@ -484,6 +484,5 @@ def _differing(kind: str, item: Differing) -> Listed:
 
 
 def _paths(item: Differing) -> str:
-    """Return the paths at which a document differs."""
     more = item.path_count - len(item.paths)
     return ", ".join(map(clipped, item.paths)) + (f" and {more} more" if more > 0 else "")

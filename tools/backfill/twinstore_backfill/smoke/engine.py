@@ -490,7 +490,6 @@ class SmokeTenant:
 
     @override
     def __str__(self) -> str:
-        """Return the id of the tenant."""
         return self.name
 
 

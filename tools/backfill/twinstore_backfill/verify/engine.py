@@ -453,7 +453,6 @@ class FreshStart(Verification):
         options: VerifyOptions,
         stop: StopSwitch,
     ) -> None:
-        """Take the driver of the source, the target as both sides, and the options."""
         super().__init__(context, options, SilentProgress(), stop)
         self._source = source
         self._target = context.target

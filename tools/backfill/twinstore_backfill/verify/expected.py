@@ -300,7 +300,6 @@ class Expecting:
     """Knows what is expected for the rows of one entity."""
 
     def __init__(self, entity: Entity, ignored: Sequence[IgnoredPath] = ()) -> None:
-        """Take the entity and which unknown properties a copy of it drops."""
         self._entity = entity
         self._ignored = tuple(item.path for item in ignored)
         self._approved = {".".join(("doc", *item.path)): item.reason is not None for item in ignored}

@@ -270,7 +270,6 @@ class KeptBack:
     """Asks the ledger of the target; it is looked at when the first row is missing there."""
 
     def __init__(self, source: Store, target: Store) -> None:
-        """Take both sides."""
         self._source, self._target = source, target
 
     def __call__(self, entity: Entity, keys: Sequence[Key]) -> AbstractSet[Key]:

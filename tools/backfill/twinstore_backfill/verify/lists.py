@@ -300,7 +300,6 @@ class ListTask(Task["ListResult"]):
 
     @override
     def run(self, context: VerifyContext) -> ListResult:
-        """Compare."""
         source = context.target if self.target_only else context.source
         absent = frozenset[str]() if self.target_only else context.absent
         result = ListResult([])

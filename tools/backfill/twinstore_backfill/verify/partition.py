@@ -128,7 +128,6 @@ class EarlyCuts(AbstractContextManager["EarlyCuts"]):
     """Keys that divide the rows of entities, looked for in a thread, one entity after the other."""
 
     def __init__(self, source: BulkPort) -> None:
-        """Take the source."""
         self._source = source
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="cut")
         self._cuts: dict[Rows, Cut] = {}

@@ -207,7 +207,6 @@ class RangePlan(AbstractContextManager["RangePlan"]):
 
     @override
     def __exit__(self, *_: object) -> None:
-        """End what is still read."""
         self._open.close()
 
 

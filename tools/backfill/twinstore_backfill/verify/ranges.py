@@ -144,7 +144,6 @@ class RowComparison:
     """Decides what a pair of rows means and counts it."""
 
     def __init__(self, work: RangeComparison, result: RangeResult) -> None:
-        """Take what is compared and where findings go."""
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
@@ -511,7 +510,6 @@ class ServerTime:
     def __init__(
         self, clocks: Sequence[Callable[[], datetime]], ticks: Callable[[], float] = time.monotonic
     ) -> None:
-        """Take how each server is asked."""
         self._clocks = clocks
         self._ticks = ticks
         self._asked = 0.0
@@ -636,7 +634,6 @@ class ApartFrom:
     """Compares rows of one entity apart from its ignored fields."""
 
     def __init__(self, entity: Entity, ignored: tuple[IgnoredPath, ...], expecting: Expecting) -> None:
-        """Take the entity, the fields, and what reads rows as the service does."""
         self._markers, self._ignored, self._expecting = entity.markers, ignored, expecting
 
     def equal(self, expected: Expected, target: ScanRow) -> Expected | None:
@@ -687,7 +684,6 @@ class Chosen:
     """Tells rows that are meant by their date; keys are chosen by the ranges that are read."""
 
     def __init__(self, entity: Entity, subset: Subset, expecting: Expecting) -> None:
-        """Take the entity, the part that is meant, and what reads its rows as a copy does."""
         self._entity, self._subset, self._expecting = entity, subset, expecting
         self._name = entity.dated if subset.by_time else None
 

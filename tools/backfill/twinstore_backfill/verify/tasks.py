@@ -33,7 +33,6 @@ class RangeTask(Task[RangeResult]):
 
     @override
     def run(self, context: VerifyContext) -> RangeResult:
-        """Compare."""
         work = context.comparison(self.entity, self.tenant)
         if self.rates is None:
             return compare_range(work, self.within)
@@ -64,7 +63,6 @@ class RestTask(Task[RangeResult]):
 
     @override
     def run(self, context: VerifyContext) -> RangeResult:
-        """Compare."""
         result = self.proved
         if self.parts:
             compare_parts(context.comparison(result.entity, result.tenant), self.parts, result)
@@ -81,7 +79,6 @@ class KeyTask(Task[RangeResult]):
 
     @override
     def run(self, context: VerifyContext) -> RangeResult:
-        """Compare."""
         return compare_keys(context.comparison(self.entity), self.keys)
 
 
