@@ -160,6 +160,7 @@ class OperationNumbers:
     __slots__ = ("outcomes", "seconds")
 
     def __init__(self) -> None:
+        """Start with nothing."""
         self.outcomes: Counter[CallOutcome] = Counter()
         self.seconds = Histogram(OPERATION_BUCKETS)
 
@@ -172,12 +173,14 @@ class Counters(Observer, Renewable):
     """
 
     def __init__(self) -> None:
+        """Start with nothing."""
         self._lock = ForkSafeLock()
         self.renew()
         renew_in_child(self)
 
     @override
     def renew(self) -> None:
+        """Begin again at nothing, as in a forked child."""
         self._operations: dict[Operation, OperationNumbers] = {}
         self._endings: dict[Operation, Ending] = {}
         self._waits: dict[tuple[str, ...], Histogram] = {}

@@ -46,6 +46,7 @@ class CountersCollector(Collector):
 
     @override
     def collect(self) -> Iterator[MetricFamily]:
+        """Yield the metrics with their numbers."""
         return families(self._counters.snapshot())
 
 

@@ -367,6 +367,8 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     made: Any = called
     made.__signature__ = Signature(parameters)
     made.__annotations__ = {item.name: item.annotation for item in parameters}
+    # What is unwrapped would show the groups.
+    del made.__wrapped__
     return called
 
 
