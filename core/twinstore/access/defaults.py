@@ -195,9 +195,6 @@ class Log(Generic[M]):
         return self._next - 1
 
 
-# The highest insertion number of an entity, over the operations that every driver has.
-
-
 def highest_number(access: Access, entity: Entity) -> int:
     """Return the highest insertion number that a row has, 0 for none; rows that cannot be read count."""
     name = assigned_marker(entity)
@@ -231,9 +228,6 @@ def is_reached(access: Access, entity: Entity, condition: Condition) -> bool:
     """Whether some row satisfies a condition."""
     page = newest(access, entity, condition)
     return page is None or bool(page)
-
-
-# The rows that a step over a list works on: the first that can be read, or every one.
 
 
 # Rows are counted page by page; larger pages save round trips, and all rows of one are in memory.
@@ -286,9 +280,6 @@ def every_row(access: Access, entity: Entity[M], query: Query) -> Iterator[Row[M
         after = entity.key_of(found[-1].model, found[-1].storage)
 
 
-# Marking all rows of a list, as many at a time as fit into memory however large they are.
-
-
 # Of the largest rows there are, so many do no harm.
 FIRST_PORTION: Final = 4
 GROWTH: Final = 10
@@ -307,9 +298,6 @@ def marked_in_portions(
         yield marked
         fitting = MOST_BYTES // max(map(most_of, marked))
         portion = max(FIRST_PORTION, min(GROWTH * portion, fitting))
-
-
-# Calls of several steps, each of which stands by itself: what is known when a later one fails.
 
 
 class Stepwise:

@@ -205,10 +205,6 @@ class Access(Protocol):
         ...
 
 
-# What :class:`~twinstore.access.protocol.Access` takes and returns: rows, where they are, and what is set in
-# them.
-
-
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
     """The values of a declared unique index, which find one row as its key does."""

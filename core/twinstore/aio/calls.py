@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["ATTEMPTS", "Awaited", "CallThreads", "Entering", "Job", "SharedThreads", "UnitThread", "of_block"]
 
 
-# One call on its way from a task into a thread, and its answer on the way back.
-
-
 log = logging.getLogger("twinstore.aio")
 
 T = TypeVar("T")
@@ -543,9 +540,6 @@ def looked_at(future: asyncio.Future[T]) -> None:
         future.exception()
 
 
-# Entering a block in a thread for a task that may be cancelled meanwhile.
-
-
 class Entering(Generic[T]):
     """What is entered by one thread and left once, by whichever side is the last to know that it must be.
 
@@ -607,9 +601,6 @@ def of_block(block: AbstractContextManager[T]) -> Entering[T]:
         )
 
     return Entering(block.__enter__, leave)
-
-
-# Cancelling the calls of tasks that do not wait for them any more.
 
 
 THREAD_NAME: Final = "twinstore-cancel"

@@ -92,9 +92,6 @@ async def entered(block: AbstractContextManager[T], threads: CallThreads) -> Asy
         await threads.leave(entering, None)
 
 
-# Calls for asyncio on what a caller has: a connection, or a client session.
-
-
 P = ParamSpec("P")
 
 

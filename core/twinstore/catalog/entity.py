@@ -56,9 +56,6 @@ __all__ = [
 ]
 
 
-# What a stored row has beside the fields of its model: storage markers, and what follows from the rest.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
     """A storage marker: an internal field whose value survives a copy.
@@ -104,9 +101,6 @@ class Derived:
     most: int | None = None
     stores: frozenset[StoreKind] = EVERYWHERE
     number_of: str | None = None
-
-
-# What becomes of the rows of an entity in a copy, as its description says it.
 
 
 class LifeInCopy(Enum):
@@ -502,9 +496,6 @@ def of_marker(name: str) -> Read:
     return lambda _, storage: storage.get(name)
 
 
-# What makes a description wrong: contradictions, and what two stores would understand differently.
-
-
 # A name is a table, a schema, a part of the names of indexes, constraints and functions, and an attribute in
 # Python. PostgreSQL cuts what is longer than 63 bytes, silently, so that it would never be found again.
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -635,9 +626,6 @@ def is_present(entity: Entity, name: str, where: tuple[Condition, ...] = ()) -> 
             return marker.required
     shape = entity.shapes.get(name)
     return shape is None or shape.always_written
-
-
-# What makes the unusual parts of a description wrong: several models in one table, keys in another form.
 
 
 def problems_of_forms(entity: Entity) -> Iterator[str]:

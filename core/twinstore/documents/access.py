@@ -377,9 +377,6 @@ def discard(unit: DocumentUnit, entities: Iterable[Entity], entity: Entity, key:
                 discard(unit, entities, child, place)
 
 
-# Which unit of work answers a call: one of its own, or the one that is open.
-
-
 class Steps(Protocol):
     """How an access reaches the store.
 
@@ -517,9 +514,6 @@ class RowLocks(Renewable):
             self._changed.notify_all()
 
 
-# One unit of work on a store of documents: what such a driver writes itself.
-
-
 class DocumentUnit(ABC):
     """Stored rows of any entity in one unit of work. Used by one thread at a time.
 
@@ -615,9 +609,6 @@ class DocumentUnit(ABC):
         )
         found = self.select(entity, query)
         return found[0].key if found else None
-
-
-# Whose rows a tool asks a store of documents for, and how many it gets at a time.
 
 
 def scope_of(tenant_id: str | None) -> Tenants:

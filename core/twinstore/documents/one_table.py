@@ -270,9 +270,6 @@ def _literal(value: object) -> str:
     return str(int(value)) if isinstance(value, int) else f"'{quoted}'"
 
 
-# An initializer of a store whose schema is made by scripts, each recorded with its checksum.
-
-
 @dataclass(frozen=True, slots=True)
 class Script:
     """A part of a schema: what it is recorded as, and the statement that makes it."""

@@ -228,9 +228,6 @@ def bound_of(constraint: object) -> tuple[str, int] | None:
     return (kind.__name__, number) if type(number) is int else None
 
 
-# What a reader program does where a field is not there.
-
-
 @dataclass(frozen=True, slots=True)
 class Absence:
     """What it means that a field is not there; see :class:`~twinstore.fast.nodes.NodeField`."""

@@ -451,9 +451,6 @@ def told(things: tuple[object, ...]) -> str:
     return " and ".join(names) or "no constraint"
 
 
-# The rules of a model as a reader program has them.
-
-
 Wanted = frozenset[NodeKind]
 NUMBER: Final[Wanted] = frozenset({NodeKind.INT})
 LISTS: Final[Wanted] = frozenset({NodeKind.LIST})

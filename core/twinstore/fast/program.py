@@ -294,9 +294,6 @@ def _operand(writer: Writer, operand: Operand) -> None:
     writer.numbers(operand.numbers)
 
 
-# What the description of an entity demands of its fields beside their own constraints.
-
-
 INT32_MIN: Final = -(2**31)
 # A tenant that stands in a row is also the label under which the row is counted.
 TENANT: Final = TextFlag.TENANT | TextFlag.NONEMPTY | TextFlag.NO_CONTROL

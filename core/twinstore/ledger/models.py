@@ -187,9 +187,6 @@ class ConflictLine(CanonicalModel):
     overwritten: Flag = False
 
 
-# What tools see of the ledger: jobs, leases, claims, tallies, and the two lists of lines.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTally:
     """What copying one range amounted to: each a count by the label of the owner, without the zeros."""

@@ -256,9 +256,6 @@ class FieldDerived(ModelRule):
         return f"{reads.any(self.field)} != {reads.constant(self.function)}({reads.any(self.source)})"
 
 
-# What the annotation of a model's field admits, for data that speaks of fields by name.
-
-
 @dataclass(frozen=True, slots=True)
 class FieldTypes:
     """The types that a field may have beside ``None``, and whether it may be absent."""

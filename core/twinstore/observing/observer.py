@@ -300,9 +300,6 @@ def call_of(operation: Operation, seconds: float, error: BaseException | None) -
     return Call(*operation, outcome_of(error), seconds, kind)
 
 
-# Who tells the observers of one entity what becomes of the calls to it.
-
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

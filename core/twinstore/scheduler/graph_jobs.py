@@ -341,9 +341,6 @@ class GraphJobRepository(Protocol):
         ...
 
 
-# Events of graph jobs: what happened to a job, in the order in which it was written down.
-
-
 UUID_TEXT: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 EventId = Annotated[str, StringConstraints(strict=True, pattern=UUID_TEXT)]
 

@@ -52,9 +52,6 @@ __all__ = [
 ]
 
 
-# Policy runs: what a caller asks for and is told, and the contract of the service.
-
-
 REQUEST_VERSION: Final = "scheduler.policy-run-request@1"
 STATUS_VERSION: Final = "scheduler.policy-run-status@1"
 

@@ -173,9 +173,6 @@ on_finish = _finisher.take
 finish = _finisher.run
 
 
-# Which tool made a report: name, version and a checksum of its code.
-
-
 TOOL_NAME: Final = "twinstore"
 PACKAGES: Final = ("twinstore", "twinstore_backfill")
 

@@ -382,9 +382,6 @@ def mark_list(values: list[Any]) -> bool:
     return found_text
 
 
-# The bytes of a document for a quarantine, with as much of it in a readable form as fits.
-
-
 LENIENT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="backslashreplace"
 )

@@ -232,9 +232,6 @@ class MongoBulk(BulkPort):
                 last = found[-1]
 
 
-# What the server says of itself, by which two databases are told apart.
-
-
 log = logging.getLogger("twinstore.mongo")
 
 # Not every user may ask, and a router of a sharded cluster has no set of its own: Unauthorized,

@@ -237,9 +237,6 @@ class RefusedError(Exception):
         return f"the target refuses it with code {self.error.code}"
 
 
-# Documents that native code has made of packed rows, on their way into the store.
-
-
 # No document of packed rows is larger, see copier/write_documents.c; a server that takes less gets records.
 LARGEST_DOCUMENT: Final = 4_000_000
 
@@ -417,9 +414,6 @@ def expanded(writes: Sequence[Write]) -> Iterator[DocumentWrite]:
             yield from map(write.write, range(len(write)))
         else:
             yield write
-
-
-# How documents hold the slots of packed rows, derived from their codec.
 
 
 # As native code has it.

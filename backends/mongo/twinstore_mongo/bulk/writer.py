@@ -399,9 +399,6 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
             )
 
 
-# What a writer of ranges has done so far, and its last transaction, which somebody else commits.
-
-
 @dataclass(slots=True)
 class PartCounts(WriteCounts):
     """What has become of the records so far, part by part."""
@@ -438,9 +435,6 @@ class LastPart:
         """Roll back, unless it has ended."""
         with suppress(NotCommittedError), self._ending:  # only an exception makes the unit roll back
             raise NotCommittedError
-
-
-# What a collection holds under some keys, for whoever is about to write these.
 
 
 # A field that no document has, so that nothing of one is sent or decoded, whatever it is.

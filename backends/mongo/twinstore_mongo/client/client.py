@@ -112,9 +112,6 @@ def hosts_of(client: Client, settings: MongoSettings) -> str:
     return f"{address[0]}:{address[1]}" if address else ""
 
 
-# What the client notices of its servers by itself: that there is a primary again after one was lost.
-
-
 class Primaries(ServerHeartbeatListener):
     """Says when a server that takes writes is known again; told by a thread of the client.
 

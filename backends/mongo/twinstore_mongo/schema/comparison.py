@@ -383,9 +383,6 @@ def in_the_way(collection: str, index: IndexSpec) -> MigrationError:
     )
 
 
-# What a database has, each part asked for once: a comparison makes hundreds of questions of it.
-
-
 Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
@@ -409,9 +406,6 @@ class Look:
         if collection not in self._indexes:
             self._indexes[collection] = self._store.collection(collection).index_information()
         return self._indexes[collection]
-
-
-# How a difference between the wanted schema and the real one is said: what is wanted, what was found.
 
 
 # Of an index; its number, version and namespace differ between servers.
@@ -532,9 +526,6 @@ def acts(index: Mapping[str, Any]) -> bool:
 def is_shorter(wanted: int, real: int | None) -> bool:
     """Whether an age in seconds lets the server remove what another one, or none, leaves alone."""
     return real is None or wanted < real
-
-
-# Counting what a TTL index would remove and a validator refuse, before either exists.
 
 
 def expiring(

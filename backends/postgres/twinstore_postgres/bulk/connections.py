@@ -183,9 +183,6 @@ def inside(connection: Connection, purpose: str, *, begin: bytes) -> Iterator[Tr
         transaction.roll_back()
 
 
-# What the server says of itself, by which two stores are told apart.
-
-
 log = logging.getLogger("twinstore.postgres")
 
 # The cluster was given its number when it was created, and its databases count from there.

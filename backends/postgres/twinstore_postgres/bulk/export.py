@@ -160,9 +160,6 @@ def record_of(table: Table, row: Values, message: Buffer) -> Record:
     return record
 
 
-# Reading ranges of rows packed: native code takes what it understands, and the models all else.
-
-
 # A batch ends at this size too: about as much as a target writes in one transaction.
 PACKED_BATCH_BYTES: Final = 1_500_000
 # Of rows that become objects, which take several times their bytes.

@@ -227,9 +227,6 @@ class PostgresBulk(BulkPort):
             return walk.key_at(lower, 0, beyond=True, short=True)
 
 
-# Looking for the keys at which an entity is cut into ranges.
-
-
 SHORT: Final = "char_length({}) <= {}"
 KEY_AT: Final = "SELECT {key} FROM {table} WHERE {where} ORDER BY {order} OFFSET %s LIMIT 1"
 

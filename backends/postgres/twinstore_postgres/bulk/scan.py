@@ -434,9 +434,6 @@ def part(entity: Entity, name: str, type_name: str) -> SelectedColumn:
     )
 
 
-# How the text of a column becomes a JSON value, by the type that the server gives the column.
-
-
 Convert = Callable[[str], object]
 
 # Nearly every instant is one of these two, which need no more than a letter changed.

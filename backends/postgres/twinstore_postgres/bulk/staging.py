@@ -402,9 +402,6 @@ def compared(table: Table, relation: sql.Identifier) -> sql.Composable:
     return sql.SQL(", ").join(columns)
 
 
-# Merging records into a table: as many at a time as pay, and one by one where the store refuses some.
-
-
 if TYPE_CHECKING:
     Pair = tuple[Record, Values]
 

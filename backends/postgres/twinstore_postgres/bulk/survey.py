@@ -258,9 +258,6 @@ def wanted_indexes(module: ModuleSpec[object], entity: Entity) -> list[re.Match[
     return [match for match in found if match is not None and match["table"] == entity.name]
 
 
-# Which encodings a database may have: as the target of a copy, and as its source.
-
-
 # Any text of any other store.
 COMPLETE: Final = "UTF8"
 # Their bytes are in the order of code points, in which the keys of all stores are compared.

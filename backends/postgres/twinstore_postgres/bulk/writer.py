@@ -272,9 +272,6 @@ def approximate_size(value: object) -> int:
     return sum(map(approximate_size, value)) if isinstance(value, tuple) else 8
 
 
-# Packed rows on their way into a table: merged together, and row by row where the store refuses some.
-
-
 HEADER: Final = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 TRAILER: Final = b"\xff\xff"
 
@@ -394,9 +391,6 @@ class PackedMerger:
         conflicts = chunk.conflicts(merged.others, overwritten=self.overwrite) if merged.others else []
         self.findings.note(chunk.owners(), merged.written, conflicts, overwrite=self.overwrite)
         return True
-
-
-# How a table holds packed rows, derived from its columns.
 
 
 TEXTS: Final = frozenset({NodeKind.TEXT, NodeKind.CONST})

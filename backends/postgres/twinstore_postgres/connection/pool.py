@@ -373,9 +373,6 @@ class ServerConnections(ConnectionSource, Renewable):
         return all_in_use(pool.max_size, seconds)
 
 
-# What surrounds the pool of a storage: how a connection is lent, and why the pool has none to lend.
-
-
 POOL_NAME: Final = "twinstore"
 
 
@@ -565,9 +562,6 @@ def readable(descriptor: int, seconds: float = 0.0) -> bool:
         poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
     return bool(select.select([descriptor], [], [], seconds)[0])
-
-
-# A pool of the host: where it connects to, and what stands between.
 
 
 HostPool = ConnectionPool[Connection]

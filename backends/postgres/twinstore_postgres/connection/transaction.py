@@ -182,9 +182,6 @@ def joined_transport(settings: PostgresSettings) -> Transport:
     return FOREIGN_UNPREPARED if settings.transaction_pooler else FOREIGN
 
 
-# One transaction: begun with its first statement, set to a tenant, and ended in the last round trip.
-
-
 # What a forked child may not go on with, in the words of a message.
 TRANSACTION: Final = "This transaction"
 

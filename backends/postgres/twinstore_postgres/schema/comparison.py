@@ -476,9 +476,6 @@ def column_changes(wanted: Part, found: Part) -> Iterator[str]:
         yield f"{column} {default}"
 
 
-# What keeps the rows of tenants apart: row-level security, policies and rights, and no more than wanted.
-
-
 POLICY: Final = "policy"
 GRANT: Final = "grant"
 KINDS: Final = frozenset({"table", POLICY, GRANT})

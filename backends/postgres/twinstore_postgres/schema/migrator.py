@@ -220,9 +220,6 @@ def create_role(role: str) -> str:
     return f"CREATE ROLE {name} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS PASSWORD '...';"
 
 
-# What a migration that failed says: the rows that stand in the way, or the right that is missing.
-
-
 MOST_DUPLICATES: Final = 100
 UNIQUE_INDEX: Final = re.compile(
     r"^CREATE UNIQUE INDEX (?:IF NOT EXISTS )?(?P<name>\w+)\s+ON (?P<table>[\w.]+) \((?P<columns>[^;]*)\)"

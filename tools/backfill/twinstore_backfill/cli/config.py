@@ -99,9 +99,6 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# ``twinstore backends``.
-
-
 def backends(output: OutputFormat = Format.TEXT) -> None:
     """List the installed drivers, without importing their client libraries."""
     found = list_backends()
@@ -116,9 +113,6 @@ def backends(output: OutputFormat = Format.TEXT) -> None:
         table(("driver", "distribution", "version", "state", "modules"), rows),
         *problems,
     )
-
-
-# ``twinstore doctor``.
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,9 +236,6 @@ def _see(result: CopyResult, path: Path) -> str:
     return f"; see {path}" if result.executed else ""
 
 
-# ``twinstore backfill pause``, ``resume`` and ``rate``: a copy is told by its row in the ledger.
-
-
 Job = Annotated[
     str | None, typer.Option("--job", help="The job. Default: the only one that is not complete.")
 ]
@@ -314,9 +311,6 @@ def _show(output: Format, job: CopyJob) -> None:
         {"job": job.id, "paused": job.paused, "max_rate": job.max_rate},
         f"{job.id}: {'paused' if job.paused else 'running'}, {limit}.",
     )
-
-
-# ``twinstore backfill plan`` and ``status``.
 
 
 Document = dict[str, Any]

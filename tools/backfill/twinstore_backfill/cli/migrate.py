@@ -277,9 +277,6 @@ def _listing(found: list[MigrationStatus]) -> Rows:
     return table(("migration", "category", "state", "applied at"), rows)
 
 
-# What ``twinstore migrate revert`` says.
-
-
 def consents_table(effects: tuple[Effect, ...]) -> Rows:
     """Return each effect beside the option that agrees to it."""
     return table(("do this", "option"), [(item.text, item.option) for item in effects])

@@ -181,9 +181,6 @@ def instant_option(text: str | None, name: str) -> datetime | None:
         raise ValidationError(f"{name} {text!r}: {error}.") from None
 
 
-# The option by which only a part of the fields is compared.
-
-
 IgnoreField = Annotated[
     list[str] | None,
     typer.Option(

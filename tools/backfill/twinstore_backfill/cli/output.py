@@ -103,9 +103,6 @@ def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{item['entity']}: left out; {number_of(source, 'row')} in source, {target:,} in target."
 
 
-# Tables for people, which break no name, key or number, however narrow the terminal is.
-
-
 TONES: Final[Mapping[str, str]] = {
     "pass": "bold green",
     "start-clean": "bold green",
@@ -226,9 +223,6 @@ def toned(text: str, result: str) -> Text:
 def visible_lines(text: str) -> str:
     """Return text whose keys and names cannot steer the terminal; its own line ends stay."""
     return "\n".join(map(visible, text.split("\n")))
-
-
-# How a running command tells how far it is: ``--progress`` and ``--metrics-port``.
 
 
 ADDRESS: Final = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):)?(?P<port>[0-9]{1,5})")

@@ -192,9 +192,6 @@ def _done_texts(done: Repaired) -> Iterator[str]:
     yield from (f"- {reason}" for reason in done.reasons)
 
 
-# ``twinstore purge``.
-
-
 # Each batch is a transaction of its own, so that writers of the service wait for one at most.
 BATCH: Final = 1000
 

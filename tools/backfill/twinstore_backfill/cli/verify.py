@@ -350,9 +350,6 @@ def _key(key: Key | None) -> str:
     return json.dumps(clipped("/".join(map(str, key))), ensure_ascii=False)
 
 
-# ``twinstore backfill diff``: one row on both sides.
-
-
 KeyOption = Annotated[
     list[str],
     typer.Option("--key", help="Key of the row; for a key of several parts once for each, in their order."),
@@ -452,9 +449,6 @@ def _texts(found: RowComparison, *, show_values: bool) -> Iterator[str]:
 
 def _shown(value: object) -> str:
     return "(nothing)" if value is None else orjson.dumps(value).decode()
-
-
-# ``twinstore backfill report``.
 
 
 class Shown(StrEnum):

@@ -76,9 +76,6 @@ def chosen_job(target: Store, given: str | None) -> CopyJob:
     raise UnknownJobError(f"{what} is in {place}; `twinstore backfill status` shows every job.")
 
 
-# Holds the rate of a copy below a limit.
-
-
 class RateLimiter:
     """A token bucket that holds one second's worth and is shared by all workers.
 
@@ -129,9 +126,6 @@ class RateLimiter:
             self._tokens = min(rate, self._tokens + (now - self._filled) * rate) - count
             self._filled = now
             return -self._tokens / rate
-
-
-# When conflicts or quarantined documents are too many to go on.
 
 
 class Limits:

@@ -140,9 +140,6 @@ def _try(what: str, action: Callable[[], None]) -> None:
         log.warning("the job could not be %s; its lease expires by itself: %s", what, problem)
 
 
-# Who holds a lease or a range: one process, told from every other that ever had its number.
-
-
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 NAMESPACE: Final = Path("/proc/self/ns/pid")
 

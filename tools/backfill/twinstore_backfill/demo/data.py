@@ -263,9 +263,6 @@ def request_of(run: Run) -> PolicyRunRequest:
     )
 
 
-# Sessions, tasks and machines of the demo, written through the repositories of tracking.
-
-
 MACHINES: Final = 5
 SESSIONS: Final = 100
 SLOTS: Final = 4
@@ -316,9 +313,6 @@ def _work(storage: TrackingStorage, number: int, now: datetime) -> None:
         storage.tracking_sessions.complete(session.session_id, now + timedelta(minutes=3))
 
 
-# The modules beside the scheduler: what the demo writes into each, and from where to where it moves.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherModule:
     """A module that the demo moves.
@@ -366,9 +360,6 @@ OTHERS: Final = (
 def with_files_below(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return settings in which the task runner keeps its files below a folder."""
     return {**settings, "TaskRunner": {"Storage": {"Filesystem": {"Root": str(folder / "task-runner")}}}}
-
-
-# Loads the samples and the generated data through the repositories and services, as a host would.
 
 
 M = TypeVar("M", bound="CanonicalModel")

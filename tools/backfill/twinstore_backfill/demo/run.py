@@ -301,9 +301,6 @@ def check_same_pages(
             raise DemoFailedError(f"The page of {tenant} behind MongoDB's token differs.")
 
 
-# How the demo talks: what comes next, a bar of the steps that are done, and what each step took.
-
-
 # Each is shown as done where it ends.
 STEPS: Final = 17
 ROOM_FOR_A_BAR: Final = 60
@@ -351,9 +348,6 @@ class Story:
         self.say(f"-- {title} ({time.monotonic() - started:.1f} s)")
 
 
-# What the programs of the demo get of the environment.
-
-
 SEPARATOR: Final = "__"
 FILE: Final = "TWINSTORE_CONFIG"
 
@@ -365,9 +359,6 @@ def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
     to a server of the user.
     """
     return {key: value for key, value in environ.items() if SEPARATOR not in key and key.upper() != FILE}
-
-
-# How the demo fails.
 
 
 class DemoFailedError(TwinstoreError):

@@ -156,9 +156,6 @@ def _columns(width: int) -> Iterator[ProgressColumn]:
     yield TimeRemainingColumn(table_column=whole())
 
 
-# Progress in numbers: as lines on stderr, for people or of JSON, and for whoever asks a running command.
-
-
 FORMAT: Final = "twinstore.progress@1"
 LOGGER: Final = "twinstore.progress"
 

@@ -189,9 +189,6 @@ def _key_of(record: Record) -> Key:
     return record.key or ()
 
 
-# After a copy: the rows that only the target has, named, and removed on request.
-
-
 @dataclass(frozen=True, slots=True)
 class ExtraRows:
     """What only the target has.

@@ -50,9 +50,6 @@ if TYPE_CHECKING:
 __all__ = ["COUNTS", "Finding", "SmokeOptions", "SmokeReport", "SmokeTenant", "refused", "run_smoke"]
 
 
-# The steps of a smoke test: what each is called, what became of it, and how long it took.
-
-
 SHOWN: Final = 20
 
 
@@ -435,9 +432,6 @@ def is_listed(name: str) -> bool:
     return names_tenant(name) and name != SYSTEM_TENANT and not is_smoke_tenant(name)
 
 
-# The tenants that smoke tests make up: their names, which are left over, and how they are emptied.
-
-
 PREFIX: Final = "twinstore-smoke-"
 INSTANT: Final = "%Y%m%dT%H%M%SZ"
 FORM: Final = re.compile(rf"{PREFIX}(\d{{8}}T\d{{6}}Z)-([0-9a-f]{{12}})-(\d+)-[0-9a-f]{{8}}")
@@ -543,9 +537,6 @@ def _emptied(store: Store, entity: Entity, tenant: str) -> int:
     while removed < wanted and (batch := store.bulk.access().remove(entity, query)):
         removed += batch
     return removed
-
-
-# A round trip of one row of any entity: inserted, found, listed and removed again.
 
 
 def round_trips(store: Store, rows: Iterable[tuple[Entity, Row]], tenant: str) -> Iterator[TrialStep]:

@@ -329,9 +329,6 @@ def listed_check(identifier: str, title: str, result: Result, summary: str, find
     )
 
 
-# What to do after a verification, and what is to be said of its direction.
-
-
 SLOW: Final = (
     "Look at the slow lists: is an index missing on the target, or are its statistics old? Then verify again."
 )
@@ -396,9 +393,6 @@ def _after_proof(options: VerifyOptions, context: VerifyContext) -> str:
     if options.switch == target:
         return f"{key} already names {target}; there is nothing left to do."
     return f"Keep the writers stopped, set {key} to {target}, and start the service."
-
-
-# What a report says of the question: the mode, what was left out of it on purpose, and by whose decision.
 
 
 A_PART: Final = "only a part of the rows was compared"

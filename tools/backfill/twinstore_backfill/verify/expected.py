@@ -684,9 +684,6 @@ def kind(value: object) -> str:
     return "object" if isinstance(value, dict) else "array"
 
 
-# Which member of a list became which one of another, where a copy brought them in order.
-
-
 # Each member is compared with each other one.
 MOST: Final = 200
 

@@ -180,9 +180,6 @@ def compared(  # noqa: PLR0917  # both sides, and what was found of them
     )
 
 
-# What comparing ranges of rows amounts to.
-
-
 @dataclass(slots=True)
 class TenantResult:
     """What a range, or an entity, amounts to for one tenant."""

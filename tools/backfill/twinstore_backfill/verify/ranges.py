@@ -627,9 +627,6 @@ def sampled_rows(before: RowCounts, after: RowCounts, apart: int) -> RowCounts:
     return (source, target) if source >= after[0] and target >= after[1] else before
 
 
-# Rows that differ in nothing but fields that somebody ignores.
-
-
 class ApartFrom:
     """Compares rows of one entity apart from its ignored fields."""
 
@@ -675,9 +672,6 @@ class ApartFrom:
     def compared(self, content: bytes) -> bytes:
         """Return the part of a content that is compared."""
         return content_without_fields(content, self._ignored) if self._ignored else content
-
-
-# Which pairs of rows a comparison is about, where only a part of the rows is meant.
 
 
 class Chosen:
