@@ -159,13 +159,6 @@ class Scope:
                 "or open a session without tenant and purpose for what belongs to no tenant."
             )
 
-    def admit_optional(self, tenant_id: str | None, purpose: str) -> str | None:
-        """Return the tenant of a call, or ``None`` after opening system scope for all of them."""
-        if tenant_id is not None:
-            return self.admit(tenant_id)
-        self.admit_system(purpose)
-        return None
-
 
 UNBOUND: Final = Scope()
 
@@ -234,7 +227,7 @@ def tenant_argument(value: str) -> str:
 
 def checked_tenant(value: object) -> str:
     """Return the same, whatever is given."""
-    tenant = _argument(TENANT_TEXT_ADAPTER, value, "tenant_id")
+    tenant = adapted(TENANT_TEXT_ADAPTER, value, "tenant_id")
     if tenant == SYSTEM_TENANT:
         raise TenantScopeError("Tenant 'system' is reserved; use the id of a real tenant.")
     return tenant
@@ -245,22 +238,22 @@ known_tenant: Final = lru_cache(maxsize=KNOWN_TENANTS)(checked_tenant)
 
 def id_argument(value: str, name: str) -> str:
     """Return a normalised id, or raise ``ValidationError`` naming the argument."""
-    return _argument(ID_ADAPTER, value, name)
+    return adapted(ID_ADAPTER, value, name)
 
 
 def text_argument(value: str, name: str) -> str:
     """Return trimmed, non-empty text, or raise ``ValidationError`` naming the argument."""
-    return _argument(TEXT_ADAPTER, value, name)
+    return adapted(TEXT_ADAPTER, value, name)
 
 
 def optional_reference_argument(value: str | None, name: str) -> str | None:
     """Return a trimmed foreign id or ``None``, or raise ``ValidationError`` naming the argument."""
-    return _argument(OPTIONAL_REFERENCE_ADAPTER, value, name)
+    return adapted(OPTIONAL_REFERENCE_ADAPTER, value, name)
 
 
 def optional_text_argument(value: str | None, name: str) -> str | None:
     """Return trimmed text or ``None``, or raise ``ValidationError`` naming the argument."""
-    return _argument(OPTIONAL_TEXT_ADAPTER, value, name)
+    return adapted(OPTIONAL_TEXT_ADAPTER, value, name)
 
 
 def instant_argument(value: datetime, name: str) -> datetime:
@@ -273,17 +266,17 @@ def instant_argument(value: datetime, name: str) -> datetime:
 
 def count_argument(value: int, name: str) -> int:
     """Return a whole number from 0 of at most 32 bits, or raise ``ValidationError`` naming the argument."""
-    return _argument(COUNT_ADAPTER, value, name)
+    return adapted(COUNT_ADAPTER, value, name)
 
 
 def whole_argument(value: int, name: str) -> int:
     """Return a whole number from 0 of at most 64 bits, or raise ``ValidationError`` naming the argument."""
-    return _argument(WHOLE_ADAPTER, value, name)
+    return adapted(WHOLE_ADAPTER, value, name)
 
 
 def object_argument(value: JsonObject, name: str) -> JsonObject:
     """Return free JSON in canonical form, or raise ``ValidationError`` naming the argument."""
-    return _argument(OBJECT_ADAPTER, value, name)
+    return adapted(OBJECT_ADAPTER, value, name)
 
 
 def model_argument(value: object, cls: type[M], name: str) -> M:
@@ -309,7 +302,8 @@ def duration_argument(value: object, name: str) -> timedelta:
     raise ValidationError(f"Argument {name} should be a timedelta, not {shown(value)}.")
 
 
-def _argument(adapter: TypeAdapter[T], value: object, name: str) -> T:
+def adapted(adapter: TypeAdapter[T], value: object, name: str) -> T:
+    """Return what a type makes of a value, or raise ``ValidationError`` naming the argument."""
     try:
         return adapter.validate_python(value)
     except pydantic.ValidationError as error:

@@ -38,7 +38,6 @@ __all__ = [
     "copy_counts",
     "copy_writer",
     "fence_in",
-    "is_apart",
     "released",
     "without_kept_apart",
 ]
@@ -54,11 +53,6 @@ class Keyed(Protocol):
 
 
 T = TypeVar("T", bound=Keyed)
-
-
-def is_apart(entity: Entity, key: Key | None) -> bool:
-    """Whether each store keeps the row of a key to itself."""
-    return key in entity.kept_apart
 
 
 def copied(entity: Entity, rows: Iterable[T]) -> list[T]:

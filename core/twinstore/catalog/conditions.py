@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -96,3 +96,12 @@ COMPARISONS: Final[Mapping[type[Comparison], Callable[..., bool]]] = {
     AtLeast: operator.ge,
 }
 Condition = Equals | OneOf | Comparison | IsNull | IsPresent
+
+
+def is_implied(condition: Condition, where: Iterable[Condition]) -> bool:
+    """Whether the conditions of a list say that its rows are in an index."""
+    present = isinstance(condition, IsPresent)
+    return any(
+        item == condition or (present and item.field == condition.field and not isinstance(item, IsNull))
+        for item in where
+    )

@@ -9,14 +9,15 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk.rows import SECRET_BYTES, Cell, RangeDigests
 from twinstore.catalog.conditions import Equals, OneOf
-from twinstore.fast.library import BROKEN, Buffer, checked, declared
+from twinstore.fast.library import BROKEN, Address, Buffer, Size, checked, declared
 from twinstore.fast.program import Handle, Writer
+from twinstore.fast.records import EPOCH, MILLISECOND, NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,14 +38,9 @@ __all__ = [
 ]
 
 
-Address = ctypes.c_void_p
-Size = ctypes.c_size_t
 Number = ctypes.c_int64
 # Of one part of one side: about 40 MB as objects. What has more owners is compared row by row.
 MOST_CELLS: Final = 100_000
-NEVER: Final = -(2**63)
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MILLISECOND: Final = timedelta(milliseconds=1)
 COUNT: Final = struct.Struct("<q")
 LENGTH: Final = struct.Struct("<I")
 ASKED: Final = struct.Struct("<II")

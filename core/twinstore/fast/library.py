@@ -24,6 +24,9 @@ LIBRARY: Final = Path(__file__).with_name("libtwinstore.so.1")
 REASON: Final = LIBRARY.with_name("libtwinstore.txt")
 SOURCES: Final = Path(__file__).parents[2] / "native"
 Address = ctypes.c_void_p
+Size = ctypes.c_size_t
+# Why there are no digests.
+NO_LIBRARY: Final = "the native library is off"
 # Answers that are no numbers of rows.
 BROKEN: Final = -1
 NO_MEMORY: Final = -2
@@ -32,7 +35,7 @@ FUNCTIONS: Final[Mapping[str, Sequence[object]]] = {
     "ts_buffer_new": (Address,),
     "ts_buffer_free": (None, Address),
     "ts_buffer_bytes": (Address, Address),
-    "ts_buffer_size": (ctypes.c_size_t, Address),
+    "ts_buffer_size": (Size, Address),
     "ts_buffer_failed": (ctypes.c_int, Address),
     "ts_buffer_clear": (None, Address),
 }

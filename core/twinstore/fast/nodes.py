@@ -263,7 +263,6 @@ class DueWhere:
 # Patterns that admit texts of one form only: literal characters and hexadecimal digits at their places.
 
 
-HEX_CLASS: Final = "[0-9a-f]"
 # What such a pattern consists of: a class or a literal character or a group of them, each repeated or not.
 PART: Final = re.compile(
     r"(?:(?P<digit>\[0-9a-f\])|(?P<literal>[A-Za-z0-9_:-])|\((?P<group>[^()|?*+]+)\))(?:\{(?P<times>\d{1,3})\})?"

@@ -14,7 +14,7 @@ from twinstore.catalog.keys import LONGEST_TEXT, KeyType
 from twinstore.catalog.tenancy import LONGEST_LABEL, TenancyKind
 from twinstore.fast.constraints import UnrecognisedError, flagged
 from twinstore.fast.derive import Deriver, Variety
-from twinstore.fast.library import declared
+from twinstore.fast.library import Address, Size, declared
 from twinstore.fast.nodes import NO_LIMIT, DueWhere, Marked, Node, NodeKind, TextFlag
 from twinstore.models.fields import INT32_MAX, INT64_MAX, INT64_MIN
 from twinstore.models.shapes import Kind
@@ -408,8 +408,6 @@ def _positions(condition: Condition, node: Node) -> tuple[int, ...] | None:
 # Reader programs as the native library holds them: made once for each program, and kept as long as it.
 
 
-Address = ctypes.c_void_p
-Size = ctypes.c_size_t
 FUNCTIONS: Final = {
     "ts_program_new": (Address, ctypes.c_char_p, Size),
     "ts_program_free": (None, Address),

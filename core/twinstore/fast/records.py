@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from twinstore.bulk.port import Record
 from twinstore.catalog.tenancy import NO_TENANT, StoredOwner, label_of, owner_of
-from twinstore.fast.library import BROKEN, Buffer, checked, declared
+from twinstore.fast.library import BROKEN, Address, Buffer, Size, checked, declared
 from twinstore.fast.program import Handle, Writer, program_handle
 from twinstore.models import json_text
 
@@ -48,8 +48,6 @@ __all__ = [
 ]
 
 
-Address = ctypes.c_void_p
-Size = ctypes.c_size_t
 FUNCTIONS: Final = {
     "ts_examine": (ctypes.c_int64, Address, Address, Size, ctypes.c_int64, Address, Address),
     "ts_without": (ctypes.c_int64, Address, Size, Address, Size, Address),

@@ -453,18 +453,12 @@ def _maps(model: type[CanonicalModel]) -> tuple[tuple[FieldPath, FieldPath], ...
 
 def _paths(model: type[CanonicalModel]) -> Iterator[tuple[FieldPath, FieldPath]]:
     for shape in shapes_of(model):
-        value = _innermost_value(shape.value)
+        value = _innermost(shape.value)
         if value.kind is Kind.MAP:
             yield (shape.wire,), (shape.name,)
         elif value.kind is Kind.OBJECT:
             for wire, names in _paths(value.model):
                 yield (shape.wire, *wire), (shape.name, *names)
-
-
-def _innermost_value(value: ValueShape) -> ValueShape:
-    while value.kind is Kind.LIST and value.item is not None:
-        value = value.item
-    return value
 
 
 def _stored(value: object, path: FieldPath) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
@@ -36,7 +36,7 @@ from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.storage import SchedulerStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from twinstore.scheduler.audit import AuditRecord
     from twinstore.scheduler.execution_logs import ExecutionLogEntry
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.triggers import Trigger
 __all__ = ["SchedulerLists"]
 
+T = TypeVar("T")
 SchedulerList = ListQuery[SchedulerStorage]
 # The default limit of both lists, which is what a service asks for.
 NEXT: Final = 100
@@ -336,26 +337,22 @@ def event_row(event: GraphJobEvent) -> ListedRow:
 
 
 def _first_schedules(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
-    try:
-        return tuple(
-            item.id for item in source.schedules.list(tenant, ScheduleQueryOptions(limit=FILTER_IDS))
-        )
-    except TwinstoreError:
-        # The list itself is among the queries and is judged there.
-        return ()
+    options = ScheduleQueryOptions(limit=FILTER_IDS)
+    return tuple(item.id for item in _or_none(lambda: source.schedules.list(tenant, options)))
 
 
 def _first_runs(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
-    try:
-        return tuple(item.id for item in source.runs.list(tenant, RunQueryOptions(limit=FILTER_IDS)))
-    except TwinstoreError:
-        # As above.
-        return ()
+    options = RunQueryOptions(limit=FILTER_IDS)
+    return tuple(item.id for item in _or_none(lambda: source.runs.list(tenant, options)))
 
 
 def _first_graph_jobs(source: SchedulerStorage, tenant: str) -> Sequence[GraphJob]:
+    return _or_none(lambda: source.graph_jobs.list_jobs(tenant, limit=FILTER_IDS))
+
+
+def _or_none(ask: Callable[[], Sequence[T]]) -> Sequence[T]:
     try:
-        return source.graph_jobs.list_jobs(tenant, limit=FILTER_IDS)
+        return ask()
     except TwinstoreError:
-        # As above.
+        # The list itself is among the queries and is judged there.
         return ()

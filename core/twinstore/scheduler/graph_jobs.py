@@ -173,10 +173,6 @@ class GraphOverlayJob(GraphJob, begins=OVERLAY):
     metadata: LowerKeyMap = Field(default_factory=dict)
 
 
-AnyGraphJob = GraphBuildJob | GraphOverlayJob
-"""A graph job of either type, for callers that tell them apart."""
-
-
 def type_of(job: GraphJob) -> GraphJobType:
     """Return the type of a job."""
     return job.type

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CACHE_GB",
-    "DIRECTORIES",
     "READY_SECONDS",
     "MongoServer",
     "find_home",
@@ -88,9 +87,6 @@ class MongodKind(Enum):
         if not replica_set:
             raise ValueError("a mongod with users is a replica set")  # a programmer's mistake
         return cls.WITH_USERS
-
-
-DIRECTORIES = tuple(kind.value for kind in MongodKind)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.codec_options import CodecOptions
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
@@ -21,6 +21,7 @@ from twinstore.plugins.resources import SharedResources
 from twinstore_mongo.bulk.scan import LEAST_SHORT, MOST_SHORT, instant_text
 from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.client.errors import DUPLICATE_KEY, ID_INDEX, violated_index
+from twinstore_mongo.client.types import EXACT
 from twinstore_mongo.mapping.layout import ID, VERSION, stored_names
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["planter_of"]
 
 
-STORED: Final[CodecOptions[Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
 NOT_OPTIONS: Final = frozenset({"v", "ns", "key"})
 
@@ -156,7 +156,8 @@ class MongoPlanter(Planter):
 def row_of(document: RawBSONDocument) -> RawRow:
     """Return a stored document."""
     raw = bytes(document.raw)
-    return RawRow(raw, bson.decode(raw, STORED))
+    values = bson.decode(raw, EXACT)
+    return RawRow(raw, values)
 
 
 def encoded(values: Mapping[str, object]) -> RawBSONDocument:

@@ -18,7 +18,7 @@ from pymongo.errors import OperationFailure
 from twinstore.bulk.rows import Digestible, NoDigests, content_without, has_marks
 from twinstore.catalog.keys import KeyType
 from twinstore.fast.digests import Judge, Scanner, document_form, write_removal
-from twinstore.fast.library import library
+from twinstore.fast.library import NO_LIBRARY, library
 from twinstore.fast.program import Writer
 from twinstore.models.shapes import Kind, is_whole, shapes_of
 from twinstore.runtime.forks import ending
@@ -58,7 +58,6 @@ BALANCED: Final = "LoadBalanced"
 # A cursor that sends without being asked keeps its connection; with fewer than these others would miss it.
 MANY_CONNECTIONS: Final = 20
 LOOSE: Final = ("sparse", "partialFilterExpression")
-NO_LIBRARY: Final = "the native library is off"
 ACCEPTS: Final = "ts_accepts_document"
 
 

@@ -35,7 +35,7 @@ from twinstore_mongo.client.bson import (
     first_of,
     parts_of,
 )
-from twinstore_mongo.client.types import FOREIGN_TYPES
+from twinstore_mongo.client.types import EXACT, FOREIGN_TYPES
 from twinstore_mongo.mapping.free_json import given_back
 from twinstore_mongo.mapping.key_order import (
     BATCH_BYTES,
@@ -71,9 +71,6 @@ if TYPE_CHECKING:
 # Naive instants decode twice as fast; they are marked as UTC where the model has one.
 NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
-)
-STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 BROKEN: Final = "holds text that is not UTF-8, or another value that cannot be decoded"
 ALTERED: Final = (
@@ -243,7 +240,7 @@ class Exporter:
     def cautious(self, raw: bytes) -> Record:
         """Return the record of one document that may be broken or hold what the client does not give back."""
         try:
-            document, stored = decode(raw, NAIVE), decode(raw, STORED)
+            document, stored = decode(raw, NAIVE), decode(raw, EXACT)
         except InvalidBSON:
             return self.by_first_values(raw, BROKEN)
         exact = document if encode(stored) == raw else given_back(raw)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import bson
 from bson import ObjectId
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import InsertOne, ReplaceOne
@@ -25,6 +24,7 @@ from twinstore.fast.program import Program, program_of
 from twinstore.fast.records import Identity, NativeDocuments, StoredSlot, highest, write_documents
 from twinstore_mongo.client.bson import element_of, first_of
 from twinstore_mongo.client.errors import DUPLICATE_KEY, violated_index
+from twinstore_mongo.client.types import EXACT
 from twinstore_mongo.mapping.codec import FIRST_VERSION, codec_of, next_version
 from twinstore_mongo.mapping.free_json import given_back
 from twinstore_mongo.mapping.layout import ID, VERSION, derived_fields, internal_names
@@ -65,9 +65,6 @@ __all__ = [
 ]
 
 
-EXACT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 LENGTH_BYTES: Final = 4
 # The record waits with its document. As an object a small value takes about a hundred bytes, and it has about
 # five zeros in the document.

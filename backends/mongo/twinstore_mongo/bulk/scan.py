@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import bson
 import orjson
 from bson import json_util
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
@@ -29,6 +28,7 @@ from twinstore.models.fields import DATE, date_in, parse_timestamp
 from twinstore.models.shapes import Kind
 from twinstore.runtime.forks import ending
 from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, documents_of, first_of, parts_of
+from twinstore_mongo.client.types import EXACT
 from twinstore_mongo.mapping.free_json import Walk, exact_document, given_back, walks_of, within
 from twinstore_mongo.mapping.key_order import SIMPLE, fitting_batch, has_key_index, next_parts
 from twinstore_mongo.mapping.layout import (
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
 __all__ = ["LEAST_SHORT", "MOST_SHORT", "CollectionScan", "StoredForm", "instant_text"]
 
 
-STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 FETCH_KEYS: Final = 500
 
 
@@ -158,7 +155,7 @@ class CollectionScan:
     def rows(self, raw: bytes) -> list[ScanRow]:
         """Return the rows of a raw batch."""
         try:
-            documents = bson.decode_all(raw, STORED)
+            documents = bson.decode_all(raw, EXACT)
         except bson.InvalidBSON:
             return [self.careful_row(document) for document in documents_of(raw)]
         # Names that occur twice and types that the client replaces do not come back from the decoded values.
@@ -169,7 +166,7 @@ class CollectionScan:
     def careful_row(self, raw: bytes) -> ScanRow:
         """Return the row of a document that may be broken or hold what the client changes."""
         try:
-            document = bson.decode(raw, STORED)
+            document = bson.decode(raw, EXACT)
         except bson.InvalidBSON:
             # Its bytes decide about equality.
             content = json_of({"doc": marked("bson", sha256(raw).hexdigest()), "storage": {}})

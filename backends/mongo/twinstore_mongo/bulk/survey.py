@@ -14,6 +14,7 @@ from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.key_order import gives_order, order_of
 from twinstore_mongo.mapping.layout import index_specs, stored_names
+from twinstore_mongo.schema.comparison import AGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,6 @@ __all__ = ["survey_of"]
 UNAUTHORIZED: Final = 13
 VIEW: Final = "view"
 TIME_SERIES: Final = "timeseries"
-AGE: Final = "expireAfterSeconds"
 
 
 def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Survey, ...]:

@@ -43,7 +43,7 @@ from twinstore_mongo.bulk.records import (
     runs_of,
 )
 from twinstore_mongo.client.bson import documents_of, first_of
-from twinstore_mongo.client.errors import DRIVER, violated_index
+from twinstore_mongo.client.errors import DRIVER, TRANSIENT, violated_index
 from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.key_order import SIMPLE
 from twinstore_mongo.mapping.layout import ID, index_specs
@@ -67,7 +67,6 @@ __all__ = ["PART_BYTES", "MongoRangeWriter"]
 PART_BYTES: Final = 2 * 1024 * 1024
 # So do the entries of all indexes, which small documents with many indexes have more of than bytes.
 PART_ENTRIES: Final = 35_000
-TRANSIENT: Final = "TransientTransactionError"
 
 
 class MongoRangeWriter(TakesPacked, RangeWriter):

@@ -13,6 +13,7 @@ from pymongo.write_concern import WriteConcern
 
 __all__ = [
     "DECODING",
+    "EXACT",
     "FOREIGN_TYPES",
     "MAJORITY_READ",
     "MAJORITY_WRITE",
@@ -34,6 +35,8 @@ SNAPSHOT_READ: Final = ReadConcern("snapshot")
 # registry: with one, pymongo fails with an AttributeError where a primary that steps down answers that it has
 # changed a document and no majority has it yet. The codec converts what it reads.
 DECODING: Final = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict)
+# The same for single values that are decoded from bytes.
+EXACT: Final[CodecOptions[Document]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 
 

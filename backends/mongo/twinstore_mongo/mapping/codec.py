@@ -13,7 +13,7 @@ from bson import Code, DBRef, ObjectId
 from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
-from twinstore.catalog.conditions import Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.conditions import Equals, OneOf, is_implied
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.models import json_text
@@ -375,7 +375,7 @@ class Readings:
         pinned = {item.field for item in query.where if isinstance(item, Equals)}
         if self._tenant is not None and query.scope is not ALL_TENANTS:
             pinned.add(self._tenant)
-        usable = [path for path in self._paths if all(implied(item, query.where) for item in path.where)]
+        usable = [path for path in self._paths if all(is_implied(item, query.where) for item in path.where)]
         order = distinguishing(query.order, usable, pinned)
         sort = [(self._names[key.field], -1 if key.descending else 1) for key in order]
         # The server merges the ranges of several values as well as it reads one.
@@ -385,15 +385,6 @@ class Readings:
             return Reading(sort)
         best = max((along(tail_of(path, pinned), order) for path in usable), key=len)
         return Reading(sort, [(self._names[name], direction) for name, direction in best] or None)
-
-
-def implied(condition: Condition, where: Iterable[Condition]) -> bool:
-    """Whether the conditions of a list say that its rows are in an index."""
-    present = isinstance(condition, IsPresent)
-    return any(
-        item == condition or (present and item.field == condition.field and not isinstance(item, IsNull))
-        for item in where
-    )
 
 
 def distinguishing(order: Sequence[SortKey], paths: Iterable[Path], pinned: set[str]) -> list[SortKey]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import bson
 from bson import DBRef
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidDocument
 from bson.int64 import Int64
 
@@ -22,6 +21,7 @@ from twinstore.models.fields import DATE, date_in, date_object
 from twinstore.models.json_text import dumps
 from twinstore.models.shapes import Kind, shapes_of
 from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, elements
+from twinstore_mongo.client.types import EXACT
 
 if TYPE_CHECKING:
     from twinstore.models.canonical import CanonicalModel
@@ -41,9 +41,6 @@ __all__ = [
 ]
 
 
-STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 OBJECT: Final = 0x03
 ARRAY: Final = 0x04
 NESTED: Final = frozenset({OBJECT, ARRAY})
@@ -89,7 +86,7 @@ def value_of(kind: int, value: bytes, depth: int) -> object:
     if kind not in NESTED or depth < SHORT:
         element = bytes([kind]) + b"v\x00" + value
         document = (len(element) + 5).to_bytes(4, "little") + element + b"\x00"
-        decoded = bson.decode(document, STORED)
+        decoded = bson.decode(document, EXACT)
         # Most of it is as the client gives it, which is a hundred times faster.
         if kind not in NESTED or bson.encode(decoded) == document:
             return decoded["v"]

@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from twinstore_mongo.schema.comparison import AGE
 from twinstore_mongo.schema.steps import AppliedStep, whole_collections
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["script"]
 
 
-AGE: Final = "expireAfterSeconds"
 HEAD: Final = """\
 // Migrations of twinstore, module {module}. Run with: mongosh <connection string> <this file>
 // It may be run again. Where the server would remove documents at once or refuse their next write, it makes

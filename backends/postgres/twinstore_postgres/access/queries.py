@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Final, LiteralString
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.catalog.conditions import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.conditions import (
+    After,
+    AtLeast,
+    AtMost,
+    Before,
+    Equals,
+    IsNull,
+    IsPresent,
+    OneOf,
+    is_implied,
+)
 from twinstore.catalog.indexes import StoreKind
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore_postgres.mapping.codec import Unprepared
@@ -17,7 +27,7 @@ from twinstore_postgres.mapping.owners import owner_condition, owner_values, sco
 from twinstore_postgres.mapping.table import by_code_point
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from twinstore.access.paging import SortKey
     from twinstore.access.query import Query
@@ -351,15 +361,6 @@ def is_branched(entity: Entity, pinned: frozenset[str], field: str, query: Query
     ]
     # An index by all that the list pins is read past other values, unless the branches pin it all too.
     return any(pinned <= {*index.names} for index in parted) or (bool(parted) and not whole)
-
-
-def is_implied(condition: Condition, where: Iterable[Condition]) -> bool:
-    """Whether the conditions of a list say that its rows are in an index."""
-    present = isinstance(condition, IsPresent)
-    return any(
-        item == condition or (present and item.field == condition.field and not isinstance(item, IsNull))
-        for item in where
-    )
 
 
 def has_order(fields: Sequence[tuple[str, bool]], pinned: frozenset[str], order: Sequence[SortKey]) -> bool:

@@ -18,7 +18,7 @@ from twinstore.catalog.keys import KeyType
 from twinstore.catalog.tenancy import TenancyKind
 from twinstore.errors import Outcome
 from twinstore.fast.digests import Scanner, table_form, write_removal
-from twinstore.fast.library import library
+from twinstore.fast.library import NO_LIBRARY, library
 from twinstore.fast.program import Writer
 from twinstore.models.json_text import dumps_sorted
 from twinstore_postgres.bulk.scan import CONVERTERS, is_array
@@ -48,7 +48,6 @@ PIECE_BYTES: Final = 250_000
 # For the last word of the server, which comes with the last lines.
 END_SECONDS: Final = 30.0
 UTF8: Final = "utf-8"
-NO_LIBRARY: Final = "the native library is off"
 # Which rows are on which page only a table tells, and one from which no other inherits: those have pages of
 # their own, and a key may stand in several of them.
 TABLE: Final = """

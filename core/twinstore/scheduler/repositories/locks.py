@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
 from uuid import uuid4
 
-import pydantic
 from pydantic import TypeAdapter
 from typing_extensions import override
 
@@ -19,11 +18,11 @@ from twinstore.access.guard import check_size
 from twinstore.access.nested_units import calls_of
 from twinstore.access.protocol import Access, Moment, Ref, Rows
 from twinstore.access.repository import Repository
-from twinstore.access.scope import UNBOUND, id_argument
+from twinstore.access.scope import UNBOUND, adapted, id_argument
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import LockTimeoutError, ValidationError
-from twinstore.models.fields import SYSTEM_TENANT, LowerKeyMap, TenantText, explain
+from twinstore.models.fields import SYSTEM_TENANT, LowerKeyMap, TenantText
 from twinstore.observing.observer import PRESENT, note_lock_wait
 from twinstore.runtime.cancellation import given_up
 from twinstore.scheduler.catalog import LOCKS
@@ -69,11 +68,11 @@ class Locks(Repository, DistributedLock):
         metadata: Mapping[str, str] | None = None,
     ) -> LockHandle | None:
         claim = LockClaim(
-            tenant_id=argument(TENANT, tenant_id, "tenant_id"),
+            tenant_id=adapted(TENANT, tenant_id, "tenant_id"),
             lock_key=id_argument(lock_key, "lock_key"),
             holder_id=own_name() if holder_id is None else id_argument(holder_id, "holder_id"),
             lease=lease_argument(lease),
-            metadata=argument(METADATA, metadata or {}, "metadata"),
+            metadata=adapted(METADATA, metadata or {}, "metadata"),
         )
         seconds = timeout_argument(timeout)
         if claim.metadata:
@@ -113,7 +112,7 @@ class Locks(Repository, DistributedLock):
 
     @override
     def inspect(self, lock_key: str, *, tenant_id: str = SYSTEM_TENANT) -> LockInfo | None:
-        key = (argument(TENANT, tenant_id, "tenant_id"), id_argument(lock_key, "lock_key"))
+        key = (adapted(TENANT, tenant_id, "tenant_id"), id_argument(lock_key, "lock_key"))
         return self._get(LOCKS, self._admit_system(PURPOSE), key)
 
     def _contended(
@@ -223,12 +222,3 @@ def pauses(end: float) -> Iterator[float]:
 def own_name() -> str:
     """Return the name of a holder that gave none: host, process and a random part."""
     return f"{socket.gethostname()[:200]}/{os.getpid()}/{uuid4().hex[:8]}"
-
-
-def argument(adapter: TypeAdapter[T], value: object, name: str) -> T:
-    """Return a normalised argument, or raise ``ValidationError`` naming it."""
-    try:
-        return adapter.validate_python(value)
-    except pydantic.ValidationError as error:
-        problem = explain(error.errors(include_url=False, include_input=False)[0])
-        raise ValidationError(f"Argument {name}: {problem}.") from error

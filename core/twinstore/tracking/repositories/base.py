@@ -12,8 +12,11 @@ from twinstore.access.scope import instant_argument
 from twinstore.catalog.tenancy import NO_TENANT
 from twinstore.clock import SystemClock
 from twinstore.tracking.options import TrackingOptions
+from twinstore.tracking.rules.records import R, touched
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from twinstore.access.protocol import Access
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.tenancy import Tenants
@@ -55,6 +58,14 @@ class TrackingRepository(Repository):
             self._access.binding.state.check()
             return NO_TENANT
         return self._admit_scope(None, PURPOSE)
+
+    def _touch(self, entity: Entity[R], key: str, change: Callable[[R], R]) -> R | None:
+        now = self._clock.now()
+
+        def revised(stored: R | None) -> R | None:
+            return None if stored is None else touched(stored, change(stored), now)
+
+        return self._revise(entity, self._scope(), (key,), revised)
 
     def _threshold(self, threshold: timedelta | None) -> timedelta:
         """Return the silence after which a session is stale."""

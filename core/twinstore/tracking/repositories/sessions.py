@@ -34,7 +34,7 @@ from twinstore.tracking.repositories.base import TrackingRepository
 from twinstore.tracking.repositories.placing import change_places
 from twinstore.tracking.rules import sessions as rules
 from twinstore.tracking.rules import slots
-from twinstore.tracking.rules.records import created, touched
+from twinstore.tracking.rules.records import created
 from twinstore.tracking.rules.slots import Place
 from twinstore.tracking.sessions import (
     SessionHealth,
@@ -205,12 +205,7 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
         self, key: str, change: Callable[[TrackingSession], TrackingSession]
     ) -> TrackingSession | None:
         """Change a session that exists, without its machine; return it as it is stored then."""
-        now = self._clock.now()
-
-        def revised(stored: TrackingSession | None) -> TrackingSession | None:
-            return None if stored is None else touched(stored, change(stored), now)
-
-        return self._revise(SESSIONS, self._scope(), (key,), revised)
+        return self._touch(SESSIONS, key, change)
 
     def _end(self, key: str, change: Callable[[TrackingSession], TrackingSession]) -> TrackingSession | None:
         """End a session that exists and take it off its machine; return it as it is stored then."""

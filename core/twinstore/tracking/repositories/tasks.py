@@ -17,7 +17,7 @@ from twinstore.tracking.catalog import TASKS
 from twinstore.tracking.enums import TaskStatus
 from twinstore.tracking.repositories.base import TrackingRepository
 from twinstore.tracking.rules import tasks as rules
-from twinstore.tracking.rules.records import created, touched
+from twinstore.tracking.rules.records import created
 from twinstore.tracking.tasks import TaskProgress, TaskQueryOptions, TrackingTask, TrackingTaskRepository
 
 __all__ = ["TrackingTasks"]
@@ -97,9 +97,4 @@ class TrackingTasks(TrackingRepository, TrackingTaskRepository):
 
     def _move(self, key: str, change: Callable[[TrackingTask], TrackingTask]) -> TrackingTask | None:
         """Change a task that exists; return it as it is stored then."""
-        now = self._clock.now()
-
-        def revised(stored: TrackingTask | None) -> TrackingTask | None:
-            return None if stored is None else touched(stored, change(stored), now)
-
-        return self._revise(TASKS, self._scope(), (key,), revised)
+        return self._touch(TASKS, key, change)

@@ -51,7 +51,7 @@ from twinstore_backfill.report.texts import number_of
 from twinstore_backfill.stores import Store, is_migrated
 from twinstore_backfill.subset import described
 
-__all__ = ["copied", "copy_directory"]
+__all__ = ["CopyOut", "copied", "copy_directory"]
 
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
@@ -63,6 +63,9 @@ DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
 Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only read and compare.")]
 
 
+CopyOut = Annotated[
+    Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
+]
 DeleteExtra = Annotated[
     bool,
     typer.Option(
@@ -107,9 +110,7 @@ def copy(
     range_size: Annotated[
         int, typer.Option("--range-size", help="Rows per range, which is the unit of commit and of resuming.")
     ] = 10_000,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
-    ] = None,
+    out: CopyOut = None,
     execute: Execute = False,
     extra: DeleteExtra = False,
     ignore_unknown: IgnoreUnknown = None,

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from twinstore.catalog.tenancy import shown
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.ledger import CopyJob
-from twinstore_backfill.cli.copy import copied, copy_directory
+from twinstore_backfill.cli.copy import CopyOut, copied, copy_directory
 from twinstore_backfill.cli.options import (
     AsOf,
     Format,
@@ -162,9 +162,7 @@ def retry(
     rows: RowOptions,
     as_of: AsOf = None,
     ignore_unknown: IgnoreUnknown = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
-    ] = None,
+    out: CopyOut = None,
     execute: Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")] = False,
     shown: Watched,
 ) -> None:

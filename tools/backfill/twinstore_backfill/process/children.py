@@ -7,18 +7,16 @@ import os
 import signal
 from contextlib import contextmanager
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twinstore_backfill.process.memory import give_memory_back
 from twinstore_backfill.process.messages import Messages, log_uncaught, set_messages
+from twinstore_backfill.process.process import SIGNALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["begin_child", "signals_of_parent"]
-
-
-PARENTS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -27,7 +25,7 @@ def signals_of_parent() -> Iterator[None]:
 
     It inherits the mask: until it ignores the signals, one would show a traceback of its imports.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:
@@ -37,9 +35,9 @@ def signals_of_parent() -> Iterator[None]:
 def begin_child(messages: Messages) -> None:
     """Get this process ready to work for its parent."""
     # The parent decides when to stop; a signal from the terminal reaches both.
-    for number in PARENTS:
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     set_messages(messages)
     log_uncaught()
     give_memory_back()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import LeaseLostError
 from twinstore_backfill.outcome import InterruptedRunError
+from twinstore_backfill.process.process import SIGNALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["StopRequestedError", "StopSwitch", "at_the_end", "stop_on_signals"]
 
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 AGAIN: Final = "Run the same command again."
 Handler = Callable[[int, FrameType | None], object] | int | None
 # What sets the handlers after a command, where those of before are not to come back.

@@ -28,6 +28,7 @@ from twinstore.models.fields import parse_timestamp
 from twinstore.models.json_text import LARGE_TEXT, format_timestamp
 from twinstore.models.shapes import Kind, left_out_values, lossy_map
 from twinstore_backfill.ignored import without
+from twinstore_backfill.verify.findings import INDEX
 
 if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
@@ -265,7 +266,6 @@ def _same_members(given: Sequence[object], stored: Sequence[object]) -> bool:
 DOC: Final = b'{"doc":'
 NO_STORAGE: Final = b',"storage":{}}'
 ID: Final = "_id"
-INDEX: Final = re.compile(r"\[\d+\]")
 # Forms of numbers that only models take for integers.
 FRACTIONAL: Final = frozenset({"double", "number"})
 

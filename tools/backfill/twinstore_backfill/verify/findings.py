@@ -74,9 +74,6 @@ class FindingKind(StrEnum):
     QUARANTINED = "quarantined"
 
 
-FINDING_KINDS: Final = tuple(FindingKind)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFinding:
     """One row that is worth naming; never any of its values.
