@@ -47,7 +47,7 @@ class WriteCounts:
 
 
 class OneStream:
-    """The one stream of a view: the next may begin when the last has ended, as a connection has it."""
+    """The one stream of a view, because a connection streams one answer at a time."""
 
     def __init__(self, driver: str) -> None:
         self._driver = driver

@@ -407,7 +407,10 @@ class RangeWriter(Protocol):
 
     @property
     def access(self) -> Access:
-        """The rows of any described entity inside the transaction of this range, from :meth:`flush` on."""
+        """The rows of any described entity inside the transaction of this range, from :meth:`flush` on.
+
+        The ledger of a copy is written through it: rows and what it says of them become visible together.
+        """
         ...
 
     def commit(self) -> None:

@@ -132,10 +132,6 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
     @property
     @override
     def access(self) -> Access:
-        """The rows of any entity inside the transaction of this range, from :meth:`flush` on.
-
-        The ledger of a copy is written through it: rows and what it says of them become visible together.
-        """
         if self._last is None:
             raise ValidationError(
                 "This writer has no transaction before flush(); call it first.", driver=DRIVER

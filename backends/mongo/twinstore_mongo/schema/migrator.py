@@ -116,12 +116,6 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
-        """Apply what is pending and bring indexes in line.
-
-        Args:
-            release: also apply the steps 100-199, which run only on request of an operator.
-            accept: the documents that the server may remove or refuse.
-        """
         with self._working(writes=True) as store:
             plan = self._plan(store, release=release).at_one_look()
             # Nearly every start finds nothing to do; it then takes no lease and needs no right to write.

@@ -147,10 +147,6 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
     @property
     @override
     def access(self) -> Access:
-        """The rows of any described entity inside the transaction.
-
-        The ledger of a copy is written through it: rows and what it says of them become visible together.
-        """
         return self._open_access()
 
     def _open_access(self) -> Access:

@@ -93,12 +93,6 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
-        """Apply what is pending.
-
-        Args:
-            release: also apply the files 100-199, which run only on request of an operator.
-            accept: the tables whose rows may be hidden behind row-level security.
-        """
         with (
             closing(self._connect()) as connection,
             translated(),
@@ -179,7 +173,6 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
 
     @override
     def export(self, names: Collection[str] | None = None) -> str:
-        """Return the migrations as SQL for an administrator."""
         return script(self.module, self._settings.application_role, names)
 
     @override
