@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
 from twinstore.access.defaults import Stepwise
 from twinstore.access.errors import required
+from twinstore.access.guard import check_batch
 from twinstore.access.paging import Page
 from twinstore.access.protocol import Ref, WritingOperation
 from twinstore.access.query import expired_query, query_of_key
+from twinstore.access.retry import repeat
 from twinstore.access.scope import instant_argument, model_argument
 from twinstore.access.unit_state import write_refused
 from twinstore.catalog.row import Row
@@ -23,6 +25,7 @@ from twinstore.models.canonical import CanonicalModel
 from twinstore.runtime.forks import StaysInProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from twinstore.access.protocol import Access, Moment, Rows, UniqueKey
@@ -175,6 +178,31 @@ class Repository(StaysInProcess):
 
         stored = self._access.change((first, second), changed)
         return cast("Row[A] | None", stored[0]), cast("Row[B] | None", stored[1])
+
+    def _append_to_logs(
+        self,
+        entity: Entity[A],
+        parent: Entity,
+        scope: Tenants,
+        rows: Sequence[Row[A]],
+        key: Callable[[A], str],
+    ) -> Sequence[Row[A]]:
+        """Append to the logs of some parents, all or nothing; return the rows as they are stored."""
+        # In the order of their keys, so that callers which append to the same logs do not deadlock.
+        keys = sorted({key(row.model) for row in rows})
+        if len(keys) == 1:
+            return self._access.append(entity, Ref(parent, scope, (keys[0],)), rows)
+        check_batch(entity, rows)  # together, as they are written
+
+        def together() -> Sequence[Row[A]]:
+            stored: dict[str, Iterator[Row[A]]] = {}
+            with self._access.unit(scope, atomic=False) as unit:
+                for each in keys:
+                    own = [row for row in rows if key(row.model) == each]
+                    stored[each] = iter(unit.append(entity, Ref(parent, scope, (each,)), own))
+            return [next(stored[key(row.model)]) for row in rows]
+
+        return together() if self._access.binding.in_unit else repeat(together)
 
     def _remove(self, entity: Entity, scope: Tenants, key: Key) -> bool:
         return self._access.remove(entity, query_of_key(entity, scope, key)) > 0

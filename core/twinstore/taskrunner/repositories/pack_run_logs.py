@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.access.guard import check_batch
 from twinstore.access.protocol import Ref
-from twinstore.access.retry import repeat
 from twinstore.access.scope import id_argument
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import AllTenants
@@ -20,9 +18,7 @@ from twinstore.taskrunner.pack_run_logs import PackRunLogDraft, PackRunLogEntry,
 from twinstore.taskrunner.repositories.base import TaskRunnerRepository
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Access
     from twinstore.access.query import Query
-    from twinstore.catalog.tenancy import Tenants
 
 __all__ = ["PackRunLogs"]
 
@@ -39,13 +35,10 @@ class PackRunLogs(TaskRunnerRepository, PackRunLogStore):
         if not entries:
             self._check_writable()
             return 0
-        runs = sorted({entry.run_id for entry in entries})
-        if len(runs) == 1:
-            return appended(self._access, scope, runs[0], entries)
-        check_batch(PACK_RUN_LOGS, map(Row, entries))  # together, as they are written
-        if self._access.binding.in_unit:
-            return self._append_to_several(scope, runs, entries)
-        return repeat(lambda: self._append_to_several(scope, runs, entries))
+        rows = [Row(entry) for entry in entries]
+        stored = self._append_to_logs(PACK_RUN_LOGS, PACK_RUNS, scope, rows, lambda entry: entry.run_id)
+        # What was stored before comes back as another object; a number of its own keeps the given one.
+        return sum(row is given for row, given in zip(stored, rows, strict=True))
 
     @override
     def append_next(
@@ -99,25 +92,6 @@ class PackRunLogs(TaskRunnerRepository, PackRunLogStore):
 
     def _entries(self, query: Query) -> Entries:
         return self._page(PACK_RUN_LOGS, query).items
-
-    def _append_to_several(self, scope: Tenants, runs: Sequence[str], entries: Entries) -> int:
-        """Append to the logs of several runs in one unit.
-
-        In the order of their ids, so that callers which append to the same runs do not deadlock.
-        """
-        with self._access.unit(scope, atomic=False) as unit:
-            return sum(
-                appended(unit, scope, run_id, tuple(entry for entry in entries if entry.run_id == run_id))
-                for run_id in runs
-            )
-
-
-def appended(access: Access, scope: Tenants, run_id: str, entries: Entries) -> int:
-    """Append to the log of one run; return how many entries are new."""
-    rows = [Row(entry) for entry in entries]
-    stored = access.append(PACK_RUN_LOGS, Ref(PACK_RUNS, scope, (run_id,)), rows)
-    # What was stored before comes back as another object; a number of its own keeps the given one.
-    return sum(row is given for row, given in zip(stored, rows, strict=True))
 
 
 def unnumbered(run_id: str, draft: PackRunLogDraft) -> PackRunLogEntry:
