@@ -142,21 +142,16 @@ class FilesystemView(DocumentView):
             yield from (record(row) for row in rows if row.key == key)
 
     @override
-    def rows(
-        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
-    ) -> Iterator[list[ScanRow]]:
-        if unowned(entity, tenant_id):
-            return iter(())
-        rows = self._unit.scan(entity, within, scope_of(tenant_id))
-        return of_one_process(batched(map(shown, rows), batch_size), VIEW)
-
-    @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         for key in keys:
             within = KeyRange(key, (*key[:-1], _following(key[-1])))
             yield from (
                 shown(row) for row in self._unit.scan(entity, within, scope_of(None)) if row.key == key
             )
+
+    @override
+    def _shown(self, row: DocumentRow) -> ScanRow:
+        return shown(row)
 
     def _records(self, entity: Entity, within: KeyRange, tenant_id: str | None) -> Iterator[Record]:
         if unowned(entity, tenant_id):

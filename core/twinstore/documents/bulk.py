@@ -217,11 +217,14 @@ class DocumentView(BulkView):
         rows = self._unit.scan(entity, within, scope_of(tenant_id))
         # One statement where the copy reads page by page: a fault in paging would hide rows from both
         # otherwise.
-        return of_one_process(batched(map(scan_row, rows), batch_size), VIEW)
+        return of_one_process(batched(map(self._shown, rows), batch_size), VIEW)
 
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        return map(scan_row, self._single(entity, keys))
+        return map(self._shown, self._single(entity, keys))
+
+    def _shown(self, row: DocumentRow) -> ScanRow:
+        return scan_row(row)
 
     def _paged(
         self, entity: Entity, within: KeyRange, tenant_id: str | None, size: int

@@ -56,15 +56,7 @@ def sessions(options: SessionQueryOptions | None) -> Query:
     where = _statuses(options.statuses, SessionStatus)
     where += _equal("project_id", options.project_id)
     where += _equal("machine_id", options.machine_id)
-    return build_query(
-        "sessions",
-        scope=NO_TENANT,
-        where=where,
-        order=LATEST_SESSIONS,
-        limit=options.limit,
-        maximum=LONGEST_PAGE,
-        page_token=options.page_token,
-    )
+    return _page("sessions", where, LATEST_SESSIONS, options.limit, options.page_token)
 
 
 def stale_sessions(now: datetime, threshold: object, limit: int) -> Query:
@@ -115,15 +107,7 @@ def tasks(options: TaskQueryOptions | None) -> Query:
     where = _statuses(options.statuses, TaskStatus)
     where += _equal("session_id", options.session_id)
     where += _equal("project_id", options.project_id)
-    return build_query(
-        "tasks",
-        scope=NO_TENANT,
-        where=where,
-        order=OLDEST_TASKS,
-        limit=options.limit,
-        maximum=LONGEST_PAGE,
-        page_token=options.page_token,
-    )
+    return _page("tasks", where, OLDEST_TASKS, options.limit, options.page_token)
 
 
 def tasks_of_session(session_id: str, limit: int) -> Query:
@@ -140,30 +124,29 @@ def counted_tasks(session_id: str | None, project_id: str | None) -> Query:
 
 def machines(statuses: Collection[MachineStatus] | None, limit: int, page_token: str | None) -> Query:
     """Return the query of ``TrackingMachineRepository.list``."""
-    return build_query(
-        "machines",
-        scope=NO_TENANT,
-        where=_statuses(statuses, MachineStatus),
-        order=BY_MACHINE,
-        limit=limit,
-        maximum=LONGEST_PAGE,
-        page_token=page_token,
-    )
+    return _page("machines", _statuses(statuses, MachineStatus), BY_MACHINE, limit, page_token)
 
 
 def available_machines(limit: int, page_token: str | None) -> Query:
     """Return the query behind ``TrackingMachineRepository.list_available``: what is online."""
-    found = build_query(
-        "machines",
+    online = Equals("status", MachineStatus.ONLINE.value)
+    found = _page("machines", (online,), BY_MACHINE, limit, page_token)
+    # One broken row would keep every other machine from being found.
+    return replace(found, passes_over=True)
+
+
+def _page(
+    entity: str, where: Sequence[Condition], order: tuple[SortKey, ...], limit: int, page_token: str | None
+) -> Query:
+    return build_query(
+        entity,
         scope=NO_TENANT,
-        where=(Equals("status", MachineStatus.ONLINE.value),),
-        order=BY_MACHINE,
+        where=where,
+        order=order,
         limit=limit,
         maximum=LONGEST_PAGE,
         page_token=page_token,
     )
-    # One broken row would keep every other machine from being found.
-    return replace(found, passes_over=True)
 
 
 def _statuses(statuses: Collection[StrEnum] | None, cls: type[StrEnum]) -> list[Condition]:
