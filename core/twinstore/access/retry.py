@@ -19,7 +19,6 @@ from twinstore.runtime.service_log import note_lost_race
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
-    from types import TracebackType
 
 __all__ = ["CONTENTION_SECONDS", "TURNS", "Turns", "pauses", "repeat"]
 
@@ -146,9 +145,7 @@ class Repetition:
     def __enter__(self) -> None:
         self._own.depth += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End; the outermost one gives up the turn."""
         own = self._own
         own.depth -= 1

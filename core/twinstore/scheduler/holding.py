@@ -26,7 +26,6 @@ from twinstore.scheduler.rules.locks import lease_argument
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from datetime import datetime, timedelta
-    from types import TracebackType
 
     from twinstore.scheduler.locks import LockInfo
     from twinstore.scheduler.rules.locks import LockClaim
@@ -194,9 +193,7 @@ class HeldLock(StaysInProcess, LockHandle):
         return self
 
     @override
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     @override

@@ -14,7 +14,6 @@ from twinstore.runtime.cancellation import RunningCall, running_call
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
     from twinstore_postgres.connection.deadlines import Connection
 
@@ -40,9 +39,7 @@ class CancellableStatements:
         """Let them begin, unless their call was given up."""
         self._call.begin(self._cancel)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End them; waits for a request that is on its way."""
         self._call.end_statement()
         if not self._answered:

@@ -51,7 +51,6 @@ from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from types import TracebackType
     from typing import Self
 
     from psycopg.adapt import AdaptersMap
@@ -481,9 +480,7 @@ class PooledConnection:
                 raise
         return connection
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give it back, but not in a forked child: it is the parent's."""
         if not self._process.forked:
             self._give_back()

@@ -20,7 +20,6 @@ from twinstore.ledger import RangeState
 
 if TYPE_CHECKING:
     from datetime import timedelta
-    from types import TracebackType
 
     from twinstore.ledger import Lease, Ledger
     from twinstore_backfill.process.stopping import StopSwitch
@@ -92,9 +91,7 @@ class LeaseKeeper:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop renewing, leave and release; a server that is away only delays others by the lease."""
         self._done.set()
         self._thread.join()

@@ -26,7 +26,6 @@ from twinstore_backfill.process.files import write_lines
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
-    from types import TracebackType
 
     from twinstore.bulk.port import Conflict, Record
     from twinstore.catalog.entity import Entity
@@ -131,9 +130,7 @@ class RangeLines(LineSink):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bad.close()
         self._conflicts.close()
 

@@ -37,7 +37,6 @@ from twinstore_backfill.selftest.report import headline
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
-    from types import TracebackType
 
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.storage.open import Storage
@@ -324,12 +323,7 @@ class Story:
             self._bar.add_task("", total=STEPS)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._shown.close()
 
     def say(self, text: str, style: str = "", *, whole: bool = False) -> None:
