@@ -17,7 +17,7 @@ from twinstore import aio
 from twinstore.codegen.aio import facades
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.plugins.modules import built_modules, module_spec
-from twinstore.testing.methods import method_names
+from twinstore.testing.matrix import method_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from docs.parts.shipped import schema_files
 from docs.parts.support import DRIVERS, committed_support
 from tests.support.databases import APP_ROLE, for_every_module, migrate
 from twinstore.plugins.modules import built_modules, module_spec
-from twinstore.testing.methods import method_names
+from twinstore.testing.matrix import method_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

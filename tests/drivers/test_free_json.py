@@ -12,9 +12,8 @@ from tests.support.databases import DRIVERS, fresh_settings
 from twinstore.models.canonical import CanonicalJsonSerializer
 from twinstore.models.json_text import DEEPEST
 from twinstore.scheduler import PolicyRunInputs
-from twinstore.testing.scheduler.builders import make_run
+from twinstore.testing.scheduler.builders import make_policy_job, make_run
 from twinstore.testing.scheduler.examples import make_log_entry
-from twinstore.testing.scheduler.policy_builders import make_policy_job
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -25,7 +25,7 @@ from tests.support.verification_report import (
     read_run,
     support_of,
 )
-from twinstore.testing.methods import Case, matrix_of, missing_methods
+from twinstore.testing.matrix import Case, matrix_of, missing_methods
 
 if TYPE_CHECKING:
     from collections.abc import Callable

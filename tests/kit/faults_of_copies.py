@@ -20,7 +20,7 @@ from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.testing import CopyStateContract
 from twinstore.testing.scheduler import SCHEDULER_EXAMPLES, SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.builders import make_run
-from twinstore.testing.scheduler.steps import populate
+from twinstore.testing.scheduler.calls import populate
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.process.stopping import StopSwitch

@@ -25,9 +25,8 @@ from twinstore.scheduler.rules import schedules as schedule_rules
 from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.contracts.tenancy import OtherTenant
 from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
-from twinstore.testing.scheduler.calls import store_one_of_each
-from twinstore.testing.scheduler.contracts.isolation import count_up
-from twinstore.testing.scheduler.steps import populate
+from twinstore.testing.scheduler.calls import populate, store_one_of_each
+from twinstore.testing.scheduler.contracts.transactions import count_up
 from twinstore_memory import rows, store, unit
 from twinstore_memory.unit import MemoryUnit
 

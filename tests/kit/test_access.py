@@ -14,8 +14,8 @@ import pytest
 from tests.kit import wrong_access as wrongs
 from tests.kit.faults_of_units import no_claims
 from twinstore.documents import access as documents
-from twinstore.testing.contracts.access import AccessContract
 from twinstore.testing.contracts.access_base import AccessWorkspace
+from twinstore.testing.contracts.driver import AccessContract
 from twinstore.testing.datasets import COUNTER, LINE, NOTE, OWNER_CASES, OwnerCase
 from twinstore.testing.entities import MODULE
 from twinstore_memory import rows
@@ -24,7 +24,7 @@ from twinstore_memory.unit import MemoryUnit
 
 if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
-    from twinstore.testing.defaults import DefaultsOnly
+    from twinstore.testing.entities import DefaultsOnly
 
 Patch = pytest.MonkeyPatch
 

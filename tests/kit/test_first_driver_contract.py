@@ -14,7 +14,7 @@ from tests.support.recording import is_listed
 from twinstore.clock import SystemClock
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
-from twinstore.testing.defaults import DefaultsOnly
+from twinstore.testing.entities import DefaultsOnly
 from twinstore.testing.scheduler import SchedulerContract
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import shared_store

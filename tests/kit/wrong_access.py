@@ -17,8 +17,7 @@ from twinstore.access.retry import repeat
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT
 from twinstore.errors import DuplicateError
-from twinstore.testing.defaults import DefaultsOnly
-from twinstore.testing.entities import MODULE
+from twinstore.testing.entities import MODULE, DefaultsOnly
 
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access, Moment, Rows, Rule, Sets, UniqueKey

@@ -17,9 +17,14 @@ from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler import ExecutionLogEntry, GraphJobStatus, RunState
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.instants import START
-from twinstore.testing.scheduler.builders import make_impact_set, make_run, make_schedule, moved
+from twinstore.testing.scheduler.builders import (
+    make_impact_set,
+    make_policy_job,
+    make_run,
+    make_schedule,
+    moved,
+)
 from twinstore.testing.scheduler.graph_jobs import digits_of, graph_moved, make_graph_build_job
-from twinstore.testing.scheduler.policy_builders import make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -31,8 +31,8 @@ from twinstore.scheduler.enums import PolicyRunJobStatus, PolicyRunPriority
 from twinstore.scheduler.policy_jobs import PolicyRunInputs
 from twinstore.scheduler.workers import WorkerStatus
 from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import as_submitted, make_policy_job
 from twinstore.testing.scheduler.examples import make_worker
-from twinstore.testing.scheduler.policy_builders import as_submitted, make_policy_job
 from twinstore_postgres.mapping.owners import ScopeKind
 from twinstore_postgres.special.scheduler_claims import lease_statement
 

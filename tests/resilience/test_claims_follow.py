@@ -13,7 +13,7 @@ from typing_extensions import override
 import twinstore
 from tests.support.databases import kept
 from twinstore.testing.instants import START
-from twinstore.testing.scheduler.policy_builders import make_policy_job
+from twinstore.testing.scheduler.builders import make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

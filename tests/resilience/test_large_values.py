@@ -19,10 +19,16 @@ from twinstore.access.guard import MOST_BYTES, size_of
 from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.scheduler import ExecutionLogEntry, GraphJobStatus, PolicyRunJobStatus, RunState
 from twinstore.testing.instants import START
-from twinstore.testing.scheduler.builders import make_image, make_impact_set, make_run, make_selector, moved
+from twinstore.testing.scheduler.builders import (
+    make_image,
+    make_impact_set,
+    make_policy_job,
+    make_run,
+    make_selector,
+    moved,
+)
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.scheduler.graph_jobs import digits_of, make_graph_build_job
-from twinstore.testing.scheduler.policy_builders import make_policy_job
 from twinstore.testing.taskrunner.builders import make_draft, make_log_entry, make_pack_run
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.builders import make_session, make_task, project_of

@@ -20,8 +20,7 @@ from twinstore.errors import Outcome, TimeoutExceededError
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import START
-from twinstore.testing.scheduler.builders import make_impact_set, make_run, moved
-from twinstore.testing.scheduler.policy_builders import make_policy_job
+from twinstore.testing.scheduler.builders import make_impact_set, make_policy_job, make_run, moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,13 +23,13 @@ from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import (
     make_impact_set,
+    make_policy_job,
     make_run,
     make_run_summary,
     make_schedule,
     moved,
 )
 from twinstore.testing.scheduler.graph_jobs import graph_moved, make_graph_build_job
-from twinstore.testing.scheduler.policy_builders import make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

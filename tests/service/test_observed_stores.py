@@ -16,7 +16,7 @@ from twinstore.errors import ConcurrencyError, LockTimeoutError, TwinstoreError
 from twinstore.observing import CallOutcome, Counters
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.repositories import locks as lock_repository
-from twinstore.testing.methods import parts_of
+from twinstore.testing.matrix import parts_of
 from twinstore.testing.scheduler import SchedulerContract
 from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 from twinstore.testing.workspace import in_thread, unique

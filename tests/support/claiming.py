@@ -25,7 +25,7 @@ from tests.support.outages import append_line, opened
 from twinstore.clock import SystemClock
 from twinstore.errors import TwinstoreError
 from twinstore.scheduler.enums import PolicyRunJobStatus
-from twinstore.testing.scheduler.policy_builders import as_submitted, make_policy_job
+from twinstore.testing.scheduler.builders import as_submitted, make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,8 +25,12 @@ from twinstore.scheduler.locks import LockInfo
 from twinstore.scheduler.workers import Worker, WorkerStatus
 from twinstore.testing.instants import START
 from twinstore.testing.scheduler.builders import (
+    as_dispatched,
+    as_ended,
+    as_submitted,
     make_audit_record,
     make_impact_set,
+    make_policy_job,
     make_run,
     make_run_summary,
     make_schedule,
@@ -37,7 +41,6 @@ from twinstore.testing.scheduler.graph_jobs import (
     make_graph_build_job,
     make_graph_overlay_job,
 )
-from twinstore.testing.scheduler.policy_builders import as_dispatched, as_ended, as_submitted, make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

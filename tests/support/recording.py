@@ -32,11 +32,10 @@ from twinstore.testing import (
     StoreErrorContract,
     TransactionContract,
 )
-from twinstore.testing.contracts.access import AccessDefaultsContract
-from twinstore.testing.contracts.access_rivals import AccessRivalContract
-from twinstore.testing.contracts.access_units import AccessUnitContract
-from twinstore.testing.contracts.initializer import InitializerContract
-from twinstore.testing.contracts.races import RaceContract
+from twinstore.testing.contracts.access_units import AccessRivalContract, AccessUnitContract
+from twinstore.testing.contracts.deployment import InitializerContract
+from twinstore.testing.contracts.driver import AccessDefaultsContract
+from twinstore.testing.contracts.transactions import RaceContract
 from twinstore.testing.scheduler import (
     LockContract,
     SchedulerIsolationContract,

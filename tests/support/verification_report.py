@@ -28,9 +28,8 @@ from docs.parts.support import SUPPORT, support_text
 from docs.parts.tables import NONE, code, table
 from twinstore.plugins.modules import built_modules, module_spec
 from twinstore.testing import DriverContract
-from twinstore.testing.matrix import PROPERTY
-from twinstore.testing.methods import Case as MethodCase
-from twinstore.testing.methods import matrix_of, method_names
+from twinstore.testing.matrix import PROPERTY, matrix_of, method_names
+from twinstore.testing.matrix import Case as MethodCase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -56,7 +56,11 @@ from twinstore.scheduler.runs import DeltaSummary, RunReason, RunStats
 from twinstore.testing.instants import at
 from twinstore.testing.scalars import digest_text
 from twinstore.testing.scheduler.builders import (
+    as_dispatched,
+    as_ended,
+    as_submitted,
     make_impact_set,
+    make_policy_job,
     make_run,
     make_run_summary,
     make_schedule,
@@ -70,7 +74,6 @@ from twinstore.testing.scheduler.graph_jobs import (
     make_graph_build_job,
     make_graph_overlay_job,
 )
-from twinstore.testing.scheduler.policy_builders import as_dispatched, as_ended, as_submitted, make_policy_job
 from twinstore.testing.taskrunner.builders import make_pack_run, rich_approval
 
 PLANNED: Final = make_run("t-1", "r-1")

@@ -23,10 +23,15 @@ from twinstore.scheduler.enums import (
 from twinstore.scheduler.runs import RunStats
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import (
+    as_dispatched,
+    as_ended,
+    as_submitted,
     make_audit_event,
     make_audit_record,
     make_image,
     make_impact_set,
+    make_policy_job,
+    make_policy_request,
     make_run,
     make_run_summary,
     make_schedule,
@@ -38,13 +43,6 @@ from twinstore.testing.scheduler.builders import (
     rich_schedule,
 )
 from twinstore.testing.scheduler.examples import make_log_entry
-from twinstore.testing.scheduler.policy_builders import (
-    as_dispatched,
-    as_ended,
-    as_submitted,
-    make_policy_job,
-    make_policy_request,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,9 +16,8 @@ from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions, RunStats
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.testing.instants import at
-from twinstore.testing.scheduler.builders import moved
+from twinstore.testing.scheduler.builders import as_dispatched, as_ended, as_submitted, make_policy_job, moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore.testing.scheduler.policy_builders import as_dispatched, as_ended, as_submitted, make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -16,9 +16,8 @@ from twinstore.scheduler import ExecutionLogEntry, GraphJobStatus, PolicyJobQuer
 from twinstore.scheduler.runs import RunReason
 from twinstore.scheduler.states import graph_job_move_allowed
 from twinstore.testing.instants import START
-from twinstore.testing.scheduler.builders import make_run
+from twinstore.testing.scheduler.builders import as_ended, as_submitted, make_policy_job, make_run
 from twinstore.testing.scheduler.graph_jobs import graph_moved, make_graph_build_job
-from twinstore.testing.scheduler.policy_builders import as_ended, as_submitted, make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -30,40 +30,38 @@ except ModuleNotFoundError as error:
     ) from error
 
 from twinstore.testing.base import Contract, needs
-from twinstore.testing.contracts.access import AccessContract, AccessDefaultsContract
-from twinstore.testing.contracts.bulk import BulkContract
-from twinstore.testing.contracts.capabilities import CapabilitiesContract
-from twinstore.testing.contracts.claims import RangeClaimContract
-from twinstore.testing.contracts.copies import CopyStateContract
-from twinstore.testing.contracts.decoding import DecodingContract
-from twinstore.testing.contracts.driver import DriverContract
-from twinstore.testing.contracts.errors import StoreErrorContract
-from twinstore.testing.contracts.initializer import InitializerContract
-from twinstore.testing.contracts.isolation import IsolationContract
-from twinstore.testing.contracts.joining import JoiningContract
+from twinstore.testing.contracts.bulk import BulkContract, RangeWriterContract
+from twinstore.testing.contracts.capabilities import CapabilitiesContract, PluginContract
+from twinstore.testing.contracts.deployment import InitializerContract, ProbeContract, ResourceContract
+from twinstore.testing.contracts.driver import (
+    AccessContract,
+    AccessDefaultsContract,
+    CopyStateContract,
+    DriverContract,
+    ModuleContract,
+)
+from twinstore.testing.contracts.errors import DecodingContract, StoreErrorContract
 from twinstore.testing.contracts.keyed import KeyedRepositoryContract
-from twinstore.testing.contracts.ledger import LedgerContract
-from twinstore.testing.contracts.module import ModuleContract
-from twinstore.testing.contracts.paging import PagingContract
-from twinstore.testing.contracts.plugin import PluginContract
-from twinstore.testing.contracts.probe import ProbeContract
-from twinstore.testing.contracts.races import RaceContract
-from twinstore.testing.contracts.range_writer import RangeWriterContract
-from twinstore.testing.contracts.resources import ResourceContract
-from twinstore.testing.contracts.retention import RetentionContract
-from twinstore.testing.contracts.sessions import SessionContract
+from twinstore.testing.contracts.ledger import LedgerContract, RangeClaimContract
+from twinstore.testing.contracts.paging import PagingContract, RetentionContract
 from twinstore.testing.contracts.tenancy import TenancyContract
-from twinstore.testing.contracts.transactions import TransactionContract
-from twinstore.testing.contracts.unvalidated import UnvalidatedModelContract
-from twinstore.testing.contracts.values import ValueContract
-from twinstore.testing.damage import BreakingChange, breaking_change
+from twinstore.testing.contracts.transactions import (
+    IsolationContract,
+    JoiningContract,
+    RaceContract,
+    SessionContract,
+    TransactionContract,
+)
+from twinstore.testing.contracts.values import UnvalidatedModelContract, ValueContract
 from twinstore.testing.probe import (
     BackendFactory,
+    BreakingChange,
     Deployment,
     DeploymentDefaults,
     ProbeDefaults,
     RawProbe,
     StoredRow,
+    breaking_change,
 )
 from twinstore.testing.workspace import Workspace
 

@@ -14,13 +14,14 @@ from twinstore.storage.open import open_module
 from twinstore.testing.calls import (
     fatal_steps_of,
     harmless_steps_of,
+    listings_of,
     system_calls_of,
+    system_listings_of,
     tenant_calls_of,
     touches_of,
     write_calls_of,
 )
 from twinstore.testing.examples import NAME, is_owned
-from twinstore.testing.listings import listings_of, system_listings_of
 from twinstore.testing.probe import BackendFactory, Deployment
 from twinstore.testing.scalars import EDGE_TEXTS
 from twinstore.testing.workspace import AnyStorage, Workspace
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.errors import TwinstoreError
     from twinstore.models.canonical import CanonicalModel
-    from twinstore.testing.calls import Step, TenantCall, Touch
+    from twinstore.testing.calls import Listing, Step, TenantCall, Touch
     from twinstore.testing.examples import ModuleExamples, OneOfEach
-    from twinstore.testing.listings import Listing
 
 __all__ = [
     "BulkCases",

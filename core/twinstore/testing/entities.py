@@ -17,36 +17,51 @@ differential machine can call the operations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar, cast
 
+from pydantic import Field, StringConstraints
+from typing_extensions import override
+
+from twinstore.access.defaults import AccessDefaults
+from twinstore.access.guard import GuardedAccess
 from twinstore.catalog.conditions import IsNull, IsPresent, OneOf
 from twinstore.catalog.entity import Derived, Entity, Layout, Marker, Module, Parent, Retention
 from twinstore.catalog.indexes import Index
 from twinstore.catalog.keys import int64, text, uuid
 from twinstore.catalog.tenancy import Tenancy
 from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.models.enums import NumberedEnum
+from twinstore.models.fields import (
+    Flag,
+    FreeObject,
+    Id,
+    Int64,
+    Name,
+    OptionalReference,
+    OptionalText,
+    PositiveInt,
+    StringSet,
+    TenantId,
+    TextMap,
+    Timestamp,
+    Trimmed,
+    is_empty,
+)
 from twinstore.models.shapes import Kind
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.plugins.options import Days, ModuleOptions
-from twinstore.testing.models import (
-    Colour,
-    Counter,
-    Device,
-    Entry,
-    Event,
-    Level,
-    Line,
-    Note,
-    Parcel,
-    Part,
-    Place,
-    Scan,
-    Spot,
-)
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Access
+    from twinstore.access.paging import Page
+    from twinstore.access.protocol import Access, Binding, Ref, Rows, Rule, UniqueKey
+    from twinstore.access.query import Query
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.row import Row
+    from twinstore.catalog.tenancy import Tenants
 
 __all__ = [
     "COUNTERS",
@@ -56,6 +71,7 @@ __all__ = [
     "KIT",
     "LINES",
     "MODULE",
+    "MODULE_BY_DEFAULTS",
     "NOTES",
     "PARCELS",
     "PARTS",
@@ -63,6 +79,7 @@ __all__ = [
     "SCANS",
     "Colour",
     "Counter",
+    "DefaultsOnly",
     "Device",
     "Entry",
     "Event",
@@ -77,6 +94,160 @@ __all__ = [
     "Spot",
     "by_access",
 ]
+
+UuidText = Annotated[
+    str, StringConstraints(strict=True, pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+]
+Small = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1)]
+
+
+class Level(NumberedEnum):
+    """An enumeration with numbers."""
+
+    LOW = "low"
+    MIDDLE = "middle"
+    HIGH = "high"
+
+
+class Colour(StrEnum):
+    """An enumeration of texts."""
+
+    RED = "red"
+    DARK_GREEN = "dark-green"
+
+
+class Spot(CanonicalModel):
+    """A nested model with an instant of its own."""
+
+    label: Trimmed
+    seen_at: Timestamp
+    remark: OptionalText = None
+    details: FreeObject = Field(default_factory=dict)
+
+
+class Note(CanonicalModel):
+    """A row with a value of every kind."""
+
+    id: Id
+    tenant_id: TenantId
+    batch: Id
+    title: Name
+    level: Level = Level.LOW
+    colour: Colour | None = None
+    urgent: Flag = False
+    rank: Int64 = 0
+    width: Small = 0
+    holder: OptionalReference = None
+    attempts: Int64 = 0
+    due_at: Timestamp | None = None
+    closed_at: Timestamp | None = None
+    body: OptionalText = None
+    tags: StringSet = ()
+    steps: tuple[Int64, ...] = ()
+    seats: tuple[Small, ...] | None = None
+    words: TextMap = Field(default_factory=dict)
+    extra: FreeObject = Field(default_factory=dict)
+    spot: Spot | None = None
+    spots: tuple[Spot, ...] = Field(default=(), exclude_if=is_empty)
+
+
+class Place(CanonicalModel):
+    """A row with a key of two texts."""
+
+    shelf: Id
+    slot: Id
+    tenant_id: TenantId
+    batch: Id
+    amount: Int64 = 0
+    checked_at: Timestamp | None = None
+
+
+class Device(CanonicalModel):
+    """A row that may be without tenant, held as one document everywhere."""
+
+    id: UuidText
+    tenant_id: TenantId | None = None
+    batch: Id
+    serial: OptionalReference = None
+    level: Level = Level.LOW
+    urgent: Flag = False
+    rank: Int64 = 0
+    holder: OptionalReference = None
+    attempts: Int64 = 0
+    due_at: Timestamp | None = None
+    words: TextMap = Field(default_factory=dict)
+    spots: tuple[Spot, ...] = Field(default=(), exclude_if=is_empty)
+
+
+class Part(CanonicalModel):
+    """A row that belongs to whoever owns its device."""
+
+    device_id: UuidText
+    name: Id
+    batch: Id
+    amount: Int64 = 0
+    checked_at: Timestamp | None = None
+
+
+class Entry(CanonicalModel):
+    """A log entry of a device; its number is a part of its key."""
+
+    device_id: UuidText
+    sequence: PositiveInt | None = None
+    batch: Id
+    message: Trimmed
+
+
+class Line(CanonicalModel):
+    """A log entry of a note with a tenant of its own."""
+
+    note_id: Id
+    sequence: PositiveInt | None = None
+    tenant_id: TenantId
+    batch: Id
+    message: Trimmed
+
+
+class Event(CanonicalModel):
+    """A log entry of a note with an id of its own; its number only orders it."""
+
+    event_id: UuidText
+    note_id: Id
+    sequence: PositiveInt | None = None
+    tenant_id: TenantId
+    batch: Id
+    message: Trimmed
+
+
+class Counter(CanonicalModel):
+    """A row that no tenant owns."""
+
+    number: Int64
+    batch: Id
+    amount: Int64 = 0
+    holder: OptionalReference = None
+    checked_at: Timestamp | None = None
+
+
+class Parcel(CanonicalModel):
+    """A row that other programs know by an id which documents generate."""
+
+    parcel_id: Id
+    tenant_id: TenantId
+    batch: Id
+    label: OptionalReference = None
+    amount: Int64 = 0
+    checked_at: Timestamp | None = None
+
+
+class Scan(CanonicalModel):
+    """A log entry of a parcel, with such an id too."""
+
+    parcel_id: Id
+    sequence: PositiveInt | None = None
+    batch: Id
+    message: Trimmed
+
 
 NAME: Final = "kit"
 
@@ -278,3 +449,55 @@ MODULE: Final[ModuleSpec[Access]] = ModuleSpec(
     catalog=KIT, repositories=itself, title="Kit", package="twinstore.testing"
 )
 """The module as a driver opens it; it has no migrations, its tables follow from the description."""
+
+
+M = TypeVar("M", bound=CanonicalModel)
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultsOnly(AccessDefaults):
+    """Hides that a driver overrides ``put``, ``count``, ``mark`` and ``append``."""
+
+    inner: Access
+
+    @property
+    @override
+    def binding(self) -> Binding:
+        return self.inner.binding
+
+    @override
+    def find(
+        self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
+    ) -> tuple[Row[M] | None, ...]:
+        return self.inner.find(entity, scope, keys)
+
+    @override
+    def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
+        return self.inner.page(entity, query)
+
+    @override
+    def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        return self.inner.insert(entity, scope, row)
+
+    @override
+    def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
+        return self.inner.change(refs, rule)
+
+    @override
+    def remove(self, entity: Entity, query: Query) -> int:
+        return self.inner.remove(entity, query)
+
+    @contextmanager
+    @override
+    def unit(self, scope: Tenants, *, atomic: bool = True) -> Generator[Access]:
+        with self.inner.unit(scope, atomic=atomic) as access:
+            yield type(self)(access)
+
+
+def by_defaults(access: Access) -> Access:
+    """Return the guarded access of a driver without what it overrides."""
+    assert isinstance(access, GuardedAccess)
+    return replace(access, inner=DefaultsOnly(access.inner))
+
+
+MODULE_BY_DEFAULTS: Final[ModuleSpec[Access]] = replace(MODULE, repositories=by_defaults)

@@ -16,8 +16,7 @@ from tests.drivers.mongo.deployment import module_backend
 from tests.drivers.postgres.deployment import make_tables, module_on
 from tests.kit.wrong_access import CommitsEveryCall, FindsForeignRows, wrong_module
 from tools.differential.access import AccessDivergenceError, AccessSide, run_access_machine
-from twinstore.testing.defaults import MODULE_BY_DEFAULTS
-from twinstore.testing.entities import KIT, MODULE
+from twinstore.testing.entities import KIT, MODULE, MODULE_BY_DEFAULTS
 from twinstore_memory.backend import MemoryBackend
 from twinstore_mongo.settings import MongoSettings
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.databases import MongoDatabase, MongoServer, PostgresDatabase
     from twinstore.access.protocol import Access
     from twinstore.plugins.module_spec import ModuleSpec
-    from twinstore.testing.defaults import DefaultsOnly
+    from twinstore.testing.entities import DefaultsOnly
 
 
 def memory_access(name: str, module: ModuleSpec[Access]) -> AccessSide:

@@ -19,8 +19,7 @@ from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DuplicateError, ValidationError
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.testing.datasets import Dataset, factory_of
-from twinstore.testing.entities import KIT, MODULE, PARCELS, SCANS, by_access
-from twinstore.testing.models import Parcel
+from twinstore.testing.entities import KIT, MODULE, PARCELS, SCANS, Parcel, by_access
 from twinstore.testing.workspace import race
 from twinstore_mongo.settings import MongoSettings
 

@@ -18,8 +18,8 @@ from tests.support.distributions import install_distribution
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.config import load_settings
+from twinstore.testing.entities import Parcel, Scan
 from twinstore.testing.instants import at
-from twinstore.testing.models import Parcel, Scan
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:

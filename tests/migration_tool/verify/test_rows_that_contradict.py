@@ -13,8 +13,8 @@ import twinstore
 from tests.migration_tool.copy.test_between_servers import opened
 from tests.migration_tool.copy.test_hostile_stores import settings
 from twinstore.errors import DocumentDecodeError
+from twinstore.testing.scheduler.builders import make_policy_job
 from twinstore.testing.scheduler.graph_jobs import make_graph_build_job
-from twinstore.testing.scheduler.policy_builders import make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from twinstore.testing.entities import SCANS as KIT_SCANS
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access
     from twinstore.catalog.entity import Entity
-    from twinstore.testing.models import Parcel, Scan
+    from twinstore.testing.entities import Parcel, Scan
 
 NAME: Final = "depot"
 PARCELS: Final[Entity[Parcel]] = replace(KIT_PARCELS, module=NAME)

@@ -1,1 +1,1 @@
-"""The cases: one mixin class per Protocol, in one file each."""
+"""The cases, by subject: one mixin class per Protocol."""

@@ -1,4 +1,4 @@
-"""What a step over some rows does: ``change``."""
+"""What steps over some rows do: ``change``, and ``mark`` and ``remove`` for the first rows of a list."""
 
 from __future__ import annotations
 
@@ -7,28 +7,61 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 
-from twinstore.access.protocol import Moment, Ref, Rows, UniqueKey
+from twinstore.access.paging import SortKey
+from twinstore.access.protocol import UNSET, Add, Moment, Ref, Rows, ServerTime, Sets, UniqueKey
+from twinstore.access.query import expired_query, query_of_key
+from twinstore.catalog.conditions import AtLeast, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.entity import Entity
 from twinstore.catalog.row import Row
-from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import ConcurrencyError, DuplicateError, NotFoundError, ValidationError
 from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.contracts.access_base import (
     AccessCases,
     AccessWorkspace,
+    by_key,
     each_home,
     needs_transactions,
+    query_of,
 )
-from twinstore.testing.datasets import COUNTER, DEVICE, NOTE, OWNER_CASES, PART, PLACE, OwnerCase, RowFactory
-from twinstore.testing.entities import COUNTERS, DEVICES, NOTES, Counter, Note
+from twinstore.testing.datasets import (
+    COUNTER,
+    DEVICE,
+    ENTRY,
+    EVENT,
+    LINE,
+    NOTE,
+    OWNER_CASES,
+    PART,
+    PLACE,
+    Dataset,
+    OwnerCase,
+    RowFactory,
+)
+from twinstore.testing.entities import (
+    COUNTERS,
+    DEVICES,
+    ENTRIES,
+    EVENTS,
+    LINES,
+    NOTES,
+    PARTS,
+    Counter,
+    Device,
+    Level,
+    Note,
+)
+from twinstore.testing.instants import at
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.access.protocol import Access
+    from twinstore.access.query import Query
 
-__all__ = ["AccessChangeContract", "AccessMomentContract"]
+__all__ = ["AccessChangeContract", "AccessMarkContract", "AccessMomentContract", "AccessRemoveContract"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -378,3 +411,334 @@ class AccessMomentContract(AccessCases):
                 access.change([NOTE.ref(workspace.dataset)], stamp)
 
         assert outcomes(workspace.race(work, range(RIVALS))) == {"ok": RIVALS}
+
+
+MANY: Final = 12
+MARKING_RIVALS: Final = 4
+LATER: Final = timedelta(minutes=5)
+REMOVABLE: Final = [owner_case for owner_case in OWNER_CASES if not owner_case.factory.entity.append_only]
+OWNED: Final = [owner_case for owner_case in REMOVABLE if owner_case.factory is not COUNTER]
+each_owned = pytest.mark.parametrize("owner_case", OWNED, ids=str)
+each_removable = pytest.mark.parametrize("owner_case", REMOVABLE, ids=str)
+# Entities whose rows somebody may hold, in both layouts, and where such rows are.
+HELD: Final = [
+    pytest.param(NOTE, "dataset", id="columns"),
+    pytest.param(DEVICE, "dataset", id="document"),
+    pytest.param(DEVICE, "nobody", id="document without tenant"),
+    pytest.param(COUNTER, "dataset", id="number as key"),
+]
+each_held = pytest.mark.parametrize(("factory", "where"), HELD)
+
+
+def free(entity: Entity, dataset: Dataset, limit: int) -> Query:
+    """Return the first rows that nobody holds, the highest amount or rank first."""
+    amount = "amount" if entity is COUNTERS else "rank"
+    order = (
+        SortKey(amount, descending=True, number=True),
+        *(SortKey(part.field, number=part.type.is_number) for part in entity.key_parts),
+    )
+    return query_of(entity, dataset, IsNull("holder"), order=order, limit=limit)
+
+
+class AccessMarkContract(AccessCases):
+    """``mark``."""
+
+    @each_held
+    def test_the_first_rows_of_a_list_are_marked_and_returned_in_its_order(
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel], where: str
+    ) -> None:
+        dataset: Dataset = getattr(workspace, where)
+        entity, rows = factory.entity, factory.fill(workspace.access, dataset, MANY)
+        first = list(workspace.access.page(entity, free(entity, dataset, 3)))
+        expected = [Row(row.model.evolve(holder="me"), row.storage) for row in first]
+        assert list(workspace.access.mark(entity, free(entity, dataset, 3), {"holder": "me"})) == expected
+        others = [row for row in rows if row not in first]
+        assert workspace.stored(factory, dataset) == by_key(entity, [*expected, *others])
+
+    @pytest.mark.parametrize(("factory", "where"), HELD[:3])
+    def test_values_are_set_added_to_and_taken_away(
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel], where: str
+    ) -> None:
+        dataset: Dataset = getattr(workspace, where)
+        rows = factory.fill(workspace.access, dataset, MANY)
+        sets: Sets = {
+            "holder": "me",
+            "attempts": Add(2),
+            "rank": -7,
+            "urgent": True,
+            "level": "high",
+            "dueAt": at(9),
+        }
+        marked = workspace.access.mark(factory.entity, query_of(factory.entity, dataset), sets)
+        expected = [
+            Row(
+                row.model.evolve(
+                    holder="me",
+                    attempts=attempts_of(row) + 2,
+                    rank=-7,
+                    urgent=True,
+                    level="high",
+                    due_at=at(9),
+                ),
+                row.storage,
+            )
+            for row in by_key(factory.entity, rows)
+        ]
+        assert list(marked) == expected
+        assert workspace.stored(factory, dataset) == expected
+        unset = workspace.access.mark(
+            factory.entity,
+            query_of(factory.entity, dataset),
+            {"holder": UNSET, "dueAt": UNSET, "attempts": Add(-2)},
+        )
+        expected = [
+            Row(row.model.evolve(holder=None, due_at=None, attempts=attempts_of(row) - 2), row.storage)
+            for row in expected
+        ]
+        assert list(unset) == expected
+        assert (
+            workspace.stored(factory, dataset, IsNull("holder"), IsNull("dueAt"), Equals("rank", -7))
+            == expected
+        )
+
+    def test_values_are_set_in_columns_that_documents_do_not_repeat(self, workspace: AccessWorkspace) -> None:
+        rows = DEVICE.fill(workspace.access, workspace.dataset, 4)
+        marked = workspace.access.mark(
+            DEVICES, query_of(DEVICES, workspace.dataset), {"level": "low", "rank": Add(0)}
+        )
+        expected = [Row(row.model.evolve(level="low"), row.storage) for row in by_key(DEVICES, rows)]
+        assert list(marked) == expected
+        digests = [DEVICES.value(row.model, row.storage, "contentDigest") for row in expected]
+        found = workspace.stored(DEVICE, workspace.dataset, OneOf("contentDigest", tuple(map(str, digests))))
+        assert found == expected
+
+    @each_held
+    def test_the_time_that_is_set_is_that_of_the_server(
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel], where: str
+    ) -> None:
+        dataset: Dataset = getattr(workspace, where)
+        factory.fill(workspace.access, dataset, 3)
+        field, name = ("checkedAt", "checked_at") if factory is COUNTER else ("dueAt", "due_at")
+        before = workspace.now()
+        marked = workspace.access.mark(
+            factory.entity, query_of(factory.entity, dataset), {field: ServerTime(LATER)}
+        )
+        after = workspace.now()
+        instants = [getattr(row.model, name) - LATER for row in marked]
+        assert len(instants) == 3
+        assert all(before <= instant <= after for instant in instants)
+        assert list(marked) == workspace.stored(factory, dataset)
+
+    def test_nothing_is_marked_where_nothing_matches(self, workspace: AccessWorkspace) -> None:
+        rows = NOTE.fill(workspace.access, workspace.dataset, 3)
+        for nothing in (Equals("title", "no such title"), OneOf("level", ())):
+            assert (
+                workspace.access.mark(NOTES, query_of(NOTES, workspace.dataset, nothing), {"holder": "me"})
+                == ()
+            )
+        assert (
+            workspace.access.mark(
+                NOTES, query_of(NOTES, workspace.dataset, scope=workspace.elsewhere.owner), {"rank": 1}
+            )
+            == ()
+        )
+        assert workspace.stored(NOTE, workspace.dataset) == by_key(NOTES, rows)
+
+    def test_system_scope_marks_the_rows_of_everybody(self, workspace: AccessWorkspace) -> None:
+        datasets = [
+            Dataset(dataset.owner, f"{workspace.batch}{number}")
+            for number, dataset in enumerate((workspace.dataset, workspace.elsewhere, workspace.nobody))
+        ]
+        for number, dataset in enumerate(datasets):
+            workspace.access.insert(
+                DEVICES, dataset.owner, DEVICE.row(dataset, number, batch=workspace.batch)
+            )
+        query = query_of(DEVICES, workspace.dataset, scope=ALL_TENANTS)
+        marked = workspace.access.mark(DEVICES, query, {"holder": "me"})
+        assert sorted(str(device_of(row).tenant_id) for row in marked) == sorted(
+            str(dataset.tenant_id) for dataset in datasets
+        )
+
+    def test_a_unique_value_follows_the_mark(self, workspace: AccessWorkspace) -> None:
+        DEVICE.fill(workspace.access, workspace.dataset, 2)
+        first, second = (DEVICE.row(workspace.dataset, number) for number in range(2))
+        query = query_of(DEVICES, workspace.dataset, IsPresent("serial"))
+        workspace.access.mark(DEVICES, query, {"serial": UNSET})
+        taken = Row(first.model.evolve(serial=second.model.serial), first.storage)
+        assert workspace.access.put(DEVICES, workspace.dataset.owner, taken) == taken
+
+    @each_held
+    def test_no_row_is_marked_for_two(
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel], where: str
+    ) -> None:
+        dataset: Dataset = getattr(workspace, where)
+        for number in range(MANY):
+            row = factory.row(dataset, number, holder=None)
+            workspace.access.insert(factory.entity, dataset.owner, row)
+
+        def claim(access: Access, number: int) -> list[Row[CanonicalModel]]:
+            """Claim rows until none is left; who passes over what others claim asks again."""
+            claimed: list[Row[CanonicalModel]] = []
+            while len(access.page(factory.entity, free(factory.entity, dataset, 1))):
+                claimed += access.mark(
+                    factory.entity, free(factory.entity, dataset, 3), {"holder": f"w{number}"}
+                )
+            return claimed
+
+        results = workspace.race(claim, range(MARKING_RIVALS))
+        assert outcomes(results) == {"ok": MARKING_RIVALS}
+        claimed = [row for result in results if isinstance(result, list) for row in result]
+        assert by_key(factory.entity, claimed) == workspace.stored(factory, dataset)
+        assert len(claimed) == MANY
+
+    def test_rivals_lose_no_addition(self, workspace: AccessWorkspace) -> None:
+        workspace.access.insert(COUNTERS, NO_TENANT, COUNTER.row(workspace.dataset, 0, amount=0))
+
+        def add(access: Access, number: int) -> int:
+            query = query_of(COUNTERS, workspace.dataset)
+            return sum(len(access.mark(COUNTERS, query, {"amount": Add(1)})) for _ in range(number))
+
+        results = workspace.race(add, [5] * MARKING_RIVALS)
+        assert outcomes(results) == {"ok": MARKING_RIVALS}
+        (row,) = workspace.stored(COUNTER, workspace.dataset)
+        assert row.model.amount == sum(result for result in results if isinstance(result, int))
+
+
+def attempts_of(row: Row[CanonicalModel]) -> int:
+    """Return the attempts of a note or device."""
+    assert isinstance(row.model, Note | Device)
+    return row.model.attempts
+
+
+def device_of(row: Row[Device]) -> Device:
+    """Return the device of a row."""
+    return row.model
+
+
+def is_due(note: Note) -> bool:
+    """Whether retention removes a note that was closed eight seconds ago or earlier."""
+    return note.closed_at is not None and note.closed_at <= at(8) and note.level is not Level.HIGH
+
+
+class AccessRemoveContract(AccessCases):
+    """``remove``."""
+
+    @each_removable
+    def test_a_row_is_removed_by_its_key_once(
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
+    ) -> None:
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        rows = factory.fill(workspace.access, dataset, 3)
+        query = query_of_key(factory.entity, dataset.owner, factory.key(dataset, 1))
+        assert workspace.access.remove(factory.entity, query) == 1
+        assert workspace.access.remove(factory.entity, query) == 0
+        assert workspace.stored(factory, dataset) == by_key(factory.entity, [rows[0], rows[2]])
+
+    @each_owned
+    def test_a_foreign_row_is_not_removed(self, workspace: AccessWorkspace, owner_case: OwnerCase) -> None:
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        rows = factory.fill(workspace.access, dataset, 1)
+        for stranger in workspace.strangers(owner_case):
+            query = query_of_key(factory.entity, stranger.owner, factory.key(dataset))
+            assert workspace.access.remove(factory.entity, query) == 0
+        assert workspace.stored(factory, dataset) == rows
+        query = query_of_key(factory.entity, ALL_TENANTS, factory.key(dataset))
+        assert workspace.access.remove(factory.entity, query) == 1
+
+    @pytest.mark.parametrize(
+        "factory", [NOTE, PLACE, DEVICE, COUNTER], ids=lambda factory: factory.entity.name
+    )
+    def test_the_first_rows_of_a_list_are_removed(
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
+    ) -> None:
+        rows = by_key(factory.entity, factory.fill(workspace.access, workspace.dataset, 7))
+        query = query_of(factory.entity, workspace.dataset, limit=3)
+        assert workspace.access.remove(factory.entity, query) == 3
+        assert workspace.stored(factory, workspace.dataset) == rows[3:]
+        assert [workspace.access.remove(factory.entity, query) for _ in range(3)] == [3, 1, 0]
+
+    def test_nothing_is_removed_where_nothing_matches(self, workspace: AccessWorkspace) -> None:
+        rows = NOTE.fill(workspace.access, workspace.dataset, 3)
+        for nothing in (Equals("title", "no such title"), OneOf("level", ())):
+            assert workspace.access.remove(NOTES, query_of(NOTES, workspace.dataset, nothing)) == 0
+        assert workspace.stored(NOTE, workspace.dataset) == by_key(NOTES, rows)
+
+    def test_children_go_with_their_parent_and_are_not_counted(self, workspace: AccessWorkspace) -> None:
+        kept, gone = Dataset(workspace.dataset.owner, f"{workspace.batch}x"), workspace.nobody
+        for dataset in (kept, gone):
+            for factory in (PART, ENTRY):
+                factory.fill(workspace.access, dataset, 3)
+        assert workspace.access.remove(DEVICES, query_of_key(DEVICES, gone.owner, DEVICE.key(gone))) == 1
+        # In system scope, because nobody else would see a child without its parent.
+        for entity in (PARTS, ENTRIES):
+            assert len(workspace.access.page(entity, query_of(entity, gone, scope=ALL_TENANTS))) == 0
+            assert len(workspace.access.page(entity, query_of(entity, kept))) == 3
+
+    def test_logs_go_with_their_parent(self, workspace: AccessWorkspace) -> None:
+        NOTE.fill(workspace.access, workspace.dataset, 2)
+        for factory in (LINE, EVENT):
+            for number in range(3):
+                workspace.access.insert(
+                    factory.entity, workspace.dataset.owner, factory.row(workspace.dataset, number)
+                )
+        assert (
+            workspace.access.remove(
+                NOTES, query_of_key(NOTES, workspace.dataset.owner, NOTE.key(workspace.dataset))
+            )
+            == 1
+        )
+        for entity in (LINES, EVENTS):
+            assert (
+                len(workspace.access.page(entity, query_of(entity, workspace.dataset, scope=ALL_TENANTS)))
+                == 0
+            )
+        assert workspace.stored(NOTE, workspace.dataset) == [NOTE.row(workspace.dataset, 1)]
+
+    def test_retention_removes_the_oldest_finished_rows_first(self, workspace: AccessWorkspace) -> None:
+        rows = NOTE.fill(workspace.access, workspace.dataset, MANY)
+        due = [row for row in rows if is_due(row.model)]
+        query = expired_query(NOTES, workspace.dataset.owner, at(8), 2)
+        assert workspace.access.remove(NOTES, query) == 2
+        oldest = sorted(due, key=lambda row: str(row.model.closed_at))[:2]
+        assert workspace.stored(NOTE, workspace.dataset) == by_key(
+            NOTES, [row for row in rows if row not in oldest]
+        )
+        assert (
+            workspace.access.remove(NOTES, expired_query(NOTES, workspace.dataset.owner, at(8), 100))
+            == len(due) - 2
+        )
+        assert workspace.access.remove(NOTES, query) == 0
+        assert len(workspace.stored(NOTE, workspace.dataset)) == MANY - len(due)
+
+    def test_removed_keys_and_unique_values_are_free(self, workspace: AccessWorkspace) -> None:
+        (row,) = NOTE.fill(workspace.access, workspace.dataset, 1)
+        workspace.access.remove(
+            NOTES, query_of_key(NOTES, workspace.dataset.owner, NOTE.key(workspace.dataset))
+        )
+        again = NOTE.row(workspace.dataset, 1, title=row.model.title)
+        assert workspace.access.insert(NOTES, workspace.dataset.owner, again) == again
+        other = NOTE.row(workspace.elsewhere)
+        assert workspace.access.insert(NOTES, workspace.elsewhere.owner, other) == other
+
+    def test_rivals_remove_each_row_once(self, workspace: AccessWorkspace) -> None:
+        COUNTER.fill(workspace.access, workspace.dataset, MANY)
+
+        def remove(access: Access, _: int) -> int:
+            removed = 0
+            while len(access.page(COUNTERS, query_of(COUNTERS, workspace.dataset, limit=1))):
+                removed += access.remove(COUNTERS, query_of(COUNTERS, workspace.dataset, limit=2))
+            return removed
+
+        results = workspace.race(remove, range(MARKING_RIVALS))
+        assert outcomes(results) == {"ok": MARKING_RIVALS}
+        assert sum(result for result in results if isinstance(result, int)) == MANY
+
+    def test_conditions_hold_when_a_row_is_removed(self, workspace: AccessWorkspace) -> None:
+        rows = COUNTER.fill(workspace.access, workspace.dataset, MANY)
+        high = [row for row in rows if row.model.amount >= 1]
+        assert workspace.access.remove(
+            COUNTERS, query_of(COUNTERS, workspace.dataset, AtLeast("amount", 1))
+        ) == len(high)
+        assert workspace.stored(COUNTER, workspace.dataset) == by_key(
+            COUNTERS, [row for row in rows if row not in high]
+        )

@@ -1,4 +1,4 @@
-"""What reads of the access find: rows by key and by unique value, lists, counts."""
+"""What reads of the access find: rows by key and by unique value, lists and their keys, counts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from twinstore.models.canonical import CanonicalModel
 
-__all__ = ["AccessCountContract", "AccessFindContract", "AccessListContract"]
+__all__ = ["AccessCountContract", "AccessFindContract", "AccessKeysContract", "AccessListContract"]
 
 # As many as there are texts at the edges, so that each is a key, a value and a sort value once.
 MANY: Final = len(EDGE_TEXTS)
@@ -393,3 +393,29 @@ class AccessCountContract(AccessCases):
             )
         query = query_of(COUNTERS, workspace.dataset)
         assert workspace.access.count(COUNTERS, query, "holder") == {"0": 168, "1": 167, "2": 167}
+
+
+class AccessKeysContract(AccessCases):
+    """Keys of rows that nobody loads."""
+
+    @each_home
+    def test_the_keys_of_a_list_are_those_of_its_rows(
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
+    ) -> None:
+        access, dataset, entity = workspace.access, workspace.of(owner_case), owner_case.factory.entity
+        owner_case.factory.fill(access, dataset, 6)
+        rows = access.page(entity, query_of(entity, dataset, limit=10))
+        keys = tuple(entity.key_of(row.model, row.storage) for row in rows)
+        assert len(keys) == 6
+        assert access.keys(entity, query_of(entity, dataset, limit=10)) == keys
+        assert access.keys(entity, query_of(entity, dataset, limit=4)) == keys[:4]
+
+    @each_home
+    def test_what_matches_nothing_has_no_keys(
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
+    ) -> None:
+        access, dataset, entity = workspace.access, workspace.of(owner_case), owner_case.factory.entity
+        owner_case.factory.fill(access, dataset, 2)
+        nobody = Dataset(dataset.owner, f"{workspace.batch}x")
+        assert access.keys(entity, query_of(entity, nobody)) == ()
+        assert access.keys(entity, query_of(entity, dataset, OneOf("batch", ()))) == ()

@@ -1,7 +1,11 @@
-"""What is declared works, and what is not declared fails loudly."""
+"""How the driver introduces itself, and that it is so.
+
+What a host reads of it before anything is opened; what is declared works, and what is not fails loudly.
+"""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +15,9 @@ from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import NO_TENANT, TenancyKind, Tenant, Tenants
 from twinstore.clock import FixedClock
 from twinstore.errors import UnsupportedCapabilityError
-from twinstore.plugins.backend import CAPABILITY_NAMES
+from twinstore.plugins.backend import BACKEND_API_VERSION, CAPABILITY_NAMES
+from twinstore.plugins.drivers import list_backends, load_backend
+from twinstore.plugins.settings import BackendSettings
 from twinstore.testing.base import USES, Contract, assert_refused, needs, of_tenants, where
 from twinstore.testing.entities import by_access
 from twinstore.testing.examples import absent_key, is_owned
@@ -23,7 +29,34 @@ if TYPE_CHECKING:
     from twinstore.testing.probe import BackendFactory
     from twinstore.testing.workspace import Workspace
 
-__all__ = ["CapabilitiesContract"]
+__all__ = ["CapabilitiesContract", "PluginContract"]
+
+
+class PluginContract(Contract):
+    """The entry point and the description behind it."""
+
+    def test_the_driver_is_installed_under_the_name_that_it_gives_itself(self, workspace: Workspace) -> None:
+        name = workspace.storage.driver
+        listed = [info for info in list_backends() if info.name.casefold() == name.casefold()]
+        assert [(info.state, info.detail) for info in listed] == [("ready", "")]
+        assert self.module.module.name in listed[0].modules
+        assert load_backend(name.upper(), module=self.module.module.name).name == name
+
+    def test_the_description_of_the_driver_has_the_types_that_are_asked_for(
+        self, workspace: Workspace
+    ) -> None:
+        spec = load_backend(workspace.storage.driver)
+        for texts in (spec.schemes, spec.requires):
+            assert type(texts) is tuple
+            assert all(type(text) is str and text for text in texts)
+        assert spec.schemes
+        assert (type(spec.api_version), type(spec.extra)) == (int, str)
+        assert 1 <= spec.api_version <= BACKEND_API_VERSION
+        assert spec.extra
+        assert spec.modules is None or type(spec.modules) is frozenset
+        assert issubclass(spec.settings, BackendSettings)
+        assert callable(spec.factory)
+        assert all(find_spec(name) is not None for name in spec.requires)
 
 
 def tells_changes(kit: type[Contract]) -> bool:

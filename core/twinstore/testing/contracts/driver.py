@@ -1,15 +1,120 @@
-"""Everything that a driver must do, for all modules that are installed, in one class."""
+"""The sums: all contracts of the access, of copies, of a module, and everything that a driver must do."""
 
 from __future__ import annotations
 
 from pkgutil import resolve_name
+from typing import TYPE_CHECKING, ClassVar
 
 from twinstore.plugins.modules import complete_modules
 from twinstore.testing.base import Contract
-from twinstore.testing.contracts.access import AccessContract, AccessDefaultsContract
-from twinstore.testing.contracts.copies import CopyStateContract
+from twinstore.testing.contracts.access_changing import (
+    AccessChangeContract,
+    AccessMarkContract,
+    AccessMomentContract,
+    AccessRemoveContract,
+)
+from twinstore.testing.contracts.access_reading import (
+    AccessCountContract,
+    AccessFindContract,
+    AccessKeysContract,
+    AccessListContract,
+)
+from twinstore.testing.contracts.access_units import AccessRivalContract, AccessUnitContract
+from twinstore.testing.contracts.access_writing import (
+    AccessAppendContract,
+    AccessInsertContract,
+    AccessPutContract,
+    AccessUnreadableContract,
+)
+from twinstore.testing.contracts.bulk import BulkContract, RangeWriterContract
+from twinstore.testing.contracts.capabilities import CapabilitiesContract, PluginContract
+from twinstore.testing.contracts.deployment import InitializerContract, ProbeContract, ResourceContract
+from twinstore.testing.contracts.errors import DecodingContract, StoreErrorContract
+from twinstore.testing.contracts.keyed import KeyedRepositoryContract
+from twinstore.testing.contracts.ledger import LedgerContract, RangeClaimContract
+from twinstore.testing.contracts.paging import PagingContract, RetentionContract
+from twinstore.testing.contracts.tenancy import TenancyContract
+from twinstore.testing.contracts.transactions import (
+    IsolationContract,
+    JoiningContract,
+    RaceContract,
+    SessionContract,
+    TransactionContract,
+)
+from twinstore.testing.contracts.values import UnvalidatedModelContract, ValueContract
+from twinstore.testing.entities import MODULE_BY_DEFAULTS
 
-__all__ = ["DriverContract"]
+if TYPE_CHECKING:
+    from twinstore.access.protocol import Access
+    from twinstore.plugins.module_spec import ModuleSpec
+
+__all__ = [
+    "AccessContract",
+    "AccessDefaultsContract",
+    "CopyStateContract",
+    "DriverContract",
+    "ModuleContract",
+]
+
+
+class AccessContract(
+    AccessFindContract,
+    AccessListContract,
+    AccessCountContract,
+    AccessKeysContract,
+    AccessInsertContract,
+    AccessPutContract,
+    AccessChangeContract,
+    AccessMomentContract,
+    AccessMarkContract,
+    AccessAppendContract,
+    AccessRemoveContract,
+    AccessRivalContract,
+    AccessUnreadableContract,
+    AccessUnitContract,
+):
+    """What :class:`~twinstore.access.protocol.Access` does for any entity, whatever its description says."""
+
+
+class AccessDefaultsContract(AccessContract):
+    """The same of a driver that overrides none of the operations that have a default."""
+
+    module: ClassVar[ModuleSpec[Access]] = MODULE_BY_DEFAULTS
+    amends_unreadable = False
+
+
+class CopyStateContract(LedgerContract, RangeClaimContract):
+    """The ledger of copies, which is the same whatever is copied: once for a driver, not for each module."""
+
+
+class ModuleContract(
+    ProbeContract,
+    KeyedRepositoryContract,
+    PagingContract,
+    RaceContract,
+    RetentionContract,
+    TenancyContract,
+    SessionContract,
+    TransactionContract,
+    IsolationContract,
+    JoiningContract,
+    CapabilitiesContract,
+    DecodingContract,
+    StoreErrorContract,
+    ResourceContract,
+    ValueContract,
+    UnvalidatedModelContract,
+    InitializerContract,
+    PluginContract,
+    BulkContract,
+    RangeWriterContract,
+):
+    """Everything that a module must do on a driver, and a driver for a module, whatever the module stores.
+
+    What a driver does alike for every module stands in the ``DriverContract``.
+
+    A kit derives from it and names the examples of its module: ``module = LIBRARY_EXAMPLES``.
+    """
 
 
 class DriverContract:

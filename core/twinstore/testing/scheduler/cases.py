@@ -8,10 +8,9 @@ import pytest
 from typing_extensions import override
 
 from twinstore.testing.base import Contract
-from twinstore.testing.scheduler import calls, steps
+from twinstore.testing.scheduler import calls
+from twinstore.testing.scheduler.calls import FILTERED_LISTINGS, GRAPH_JOB_CALLS, GRAPH_JOB_LISTINGS
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore.testing.scheduler.graph_job_cases import GRAPH_JOB_CALLS, GRAPH_JOB_LISTINGS
-from twinstore.testing.scheduler.listings import FILTERED_LISTINGS
 from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
     from twinstore.errors import TwinstoreError
     from twinstore.scheduler.storage import SchedulerSession
-    from twinstore.testing.calls import Step, TenantCall, Touch
-    from twinstore.testing.listings import Listing
+    from twinstore.testing.calls import Listing, Step, TenantCall, Touch
     from twinstore.testing.workspace import Workspace
 
 __all__ = ["SchedulerCases"]
@@ -37,7 +35,7 @@ class SchedulerCases(Contract):
     more_listings: ClassVar[tuple[Listing, ...]] = (*FILTERED_LISTINGS, *GRAPH_JOB_LISTINGS)
     more_calls: ClassVar[tuple[TenantCall, ...]] = (*calls.TENANT_CALLS, *GRAPH_JOB_CALLS)
     more_system_calls: ClassVar[tuple[TenantCall, ...]] = calls.SYSTEM_CALLS
-    more_touches: ClassVar[tuple[Touch, ...]] = steps.TOUCHES
+    more_touches: ClassVar[tuple[Touch, ...]] = calls.TOUCHES
 
     @override
     @classmethod
@@ -47,24 +45,24 @@ class SchedulerCases(Contract):
     @override
     @classmethod
     def write_everywhere(cls, session: object, workspace: Workspace) -> None:
-        steps.write_everywhere(cast("SchedulerSession", session), cast("SchedulerWorkspace", workspace))
+        calls.write_everywhere(cast("SchedulerSession", session), cast("SchedulerWorkspace", workspace))
 
     @override
     @classmethod
     def write_and_read(cls, session: object, workspace: Workspace, number: int) -> None:
-        steps.write_and_read(cast("SchedulerSession", session), cast("SchedulerWorkspace", workspace), number)
+        calls.write_and_read(cast("SchedulerSession", session), cast("SchedulerWorkspace", workspace), number)
 
     @override
     @classmethod
     def populate(cls, workspace: Workspace) -> None:
-        steps.populate(cast("SchedulerWorkspace", workspace))
+        calls.populate(cast("SchedulerWorkspace", workspace))
 
     @override
     @classmethod
     def harmless_steps(cls) -> Mapping[str, tuple[type[TwinstoreError], Step]]:
-        return cast("Mapping[str, tuple[type[TwinstoreError], Step]]", steps.HARMLESS)
+        return cast("Mapping[str, tuple[type[TwinstoreError], Step]]", calls.HARMLESS)
 
     @override
     @classmethod
     def fatal_steps(cls) -> Mapping[str, Step]:
-        return cast("Mapping[str, Step]", steps.FATAL)
+        return cast("Mapping[str, Step]", calls.FATAL)

@@ -42,6 +42,7 @@ from twinstore.testing.scheduler import graph_jobs, strategies
 from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
+    make_policy_job,
     make_run,
     make_run_summary,
     make_schedule,
@@ -49,11 +50,12 @@ from twinstore.testing.scheduler.builders import (
     moved,
     rich_audit_record,
     rich_impact_set,
+    rich_policy_job,
     rich_run,
     rich_run_summary,
     rich_schedule,
+    store_policy_job,
 )
-from twinstore.testing.scheduler.policy_builders import make_policy_job, rich_policy_job, store_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -33,7 +33,7 @@ from twinstore.testing.scalars import (
     string_sets,
     texts,
 )
-from twinstore.testing.scheduler.policy_builders import UNSET_IN_NEW_JOBS
+from twinstore.testing.scheduler.builders import UNSET_IN_NEW_JOBS
 
 __all__ = [
     "audit_records",

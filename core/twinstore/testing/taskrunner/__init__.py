@@ -6,12 +6,14 @@ module ``builders`` makes valid models for any test. Needs ``twinstore[testing]`
 
 from __future__ import annotations
 
-from twinstore.testing.contracts.module import ModuleContract
+from twinstore.testing.contracts.driver import ModuleContract
 from twinstore.testing.taskrunner.cases import TaskRunnerCases, TaskRunnerWorkspace
-from twinstore.testing.taskrunner.contracts.pack_artifacts import PackArtifactContract
 from twinstore.testing.taskrunner.contracts.pack_run_approvals import PackRunApprovalContract
-from twinstore.testing.taskrunner.contracts.pack_run_logs import PackRunLogContract
-from twinstore.testing.taskrunner.contracts.pack_runs import PackRunStateContract
+from twinstore.testing.taskrunner.contracts.pack_runs import (
+    PackArtifactContract,
+    PackRunLogContract,
+    PackRunStateContract,
+)
 from twinstore.testing.taskrunner.contracts.scopes import RunScopeContract
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 

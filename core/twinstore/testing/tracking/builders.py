@@ -1,24 +1,38 @@
-"""Valid models of tracking for any test; rows of one tenant of the kit are those of one project."""
+"""Valid models of tracking for any test, and the workspace that builds them.
+
+Rows of one tenant of the kit are those of one project.
+"""
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import NO_TENANT
+from twinstore.clock import FixedClock
 from twinstore.models.canonical import CanonicalModel
 from twinstore.testing.instants import at
+from twinstore.testing.workspace import Workspace
+from twinstore.tracking.catalog import MACHINES, SESSIONS, TASKS
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
 from twinstore.tracking.machines import TrackingMachine
+from twinstore.tracking.options import TrackingOptions
 from twinstore.tracking.sessions import TrackingSession
+from twinstore.tracking.storage import TrackingStorage
 from twinstore.tracking.tasks import TrackingTask
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from twinstore.catalog.entity import Entity
     from twinstore.models.json_text import JsonObject
     from twinstore.tracking.repositories.base import TrackingRepository
+    from twinstore.tracking.sessions import TrackingSessionRepository
+    from twinstore.tracking.tasks import TrackingTaskRepository
 
 __all__ = [
+    "TrackingWorkspace",
     "make_machine",
     "make_session",
     "make_task",
@@ -136,3 +150,39 @@ def put_record(session: object, attribute: str, entity: Entity[M], record: M) ->
     # Not asked for its class: a run that notes calls puts something in front of it.
     repository = cast("TrackingRepository", getattr(session, attribute))
     return repository._access.insert(entity, NO_TENANT, Row(record)).model  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # past its rules
+
+
+class TrackingWorkspace(Workspace[TrackingStorage]):
+    """What a contract test of tracking works with; its rows have ids of their own."""
+
+    __slots__ = ()
+
+    def opened_at(self, now: datetime) -> TrackingStorage:
+        """Open another storage on the same data, whose clock stands still; the caller closes it."""
+        storage = self.deployment.open(clock=FixedClock(now))
+        assert isinstance(storage, TrackingStorage)
+        return storage
+
+    def session(self, name: str = "s", /, **changes: object) -> TrackingSession:
+        """Store a session as it is."""
+        record = make_session(self.tenant, self.id(name), **changes)
+        return put_record(self.storage.unbound, "tracking_sessions", SESSIONS, record)
+
+    def task(self, name: str = "t", /, **changes: object) -> TrackingTask:
+        """Store a task as it is."""
+        record = make_task(self.tenant, self.id(name), **changes)
+        return put_record(self.storage.unbound, "tasks", TASKS, record)
+
+    def machine(self, name: str = "m", /, **changes: object) -> TrackingMachine:
+        """Store a machine as it is."""
+        record = make_machine(self.tenant, self.id(name), **changes)
+        return put_record(self.storage.unbound, "machines", MACHINES, record)
+
+    def kept_for(self, days: int) -> tuple[TrackingSessionRepository, TrackingTaskRepository]:
+        """Return the repositories of sessions and tasks that keep what has ended for so many days."""
+        # The same store, as a host opens it that has tuned the module so.
+        storage = copy(self.storage)
+        storage._options = TrackingOptions(retention_days=days)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # no host changes it
+        storage._clock = FixedClock(make_session("", "x").created_at)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the same
+        unit = storage.session_over(storage._backend.repositories)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the same
+        return unit.tracking_sessions, unit.tasks

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import pytest
 
 from twinstore.testing.base import Contract
-from twinstore.testing.calls import Touch
-from twinstore.testing.listings import Listing
-from twinstore.testing.tracking.builders import project_of
+from twinstore.testing.calls import Listing, Touch
+from twinstore.testing.tracking.builders import TrackingWorkspace, project_of
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
-from twinstore.testing.tracking.workspace import TrackingWorkspace
 from twinstore.tracking.catalog import SESSIONS, TASKS
 from twinstore.tracking.enums import SessionStatus, TaskStatus
 from twinstore.tracking.sessions import SessionQueryOptions

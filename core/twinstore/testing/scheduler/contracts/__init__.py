@@ -1,1 +1,1 @@
-"""The contracts of the scheduler, one module per topic."""
+"""The contracts of the scheduler, by subject."""

@@ -1,4 +1,4 @@
-"""What can still be done with and beside a broken row of the scheduler."""
+"""What can still be done with and beside a broken row of the scheduler, and whether the probe makes one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pytest
 
 from twinstore.errors import DocumentDecodeError, DuplicateError
 from twinstore.scheduler.catalog import EXECUTION_LOGS, IMPACT_SNAPSHOTS, RUNS, SCHEDULES, TRIGGERS, WORKERS
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.enums import RunState, ScheduleMode
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.triggers import fired_run_id
 from twinstore.testing.base import needs
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler import calls
+from twinstore.testing.scheduler.builders import moved
 from twinstore.testing.scheduler.calls import StoredExamples
 from twinstore.testing.scheduler.cases import SchedulerCases
 from twinstore.testing.scheduler.examples import make_worker
@@ -23,7 +24,33 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import Run
     from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
-__all__ = ["BrokenRowContract"]
+__all__ = ["BrokenRowContract", "SchedulerProbeContract"]
+
+
+class SchedulerProbeContract(SchedulerCases):
+    """A stamp changes with every write; the probe alters what it is told."""
+
+    def test_a_stamp_changes_with_a_write_and_with_nothing_else(self, workspace: SchedulerWorkspace) -> None:
+        run = workspace.storage.runs.create(workspace.run())
+        first = workspace.stamp(RUNS, (run.id,))
+        workspace.storage.runs.create(workspace.run("other"))
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == run
+        assert workspace.stamp(RUNS, (run.id,)) == first
+        assert workspace.storage.runs.update(moved(run, RunState.QUEUED))
+        assert workspace.stamp(RUNS, (run.id,)) != first
+
+    def test_the_probe_alters_what_it_is_told_and_nothing_else(self, workspace: SchedulerWorkspace) -> None:
+        schedule = workspace.storage.schedules.upsert(workspace.schedule())
+        deletion = {"deletedAt": at(9), "deletedBy": "eve"}
+        workspace.probe.alter(
+            SCHEDULES, (schedule.id,), {"enabled": False, "mode": "content-refresh", **deletion}
+        )
+        found = workspace.storage.schedules.get(workspace.tenant, schedule.id, include_deleted=True)
+        assert found == schedule.evolve(enabled=False, mode=ScheduleMode.CONTENT_REFRESH)
+        row = workspace.probe.read(SCHEDULES, (schedule.id,))
+        assert row is not None
+        assert dict(row.markers) == deletion
+
 
 # Five words, so that it would even pass for the shape of a time rule.
 CONTENT: Final = "s3cr3t 1 2 3 4"

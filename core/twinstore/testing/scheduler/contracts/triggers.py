@@ -1,18 +1,24 @@
-"""What every repository of triggers must do, and how triggers follow their schedules."""
+"""What every repository of triggers must do, how triggers follow their schedules, and what firing does.
+
+Firing makes one run for each instant, whoever asks and how many of them.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.errors import NotFoundError, ValidationError
+from twinstore.errors import DuplicateError, NotFoundError, ValidationError
 from twinstore.models.cron import next_fire
-from twinstore.scheduler.catalog import TRIGGERS
-from twinstore.scheduler.triggers import trigger_id
+from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
+from twinstore.scheduler.enums import RunState, RunTrigger
+from twinstore.scheduler.triggers import FiredTrigger, trigger_id
 from twinstore.testing.base import needs
 from twinstore.testing.instants import at
+from twinstore.testing.scalars import LATEST
 from twinstore.testing.scheduler.builders import make_trigger
 from twinstore.testing.scheduler.cases import SchedulerCases
 from twinstore.testing.workspace import outcomes
@@ -20,12 +26,13 @@ from twinstore.testing.workspace import outcomes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from twinstore.scheduler.runs import Run
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.scheduler.triggers import Trigger
     from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
-__all__ = ["TriggerRepositoryContract"]
+__all__ = ["FiringContract", "TriggerRepositoryContract"]
 
 NEXT_HOUR: Final = datetime(2025, 10, 26, 15, 0, tzinfo=UTC)
 
@@ -206,3 +213,247 @@ class TriggerRepositoryContract(SchedulerCases):
             final.when_cron,
             final.timezone,
         )
+
+
+HOUR = timedelta(hours=1)
+RIVALS = 4
+
+
+def stored_hourly(workspace: SchedulerWorkspace, name: str = "hourly", /, **changes: object) -> Schedule:
+    """Store a schedule that is due at every full hour unless its rule is changed."""
+    return workspace.storage.schedules.upsert(workspace.schedule(name, **changes))
+
+
+def due_of(workspace: SchedulerWorkspace, schedule: Schedule) -> datetime:
+    """Return the instant that is due next."""
+    due = trigger_of(workspace, schedule).next_fire_at
+    assert due is not None
+    return due
+
+
+def fire(workspace: SchedulerWorkspace, schedule: Schedule, now: datetime) -> FiredTrigger | None:
+    """Fire the trigger of a schedule."""
+    return workspace.storage.triggers.fire(workspace.tenant, schedule.id, now)
+
+
+def taken_elsewhere(workspace: SchedulerWorkspace, schedule: Schedule) -> Run:
+    """Store a run of another tenant under the id of the run that is due next; return it."""
+    other, due = workspace.elsewhere, due_of(workspace, schedule)
+    taken = f"run:{workspace.tenant}:{schedule.id}:{due:%Y%m%dT%H%M%SZ}"
+    return other.storage.runs.create(other.run("taken").evolve(id=taken))
+
+
+class FiringContract(SchedulerCases):
+    """Firing: the run, the trigger, who wins, and what must not fire."""
+
+    def test_firing_creates_the_run_of_the_instant_and_advances_the_trigger(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored_hourly(workspace)
+        before, now = trigger_of(workspace, schedule), due_of(workspace, schedule) + timedelta(seconds=7)
+        due = due_of(workspace, schedule)
+        fired = fire(workspace, schedule, now)
+        assert fired is not None
+        assert (fired.scheduled_for, fired.misfires, fired.created) == (due, 0, True)
+        run = fired.run
+        assert run.id == f"run:{workspace.tenant}:{schedule.id}:{due:%Y%m%dT%H%M%SZ}"
+        assert (run.trigger, run.state, run.schedule_id) == (RunTrigger.CRON, RunState.PLANNING, schedule.id)
+        assert (run.created_at, run.stats.candidates, run.error) == (now, 0, None)
+        assert workspace.storage.runs.get_required(workspace.tenant, run.id) == run
+        after = trigger_of(workspace, schedule)
+        assert after == fired.trigger
+        assert (after.last_fire_at, after.last_run_id, after.updated_at) == (due, run.id, now)
+        assert (after.fire_count, after.misfire_count) == (before.fire_count + 1, before.misfire_count)
+        assert after.next_fire_at == due + HOUR
+
+    def test_an_instant_is_due_from_its_very_moment_and_fires_once(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored_hourly(workspace)
+        due = due_of(workspace, schedule)
+        assert fire(workspace, schedule, due - timedelta(milliseconds=1)) is None
+        assert fire(workspace, schedule, due) is not None
+        again = trigger_of(workspace, schedule)
+        assert fire(workspace, schedule, due) is None
+        assert fire(workspace, schedule, due + HOUR - timedelta(milliseconds=1)) is None
+        assert trigger_of(workspace, schedule) == again
+
+    def test_instants_that_passed_are_counted_and_not_made_up_for(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored_hourly(workspace)
+        due = due_of(workspace, schedule)
+        late = due + 3 * HOUR
+        fired = fire(workspace, schedule, late)
+        assert fired is not None
+        assert (fired.scheduled_for, fired.misfires) == (due, 3)
+        assert (fired.trigger.misfire_count, fired.trigger.fire_count) == (3, 1)
+        assert fired.trigger.next_fire_at == late + HOUR
+        assert fire(workspace, schedule, late) is None
+
+    def test_misfires_are_counted_up_to_ten_thousand(self, workspace: SchedulerWorkspace) -> None:
+        schedule = stored_hourly(workspace, when_cron="* * * * *")
+        fired = fire(workspace, schedule, due_of(workspace, schedule) + timedelta(days=8))
+        assert fired is not None
+        assert fired.misfires == fired.trigger.misfire_count == 10_000
+
+    @needs("transactions")
+    def test_of_many_callers_one_fires_in_every_round(self, workspace: SchedulerWorkspace) -> None:
+        def act(storage: SchedulerStorage, schedule: Schedule) -> object:
+            return storage.triggers.fire(workspace.tenant, schedule.id, at(99_999))
+
+        def rivals(turn: int) -> list[Schedule]:
+            return [stored_hourly(workspace, f"race {turn}")] * RIVALS
+
+        for turn, results in enumerate(workspace.rounds(act, rivals)):
+            fired = [result for result in results if result is not None]
+            assert all(isinstance(result, FiredTrigger) for result in fired), fired
+            assert len(fired) == 1
+            runs = workspace.storage.runs.get_runs_by_schedule(
+                workspace.tenant, workspace.id(f"race {turn}"), 50
+            )
+            assert len(runs) == 1
+
+    def test_a_run_of_this_instant_that_is_there_is_carried_and_the_trigger_advances(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored_hourly(workspace)
+        due = due_of(workspace, schedule)
+        first = workspace.storage.runs.create(
+            workspace.run("first").evolve(id=f"run:{workspace.tenant}:{schedule.id}:{due:%Y%m%dT%H%M%SZ}")
+        )
+        fired = fire(workspace, schedule, due)
+        assert fired is not None
+        assert (fired.run, fired.created, fired.trigger.last_run_id) == (first, False, first.id)
+        assert fired.trigger.next_fire_at == due + HOUR
+        assert workspace.storage.runs.get_required(workspace.tenant, first.id) == first
+
+    def test_a_run_of_another_tenant_with_this_id_is_not_shown(self, workspace: SchedulerWorkspace) -> None:
+        schedule = stored_hourly(workspace)
+        theirs = taken_elsewhere(workspace, schedule)
+        due = due_of(workspace, schedule)
+        fired = fire(workspace, schedule, due)
+        assert fired is not None
+        assert (fired.created, fired.run.tenant_id, fired.run.schedule_id) == (
+            True,
+            workspace.tenant,
+            schedule.id,
+        )
+        assert fired.run.id != theirs.id
+        assert workspace.storage.runs.list(workspace.tenant).items == (fired.run,)
+        assert workspace.storage.runs.get(workspace.tenant, theirs.id) is None
+        assert workspace.elsewhere.storage.runs.get_required(theirs.tenant_id, theirs.id) == theirs
+
+    def test_whoever_has_the_id_of_a_run_its_schedule_is_due_once(
+        self, isolated_workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored_hourly(isolated_workspace)
+        taken_elsewhere(isolated_workspace, schedule)
+        due = due_of(isolated_workspace, schedule)
+        fired = fire(isolated_workspace, schedule, due + HOUR)
+        assert fired is not None
+        assert (fired.trigger.fire_count, fired.misfires, fired.trigger.next_fire_at) == (
+            1,
+            1,
+            due + 2 * HOUR,
+        )
+        assert fired.trigger == trigger_of(isolated_workspace, schedule)
+        assert fired.trigger.last_run_id == fired.run.id
+        assert fire(isolated_workspace, schedule, due + HOUR) is None
+        # It would stand before all others, at every call.
+        assert isolated_workspace.storage.schedules.get_due_schedules(due + HOUR).items == ()
+
+    @needs("transactions")
+    def test_a_unit_in_which_the_id_of_a_run_is_taken_fires_nothing(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored_hourly(workspace)
+        taken_elsewhere(workspace, schedule)
+        before, due = trigger_of(workspace, schedule), due_of(workspace, schedule)
+
+        def fire_in_unit() -> None:
+            with workspace.storage.transaction(workspace.tenant) as unit:
+                unit.triggers.fire(workspace.tenant, schedule.id, due)
+
+        with pytest.raises(DuplicateError):
+            fire_in_unit()
+        assert trigger_of(workspace, schedule) == before
+        assert fire(workspace, schedule, due) is not None
+
+    def test_the_id_of_a_run_stays_short(self, workspace: SchedulerWorkspace) -> None:
+        schedule = stored_hourly(workspace, "x" * 200)
+        long = workspace.storage.schedules.upsert(schedule.evolve(id="s" * 256, name="long"))
+        due = due_of(workspace, long)
+        fired = fire(workspace, long, due)
+        assert fired is not None
+        owner = sha256(f"{workspace.tenant}:{long.id}".encode()).hexdigest()[:32]
+        assert fired.run.id == f"run:{owner}:{due:%Y%m%dT%H%M%SZ}"
+
+    @pytest.mark.parametrize("state", ["absent", "foreign", "disabled", "deleted"])
+    def test_what_may_not_fire_answers_none_and_changes_nothing(
+        self, workspace: SchedulerWorkspace, state: str
+    ) -> None:
+        schedule = stored_hourly(workspace.elsewhere if state == "foreign" else workspace)
+        if state == "disabled":
+            workspace.storage.schedules.upsert(schedule.evolve(enabled=False))
+        if state == "deleted":
+            assert workspace.storage.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(1))
+        key = "nobody" if state == "absent" else schedule.id
+        assert workspace.storage.triggers.fire(workspace.tenant, key, at(99_999)) is None
+        assert workspace.storage.runs.list(workspace.tenant).items == ()
+
+    @pytest.mark.parametrize("changes", [{"enabled": False}, {"deletedAt": at(1), "deletedBy": "eve"}])
+    def test_a_trigger_out_of_step_does_not_fire_a_schedule_that_may_not(
+        self, workspace: SchedulerWorkspace, changes: dict[str, object]
+    ) -> None:
+        schedule = stored_hourly(workspace)
+        due = due_of(workspace, schedule)
+        # Only a copy can bring a pair out of step.
+        workspace.probe.alter(SCHEDULES, (schedule.id,), {"enabled": False, **changes})
+        assert fire(workspace, schedule, due) is None
+        assert workspace.storage.runs.list(workspace.tenant).items == ()
+
+    def test_the_rule_of_the_schedule_holds_where_its_trigger_has_another(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored_hourly(workspace)
+        due = due_of(workspace, schedule)
+        workspace.probe.alter(TRIGGERS, (trigger_of(workspace, schedule).id,), {"whenCron": "30 * * * *"})
+        fired = fire(workspace, schedule, due)
+        assert fired is not None
+        assert (fired.trigger.when_cron, fired.trigger.next_fire_at) == (schedule.when_cron, due + HOUR)
+
+    def test_what_was_fired_is_due_no_more(self, isolated_workspace: SchedulerWorkspace) -> None:
+        schedules = [stored_hourly(isolated_workspace, name) for name in ("a", "b")]
+        now = due_of(isolated_workspace, schedules[0])
+        assert fire(isolated_workspace, schedules[0], now) is not None
+        assert isolated_workspace.storage.schedules.get_due_schedules(now).items == (schedules[1],)
+
+    @needs("transactions")
+    def test_a_unit_that_fails_takes_its_firing_back(self, workspace: SchedulerWorkspace) -> None:
+        schedule = stored_hourly(workspace)
+        before, due = trigger_of(workspace, schedule), due_of(workspace, schedule)
+
+        def fire_and_fail() -> None:
+            with workspace.storage.transaction(workspace.tenant) as unit:
+                assert unit.triggers.fire(workspace.tenant, schedule.id, due) is not None
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            fire_and_fail()
+        assert trigger_of(workspace, schedule) == before
+        assert fire(workspace, schedule, due) is not None
+
+    def test_a_trigger_is_not_fired_where_the_calendar_ends(self, workspace: SchedulerWorkspace) -> None:
+        schedule = stored_hourly(workspace)
+        before = trigger_of(workspace, schedule)
+        with pytest.raises(ValidationError, match="has no next instant"):
+            fire(workspace, schedule, LATEST)
+        assert trigger_of(workspace, schedule) == before
+
+    @pytest.mark.parametrize("now", [None, 15, at(0).replace(tzinfo=None)])
+    def test_a_trigger_is_not_fired_without_an_instant(
+        self, workspace: SchedulerWorkspace, now: datetime
+    ) -> None:
+        with pytest.raises(ValidationError, match="now"):
+            workspace.storage.triggers.fire(workspace.tenant, "x", now)

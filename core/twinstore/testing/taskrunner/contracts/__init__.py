@@ -1,1 +1,1 @@
-"""The contracts of the task runner, one module per topic."""
+"""The contracts of the task runner, by subject."""

@@ -13,7 +13,7 @@ from twinstore.tracking.catalog import MACHINES, SESSIONS, TASKS
 from twinstore.tracking.enums import SessionStatus
 
 if TYPE_CHECKING:
-    from twinstore.testing.tracking.workspace import TrackingWorkspace
+    from twinstore.testing.tracking.builders import TrackingWorkspace
 
 __all__ = ["BrokenRecordContract"]
 

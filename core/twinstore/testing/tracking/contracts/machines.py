@@ -24,7 +24,7 @@ from twinstore.tracking.enums import MachineStatus, SessionStatus
 
 if TYPE_CHECKING:
     from twinstore.access.paging import Page
-    from twinstore.testing.tracking.workspace import TrackingWorkspace
+    from twinstore.testing.tracking.builders import TrackingWorkspace
     from twinstore.tracking.machines import MachineAvailability
     from twinstore.tracking.sessions import TrackingSession
     from twinstore.tracking.storage import TrackingStorage

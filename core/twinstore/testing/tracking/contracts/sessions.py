@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from twinstore.models.json_text import JsonObject
-    from twinstore.testing.tracking.workspace import TrackingWorkspace
+    from twinstore.testing.tracking.builders import TrackingWorkspace
 
 __all__ = ["SessionRepositoryContract"]
 

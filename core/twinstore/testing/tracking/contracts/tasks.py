@@ -22,7 +22,7 @@ from twinstore.tracking.enums import TaskStatus
 from twinstore.tracking.tasks import TaskQueryOptions
 
 if TYPE_CHECKING:
-    from twinstore.testing.tracking.workspace import TrackingWorkspace
+    from twinstore.testing.tracking.builders import TrackingWorkspace
     from twinstore.tracking.tasks import TrackingTask, TrackingTaskRepository
 
 __all__ = ["TaskRepositoryContract"]

@@ -13,7 +13,7 @@ from twinstore.testing.tracking.builders import make_machine, make_session, make
 from twinstore.testing.tracking.cases import TrackingCases
 
 if TYPE_CHECKING:
-    from twinstore.testing.tracking.workspace import TrackingWorkspace
+    from twinstore.testing.tracking.builders import TrackingWorkspace
     from twinstore.tracking.storage import TrackingUnit
 
 __all__ = ["UnitContract"]

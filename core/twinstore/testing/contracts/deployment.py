@@ -1,32 +1,62 @@
-"""What every initializer must do."""
+"""What every deployment must do: its probe, its initializer, and what a storage holds of its server.
+
+A storage leaves nothing behind after a call, and nothing after its end.
+"""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from twinstore.catalog.keys import KeyRange
 from twinstore.errors import (
+    ConfigurationError,
+    DuplicateError,
     EffectKind,
     MigrationChecksumError,
     MigrationError,
     MigrationMissingError,
     NotFoundError,
+    UnsupportedCapabilityError,
 )
 from twinstore.migrations.migration import Consent, MigrationReport, MigrationState
-from twinstore.testing.base import Contract, assert_refused, needs
+from twinstore.testing.base import Contract, assert_refused, needs, of_tenants
 from twinstore.testing.examples import absent_key
 from twinstore.testing.workspace import Workspace, is_remote, race
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from twinstore.testing.probe import BackendFactory, Deployment
     from twinstore.testing.signatures import ListMethod, Lookup
+    from twinstore.testing.workspace import AnyStorage
 
-__all__ = ["InitializerContract"]
+__all__ = ["InitializerContract", "ProbeContract", "ResourceContract"]
+
+
+# The other contracts believe the probe.
+class ProbeContract(Contract):
+    """Counts, stamps and changes past the repositories."""
+
+    def test_the_probe_reads_counts_and_stamps_one_row_of_each_entity(self, workspace: Workspace) -> None:
+        rows = self.store_one_of_each(workspace)
+        for entity, key in rows.keys:
+            assert workspace.probe.read(entity, key) is not None
+            assert workspace.count(entity) >= 1
+            if self.module.of(entity).is_owned:
+                assert workspace.elsewhere.count(entity) <= workspace.count(entity) - 1
+            assert workspace.stamp(entity, key) == workspace.stamp(entity, key)
+
+    def test_the_probe_sees_nothing_where_nothing_is(self, workspace: Workspace) -> None:
+        for example in self.module.examples:
+            key = example.key(workspace.tenant, example.small(workspace.tenant, workspace.id("absent")))
+            assert workspace.probe.read(example.entity, key) is None
+            assert workspace.probe.stamp(example.entity, key) is None
+
 
 # Sorts behind everything that is shipped.
 NEWER: Final = "999_of_tomorrow"
@@ -171,3 +201,74 @@ class InitializerContract(Contract):
     def test_the_migrations_can_be_exported_as_text(self, workspace: Workspace) -> None:
         text = workspace.storage.initializer.export()
         assert all(status.name.split("/")[-1] in text for status in workspace.storage.initializer.status())
+
+
+TIMES: Final = 12
+DESCRIPTORS: Final = Path("/dev/fd")
+
+
+def descriptors() -> int:
+    """Return how many files and connections the process has open; 0 where the system does not tell."""
+    return len(list(DESCRIPTORS.iterdir())) if DESCRIPTORS.exists() else 0
+
+
+class ResourceContract(Contract):
+    """Connections, and the end of a storage."""
+
+    def _every_kind_of_call(self, workspace: Workspace) -> None:
+        """Read, list, write, fail, and open what can be opened."""
+        storage, tenant, typical = workspace.storage, workspace.tenant, self.module.typical
+        name, taken = workspace.next_id(), workspace.next_id()
+        model = self.module.store_small(storage.unbound, tenant, name, typical.entity)
+        self.module.store_small(storage.unbound, workspace.foreign, taken, typical.entity)
+        for listed in typical.lists:
+            listed(
+                getattr(storage.unbound, typical.repository), tenant, typical.value(tenant, model), limit=1
+            )
+        if typical.shares_keys:
+            with pytest.raises(DuplicateError):
+                typical.store(storage.unbound, tenant, typical.small(tenant, taken))
+            with suppress(UnsupportedCapabilityError, DuplicateError), storage.transaction(tenant) as unit:
+                typical.store(unit, tenant, typical.small(tenant, taken))
+        assert typical.found(storage.unbound, tenant, model) == model
+        with suppress(UnsupportedCapabilityError), storage.sessions.open(tenant) as session:
+            typical.found(session, tenant, model)
+        with suppress(UnsupportedCapabilityError), storage.transaction(tenant) as unit:
+            typical.found(unit, tenant, model)
+
+    @of_tenants
+    def test_no_call_leaves_a_connection_open(self, isolated_workspace: Workspace) -> None:
+        self._every_kind_of_call(isolated_workspace)
+        before = descriptors()
+        for _ in range(TIMES):
+            self._every_kind_of_call(isolated_workspace)
+        # One that is opened once more, for a pool or a monitor, is no leak.
+        assert descriptors() < before + TIMES
+
+    @of_tenants
+    def test_a_closed_storage_refuses_every_call(self, workspace: Workspace) -> None:
+        one_of_each = self.store_one_of_each(workspace)
+        typical, tenant = self.module.typical, workspace.tenant
+        model = one_of_each.rows[typical.entity]
+        with workspace.storages(1) as (storage,):
+            session, handle = storage.unbound, workspace.deployment.handle(workspace.tenant)
+            assert typical.found(session, tenant, model) == model
+        for call in (*self.tenant_calls(), *self.system_calls()):
+            with pytest.raises(ConfigurationError, match="closed"):
+                call.invoke(session, workspace.tenant, one_of_each)
+        uses: list[Callable[[AnyStorage], object]] = [
+            *(attrgetter(item.repository) for item in self.module.examples),
+            lambda it: it.unbound,
+            lambda it: it.sessions.open(workspace.tenant).__enter__(),
+            lambda it: it.transaction(workspace.tenant).__enter__(),
+            lambda it: it.bind(handle, workspace.tenant),
+            lambda it: it.capabilities,
+            lambda it: it.initializer,
+            lambda it: it.bulk,
+            lambda it: it.check_ready(),
+        ]
+        for use in uses:
+            with pytest.raises(ConfigurationError, match="closed"):
+                use(storage)
+        storage.close()
+        assert typical.found(workspace.storage.unbound, tenant, model) == model
