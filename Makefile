@@ -19,7 +19,7 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 ARGS ?=
 # What touches every import, and each kind of statement of both drivers.
 LOWEST_KITS := TestAccess TestTracking TestTaskRunner
-LOWEST_TESTS := tests/unit tests/house tests/kit $(LOWEST_KITS:%=tests/drivers/postgres/test_contract.py::TestPostgres::%) \
+LOWEST_TESTS := tests/unit tests/kit tests/packaging tests/migration_tool/cli $(LOWEST_KITS:%=tests/drivers/postgres/test_contract.py::TestPostgres::%) \
 	$(LOWEST_KITS:%=tests/drivers/mongo/test_contract.py::TestMongo::%)
 # Files stay together on one worker, so a module keeps its servers warm. -n 0 runs in this process. In order of
 # names the many short files of tests/unit come last, which lets all workers end at the same time.

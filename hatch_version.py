@@ -3,7 +3,8 @@
 Tags do not count, because one clone of a commit may have them and another one not. Uncommitted changes do
 not count either: the version names the commit, and the checksum in each report names the code. An sdist
 keeps the version it was made with, without this file. ``TWINSTORE_VERSION`` is the version of a release. A
-build in a shallow clone stops, and one without git is ``0.2.0.dev0+unknown``. Code compares releases, never
+build in a shallow clone stops, and one without git is ``0.2.0.dev0+unknown``. A checkout
+reports the version of its last `make setup`. Code compares releases, never
 the number after ``.dev``.
 """
 

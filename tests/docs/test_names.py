@@ -1,4 +1,4 @@
-"""Every relative link leads somewhere, headings included."""
+"""Whatever a reader can type or meet has its place in the pages, and every relative link leads somewhere."""
 
 from __future__ import annotations
 

@@ -29,17 +29,13 @@ from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from twinstore.testing import BackendFactory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from tests.support.databases import MongoDatabase
     from twinstore.scheduler.graph_jobs import GraphBuildJob
     from twinstore.scheduler.repositories import Repositories
+    from twinstore.testing import BackendFactory
     from twinstore_postgres.backend import PostgresBackend
 
     Backend = MongoBackend[Repositories] | PostgresBackend[Repositories]

@@ -1,4 +1,7 @@
-"""Core, drivers and tools name no module: what they know of one comes through its plug-in."""
+"""Core, drivers and tools name no module; a driver names no entity and no field outside ``special/``.
+
+And the checks of packages and layers find what they are for.
+"""
 
 from __future__ import annotations
 

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 PAGING: Final = "tests/unit/test_paging.py"
 TESTS: Final = (
     "tests/docs/test_names.py",
-    "tests/packaging/test_ci.py",
+    "tests/packaging/test_ci_samples.py",
     "tests/docs/test_tutorials.py",
     PAGING,
     "tests/packaging/test_sdist.py",
 )
 KNOWN: Final = {
     "core/twinstore/access/paging.py": [PAGING, "tests/docs/test_tutorials.py"],
-    "tests/support/toolkit.py": ["tests/packaging/test_ci.py"],
+    "tests/support/toolkit.py": ["tests/packaging/test_ci_samples.py"],
     PAGING: [PAGING],
     "core/twinstore/gone.py": [PAGING, "tests/unit/test_gone.py"],
 }
 PAGES: Final = {"tests/docs/test_names.py", "tests/docs/test_tutorials.py"}
-READERS: Final = {*PAGES, "tests/packaging/test_ci.py", "tests/packaging/test_sdist.py"}
+READERS: Final = {*PAGES, "tests/packaging/test_ci_samples.py"}
 
 
 @pytest.fixture
@@ -65,7 +65,11 @@ def commit(folder: Path) -> str:
         # A product file concerns whoever executes it; what only the long run does of them stays there.
         ("core/twinstore/access/paging.py", {PAGING, "tests/docs/test_tutorials.py"}, set()),
         # Files of tests, pages and samples run all of what they concern.
-        ("tests/support/toolkit.py", {"tests/packaging/test_ci.py"}, {"tests/packaging/test_ci.py"}),
+        (
+            "tests/support/toolkit.py",
+            {"tests/packaging/test_ci_samples.py"},
+            {"tests/packaging/test_ci_samples.py"},
+        ),
         (PAGING, {PAGING}, {PAGING}),
         ("docs/page.md", PAGES, PAGES),
         ("README.md", PAGES, PAGES),

@@ -1,4 +1,7 @@
-"""A test that asks for it runs with the fast path and without it, in this process and in those it starts."""
+"""What a test gets is as fresh as its fixture promises, and takes the path that it asks for.
+
+A migrated database of MongoDB goes to the next test as the first one got it, or not at all.
+"""
 
 from __future__ import annotations
 

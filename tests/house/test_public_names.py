@@ -1,4 +1,8 @@
-"""``twinstore.driver`` and ``twinstore.module`` hand on what authors import, and nothing else."""
+"""``twinstore.driver`` and ``twinstore.module`` hand on what authors import, and nothing else.
+
+The classes that applications import from a driver by name exist for every module, and paths of the release
+before work with a warning.
+"""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_its_kit_passes_on_servers(outsider: Outsider, servers: ServerUrls, test
     result = outsider.run(
         "pytest",
         *("-q", "-n", "0", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"),
-        f"{ROOT / 'tests' / 'samples' / 'library_on_servers.py'}::{tests}",
+        f"{ROOT / 'tests' / 'kit' / 'library_on_servers.py'}::{tests}",
         PYTHONPATH=f"{FOLDER}{os.pathsep}{ROOT}",
         **{MONGO_URL: servers.mongo, POSTGRES_URL: servers.postgres},
     )

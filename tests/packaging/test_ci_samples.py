@@ -163,7 +163,7 @@ def test_what_is_published_is_what_the_pipeline_leaves_and_no_data_of_customers(
     for path in paths:
         assert not path.startswith("out/copy")
         assert not set("*?") & set(path)
-        # The report directory is that of the command; test_ci_sample sees its files.
+        # The report directory is that of the command; the tests above see its files.
         assert path.startswith("out/report/") or f"$out/{Path(path).name}" in script, path
 
 

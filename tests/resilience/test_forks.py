@@ -1,7 +1,6 @@
-"""What calls were answered while a server came and went, and what must therefore be stored.
+"""After a fork parent and child never see each other's rows, and the child harms nothing of the parent's.
 
-Each call that writes has a token. An answer is a fact; an error says what is known of the write, and is held
-to it: ``not_applied`` means that the token is not there, ``unknown`` that it is there once or not at all.
+The forks happen in a program of their own, ``tests.resilience.forking``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A server that asks for a password and then refuses, in the words and with the code that a test wants.
-
-The servers of the tests speak English only.
-"""
+"""What the drivers do without is logged, by class and code alone."""
 
 from __future__ import annotations
 
@@ -85,7 +82,7 @@ def exactly(client: socket.socket, size: int) -> bytes:
 
 
 def say(client: socket.socket, kind: bytes, body: bytes) -> None:
-    """Send one foreign_message."""
+    """Send one message."""
     client.sendall(kind + LENGTH.pack(len(body) + 4) + body)
 
 

@@ -1,4 +1,8 @@
-"""Servers of a test's own that fall silent: frozen as a host that hangs, with all their processes."""
+"""A server that is frozen, or behind a network that swallows everything: no caller hangs.
+
+Each call ends soon after the limit of its statement, with an error that says what is known of its writes,
+and as soon as the server goes on, so do the callers.
+"""
 
 from __future__ import annotations
 

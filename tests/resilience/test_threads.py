@@ -32,11 +32,14 @@ from twinstore.testing.scheduler.builders import (
 from twinstore.testing.scheduler.graph_jobs import graph_moved, make_graph_build_job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.support.servers import Settings
+    from twinstore.aio import AsyncSchedulerSession, AsyncSchedulerStorage
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
+
+    Step = Callable[[SchedulerSession | SchedulerStorage, str], object]
 
 THREADS: Final = 3
 WAIT: Final = 20
@@ -187,16 +190,6 @@ def test_all_that_join_one_handle_refuse_a_call_while_another_thread_is_in_one(
             assert changed.result(WAIT) is not None
             other.runs.create(make_run(tenant, f"{tenant}-stored"))
         assert len(storage.runs.list(tenant)) == 1
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.servers import Settings
-    from twinstore.aio import AsyncSchedulerSession, AsyncSchedulerStorage
-    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
-
-    Step = Callable[[SchedulerSession | SchedulerStorage, str], object]
 
 
 # What waits for a row does so for 5 s in memory and for 30 s on a server.

@@ -1,4 +1,4 @@
-"""Certificates, good and bad, and a front before a server that speaks TLS with one of them."""
+"""A certificate that is not trusted is a setting to correct: the message says what helps."""
 
 from __future__ import annotations
 

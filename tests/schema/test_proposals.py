@@ -1,4 +1,7 @@
-"""`twinstore dev schema`: what a server holds after all migrations, beside them."""
+"""What the descriptions propose against what is shipped: the next migration follows from the difference.
+
+`twinstore dev schema` writes what a server holds after all migrations.
+"""
 
 from __future__ import annotations
 

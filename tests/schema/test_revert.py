@@ -1,4 +1,4 @@
-"""Migration 014 of both stores: exactly the customer's tables, and the way back of PostgreSQL."""
+"""``migrate revert``: the customer's rollback path behind migration 014, on both servers."""
 
 from __future__ import annotations
 

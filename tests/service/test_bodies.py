@@ -1,4 +1,7 @@
-"""The sample service prints the same on either store: configuration alone decides who answers."""
+"""The bodies of the sample service are the samples of the library, byte for byte, on either database.
+
+The configuration alone decides which one answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What Prometheus reads of the sample service: its calls to the store, on each database."""
+"""The service as people run it: processes over HTTP, on both databases with only the switch changed.
+
+Schedules fall due, two workers execute the jobs, one is killed while it holds a job, which the other ends.
+The clock and the ids are the test's, so all that can be read over HTTP is equal on both, byte for byte. So
+are the metrics that Prometheus reads.
+"""
 
 from __future__ import annotations
 

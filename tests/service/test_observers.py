@@ -1,4 +1,7 @@
-"""Calls from asyncio are observed in the context of the task that makes them."""
+"""What observers get, what their failures do, and that nothing is there where nobody observes.
+
+Calls from asyncio are observed in the context of the task that makes them.
+"""
 
 from __future__ import annotations
 

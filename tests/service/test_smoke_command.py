@@ -1,4 +1,4 @@
-"""Faults of a deployed store, each planted past the driver, and what a smoke test says of it."""
+"""`twinstore smoke` on real servers: a sound store passes and stays as it was; planted faults are named."""
 
 from __future__ import annotations
 

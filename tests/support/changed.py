@@ -37,10 +37,16 @@ READERS: Final = {
     "samples/invalid/*": (),
     "samples/taskrunner/*": (),
     "samples/tracking/*": (),
-    "samples/*": ("tests/docs", "tests/kit", "tests/packaging"),
-    "docs/*": ("tests/docs",),
-    "*.md": ("tests/docs",),
-    "mkdocs.yml": ("tests/docs",),
+    "samples/*": (
+        "tests/docs/test_*.py",
+        "tests/kit/test_own_*.py",
+        "tests/packaging/test_*_samples.py",
+        "tests/packaging/test_deployments.py",
+        "tests/packaging/test_schedules.py",
+    ),
+    "docs/*": ("tests/docs/test_*.py",),
+    "*.md": ("tests/docs/test_*.py",),
+    "mkdocs.yml": ("tests/docs/test_*.py",),
 }
 # Whole files of them run beside make test, which only builds one wheel.
 BUILT_FROM: Final = ("pyproject.toml", "hatch_build.py", "hatch_version.py", "core/native/*")
@@ -142,10 +148,8 @@ def choose(changed: Iterable[str], known: Mapping[str, Sequence[str]], folder: P
 
 def readers(name: str, folder: Path) -> set[str]:
     """Return the test files that read a page or a sample."""
-    folders = next((folders for pattern, folders in READERS.items() if fnmatch(name, pattern)), ())
-    return {
-        path.relative_to(folder).as_posix() for each in folders for path in (folder / each).rglob("test_*.py")
-    }
+    patterns = next((patterns for pattern, patterns in READERS.items() if fnmatch(name, pattern)), ())
+    return {path.relative_to(folder).as_posix() for each in patterns for path in folder.glob(each)}
 
 
 def read_map(path: Path = MAP) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The wheel, built and installed into an environment that knows nothing of the checkout."""
+"""The wheel, distributions and samples, built and installed as somebody outside of the checkout has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fresh stores of tracking on any driver."""
+"""Fresh stores of tracking on any driver, and settings of a task runner on the databases of the tests."""
 
 from __future__ import annotations
 

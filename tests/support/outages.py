@@ -1,4 +1,8 @@
-"""Servers of a test's own that are restarted, killed and stepped down in the middle of calls."""
+"""Servers of a test's own that are restarted, killed and stepped down in the middle of calls.
+
+Also a row that another client has locked, and a file of JSON lines that several processes append to, any of
+which may be killed.
+"""
 
 from __future__ import annotations
 

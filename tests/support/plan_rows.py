@@ -43,7 +43,7 @@ from twinstore.testing.scheduler.graph_jobs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from twinstore.catalog.entity import Entity, Module
     from twinstore.scheduler.graph_jobs import GraphJob
@@ -70,9 +70,6 @@ from twinstore.tracking import (
     TrackingSession,
     TrackingTask,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TENANTS: Final = 50
 # Of each entity. With fewer rows than in the short form a server would rather read whole tables.

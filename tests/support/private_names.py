@@ -1,9 +1,10 @@
 """Refuse private names of other libraries: ``python -m tests.support.private_names``.
 
 A library may rename what its documentation does not have. Then a driver stops, or silently loses a
-mechanism. So all code that is shipped or copied keeps to documented names. Exceptions, each with its reason,
-and what counts as documented are below; add to it what the documentation of a library has. The tests are not
-read: they may plant faults into a client.
+mechanism. So all code that is shipped or copied keeps to documented names. Private are names with an
+underscore, undocumented modules and base classes, replaced methods of a client, and frames. Exceptions, each
+with its reason, and what counts as documented are below; add to it what the documentation of a library has.
+The tests are not read: they may plant faults into a client.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""What a run of the contract kit has sent, and whether the file beside the migrations says the same."""
+"""What a run of the contract kit has sent, and whether the file beside the migrations says the same.
+
+``make test`` runs a part of the kit on a server: the operations, the cases about rivals, and those of
+``tests/drivers/*/recorded_cases.txt``, which sent every statement of every module when ``make statements``
+last recorded them. Memory runs every case on every push, and ``make test-long`` every case on every driver.
+
+A statement is named by the call of the driver that sends it, the same way on both servers.
+"""
 
 from __future__ import annotations
 

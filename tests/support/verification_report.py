@@ -89,6 +89,8 @@ DRIVERS_OF_FILES: Final = {
     "migration_tool/verify/test_verify": "memory",
     "resilience/test_claims": "postgres",
     "resilience/test_locks": "postgres",
+    "schema/test_taskrunner": "mongo",
+    "schema/test_tracking": "mongo",
     "schema/test_taskrunner_configuration": "mongo",
     "docs/test_task_runner_page": "mongo postgres",
     "drivers/postgres/test_taskrunner_tenancy": "postgres",

@@ -1,4 +1,4 @@
-"""Descriptions of several models in one table and of keys in another form, and why some are refused."""
+"""Descriptions of entities, also of several models in one table and of keys in another form."""
 
 from __future__ import annotations
 

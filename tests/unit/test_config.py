@@ -1,4 +1,4 @@
-"""Defaults that follow from another field: silent where anything else is wrong."""
+"""Settings: their sources, their checks, and defaults that follow from another field."""
 
 from __future__ import annotations
 

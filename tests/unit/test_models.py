@@ -1,4 +1,8 @@
-"""The models state their rules as data: each rule refuses what it should, and nothing else checks."""
+"""The models state their rules as data: each rule refuses what it should, and nothing else checks.
+
+Field types answer like their plain reference. Type checkers find the mistakes at the end of this file: its
+``type: ignore`` comments are the expectation, because both checkers refuse a comment that silences nothing.
+"""
 
 from __future__ import annotations
 

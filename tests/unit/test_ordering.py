@@ -1,4 +1,7 @@
-"""What core gives a driver of documents, where the kit of the sample driver says nothing of it by itself."""
+"""Orders of lists, and what core gives a driver of documents where its kit says nothing of it.
+
+An order says of each field what the description says, or it is refused on every driver.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client is told names no host, no database, no file and no setting; the log is told all of it."""
+"""No password reaches a message or a log; what a client reads names no host, database, file or setting."""
 
 from __future__ import annotations
 

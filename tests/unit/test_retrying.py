@@ -1,4 +1,7 @@
-"""Turns of threads that lost against one row."""
+"""How often and how long an action is repeated after it lost, and how attempts are shared and cancelled.
+
+Threads that lost against one row take turns. Callers of one storage share an attempt to reach its server.
+"""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ TESTS: Final = Path(__file__).parents[2] / "tests" / "drivers" / "agreement"
 def main(given: Sequence[str] | None = None) -> int:
     """Search; return the code of pytest."""
     parser = argparse.ArgumentParser(prog="python -m tools.differential", description=__doc__)
-    parser.add_argument("--examples", type=int, default=5000, help="of each machine")
-    parser.add_argument("--seed", help="decides what is drawn; chance by default")
+    parser.add_argument("--examples", type=int, default=5000, help="of each machine; rivals draw half")
+    parser.add_argument("--seed", help="an example that failed before comes first all the same")
     parser.add_argument("--only", choices=MACHINES, help="this machine alone")
     options, further = parser.parse_known_args(given)
     os.environ[EXAMPLES] = str(options.examples)

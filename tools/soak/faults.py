@@ -1,4 +1,4 @@
-"""The faults of a soak, one file for each kind."""
+"""The faults of a soak, by kind."""
 
 from __future__ import annotations
 

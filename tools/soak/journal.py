@@ -1,7 +1,7 @@
-"""What a lane of a service notes of each call: what it intends, and what it was answered.
+"""What processes intended and what they were answered, line by line, whatever becomes of them.
 
-A lane is a thread or a task. What one writes is told in parts, each of which is stored or not:
-``run <id>``, ``line <run> <message>``, and ``count <run>`` of a counter.
+A lane is a thread or a task. What one writes is noted in parts, each of which is stored or not: ``run
+<id>``, ``line <run> <message>``, and ``count <run>`` of a counter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the journal tells of a server that came and went: when it was away, and what is therefore in doubt."""
+"""When a server was away, by the journal, what is therefore in doubt, and how soon services answer again."""
 
 from __future__ import annotations
 

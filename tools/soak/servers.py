@@ -34,15 +34,21 @@ from twinstore_embedded.postgres import find_postgres_server
 from twinstore_embedded.roles import DATABASE as NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from multiprocessing.connection import Connection
+
+    from tools.soak.service import Watch
+
+    Outage = Callable[[Callable[[], object]], None]
 
 HOST: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """The process, as others see it; one of them at a time may tell it something.
+    """A process that passes bytes on, stops to, or cuts connections; one other at a time gives it orders.
+
+    It is a process, because workers are forked, and what threads hold would be held for ever in their copies.
 
     Attributes:
         port: where clients connect.
@@ -94,14 +100,6 @@ def proxy_of(server_port: int, seed: str) -> Iterator[Proxy]:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from tools.soak.service import Watch
-
-    Outage = Callable[[Callable[[], object]], None]
 
 
 DATABASES: Final = ("mongo", "mongo-set", "postgres")

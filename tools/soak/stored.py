@@ -1,4 +1,4 @@
-"""What the store holds after a soak, as plain data that the judge reads."""
+"""What the store holds after a soak, and what a process must not keep: threads and open files."""
 
 from __future__ import annotations
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.backend import Capabilities
     from twinstore_filesystem.files import Files
 
-__all__ = ["FilesystemAccess"]
-
 M = TypeVar("M", bound=CanonicalModel)
 
 
@@ -63,6 +61,7 @@ class FilesystemAccess(DocumentAccess):
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
+        # In one pass over the files.
         every = replace(query, after=None)
         return self._steps.take(lambda unit: counted(unit, entity, every, by))
 

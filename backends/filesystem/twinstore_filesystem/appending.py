@@ -20,8 +20,6 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-__all__ = ["LogEnd", "append_lines", "is_entry", "is_interrupted", "lines_backwards", "lines_of", "log_end"]
-
 ZERO: Final = b"\x00"
 FEED: Final = b"\n"
 STEP: Final = 1 << 16

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.backend import OpenRequest
     from twinstore.plugins.module_spec import ModuleSpec
 
-__all__ = ["CAPABILITIES", "FilesystemBackend", "open_backend"]
-
 R = TypeVar("R")
 CAPABILITIES: Final = Capabilities(
     backend=DRIVER,

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from twinstore.migrations.migration import Initializer
     from twinstore_filesystem.files import Files
 
-__all__ = ["FilesystemBulk", "FilesystemView"]
-
 
 class FilesystemBulk(DocumentBulk):
     """Implements :class:`~twinstore.bulk.port.BulkPort` for a source."""

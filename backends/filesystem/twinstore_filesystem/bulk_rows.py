@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from twinstore_filesystem.layout import FileLayout
     from twinstore_filesystem.tree import Entry
 
-__all__ = ["covers", "files_in_order", "rows_in_order", "scanned"]
-
-
 OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 KINDS: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "symbolic link"}
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from twinstore_filesystem.forms import Form, RunFile
     from twinstore_filesystem.rows import FileRow
 
-__all__ = ["LogCursor"]
-
 
 class LogCursor:
     """A place in a log that only goes on: a repeated append asks for its entries in their order."""

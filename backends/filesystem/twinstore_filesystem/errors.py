@@ -10,8 +10,6 @@ from typing import Final
 
 from twinstore.errors import ConfigurationError, Outcome, TwinstoreError, UnavailableError
 
-__all__ = ["DRIVER", "foreign", "meaning", "translated"]
-
 DRIVER: Final = "Filesystem"
 FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 FULL: Final = frozenset({errno.EDQUOT, errno.EFBIG, errno.ENOSPC})

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from twinstore_filesystem.locks import RunLocks
     from twinstore_filesystem.tree import Tree
 
-__all__ = ["Files"]
-
-
 Changes = dict["Entity", dict[str, dict["Key", DocumentRow | None]]]
 
 

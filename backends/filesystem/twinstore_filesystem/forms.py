@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore_filesystem.tree import Place, Tree
 
-__all__ = ["ArrayForm", "Form", "LinesForm", "ObjectForm", "RunFile", "Staged", "problem_of", "refuse_deep"]
-
 Staged = Mapping["Key", DocumentRow | None]
 """What becomes of rows: stored in place of the one of their key, or removed."""
 # No model holds so many: free JSON ends at 90. What walks a value of many more has no stack left.

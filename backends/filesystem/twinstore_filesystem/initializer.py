@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_filesystem.tree import Tree
 
-__all__ = ["FilesystemInitializer", "initializer_class"]
-
 
 class FilesystemInitializer(SchemalessInitializer):
     """Implements :class:`~twinstore.migrations.migration.Initializer`.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore_filesystem.forms import Form
 
-__all__ = ["LAYOUTS", "STATE", "FileLayout", "is_lock"]
-
 STATE: Final = "state/runs"
 LOCK_SUFFIX: Final = ".lock"
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from twinstore_filesystem.tree import Place, Tree
 
-__all__ = ["RunLocks"]
-
 LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 MODE: Final = 0o666
 FIRST_PAUSE: Final = 0.0005

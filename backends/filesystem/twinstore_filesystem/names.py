@@ -14,8 +14,6 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import quote, unquote
 
-__all__ = ["LONGEST", "TEMPORARY", "decoded", "encoded", "is_shortened"]
-
 LONGEST: Final = 200
 SHORTENED: Final = "%sha256-"
 DIGITS: Final = 64

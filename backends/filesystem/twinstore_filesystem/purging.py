@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from twinstore.documents.access import Steps
     from twinstore_filesystem.files import Files
 
-__all__ = ["purge"]
-
 
 def purge(files: Files, steps: Steps, entities: Sequence[Entity], entity: Entity, query: Query) -> int:
     """Remove every row that matches a list, whatever its limit; return how many.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore_filesystem.tree import Place, Tree
 
-__all__ = ["FileOriginal", "FileRow", "broken_row", "decoded_row", "file_row", "text_of"]
-
 M = TypeVar("M", bound=CanonicalModel)
 
 

@@ -9,8 +9,6 @@ from pydantic import Field
 
 from twinstore.plugins.settings import BackendSettings
 
-__all__ = ["FilesystemSettings"]
-
 
 class FilesystemSettings(BackendSettings):
     """Settings of the filesystem driver.

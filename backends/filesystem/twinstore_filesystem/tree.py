@@ -19,8 +19,6 @@ from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore_filesystem.errors import DRIVER, foreign, translated
 from twinstore_filesystem.names import TEMPORARY
 
-__all__ = ["Entry", "Place", "Tree"]
-
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Without waiting: the other end of a pipe that somebody put there may never come.
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

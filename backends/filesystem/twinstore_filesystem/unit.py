@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from twinstore_filesystem.forms import Staged
     from twinstore_filesystem.tree import Place
 
-__all__ = ["FileUnit"]
-
 
 class FileUnit(DocumentUnit):
     """One unit of work."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.documents import DocumentUnit
 
-__all__ = ["MemoryAccess"]
-
 
 class MemoryAccess(DocumentAccess):
     """Implements :class:`~twinstore.access.protocol.Access`; every step is one unit of work."""

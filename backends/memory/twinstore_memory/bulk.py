@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from twinstore.documents import DocumentUnit
     from twinstore.documents.bulk import Opener
 
-__all__ = ["MemoryBulk", "MemoryView"]
-
 
 class MemoryBulk(DocumentBulk):
     """Implements :class:`~twinstore.bulk.port.BulkPort`."""

@@ -12,8 +12,6 @@ from twinstore_memory.store import DRIVER
 if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
 
-__all__ = ["MemoryInitializer", "initializer_class"]
-
 
 class MemoryInitializer(SchemalessInitializer):
     """Implements :class:`~twinstore.migrations.migration.Initializer`: there is nothing to migrate."""

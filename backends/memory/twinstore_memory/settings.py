@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from twinstore.plugins.settings import BackendSettings
 
-__all__ = ["MemorySettings"]
-
 
 class MemorySettings(BackendSettings):
     """Settings of the memory driver.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore.clock import Clock
 
-__all__ = ["DRIVER", "MemoryDatabase", "TableName", "Unit", "drop_store", "shared_store"]
-
 DRIVER: Final = "Memory"
 # Nothing detects a deadlock here: of two units that wait for each other, one gives up after this.
 PATIENCE_SECONDS: Final = 5.0

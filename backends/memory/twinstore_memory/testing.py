@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-__all__ = ["MemoryDeployment", "MemoryProbe", "memory_deployments"]
-
 
 class MemoryProbe(ProbeDefaults, RawProbe):
     """Looks into the store of a process."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from twinstore.documents import DocumentRow
     from twinstore_memory.store import Unit
 
-__all__ = ["MemoryUnit"]
-
 
 class MemoryUnit(DocumentUnit):
     """Implements :class:`~twinstore.documents.DocumentUnit`."""

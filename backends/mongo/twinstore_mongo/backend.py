@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.schema.migrator import MongoInitializer
     from twinstore_mongo.settings import MongoSettings
 
-__all__ = ["MongoBackend", "open_backend"]
-
 R = TypeVar("R")
 
 LEAST_SECONDS: Final = 0.001

@@ -9,8 +9,6 @@ from pydantic import Field, SecretStr, model_validator
 
 from twinstore.plugins.settings import BackendSettings
 
-__all__ = ["MongoSettings"]
-
 # A request should not wait for pymongo's 30 s when no server answers.
 DEFAULT_SELECTION_MS = 5000
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore.storage.module import ModuleStorage
 
-__all__ = ["MongoTestContext"]
-
 NAME: Final = re.compile(r"Mongo(?P<title>\w+)TestContext")
 SERVER: Final = "TWINSTORE_TEST_MONGO_URL"
 PREFIX: Final = "twinstore_test_"

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.schema.initializer import PostgresInitializer
 
-__all__ = ["PostgresBackend"]
-
 R = TypeVar("R")
 
 # The size field of a JSONB value has 28 bits.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.plugins.settings import BackendSettings
 
-__all__ = ["twinstore_register_backend"]
-
 
 @hookimpl
 def twinstore_register_backend() -> BackendSpec:

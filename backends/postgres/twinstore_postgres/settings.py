@@ -10,8 +10,6 @@ from pydantic_core import PydanticCustomError
 from twinstore.plugins.settings import BackendSettings
 from twinstore.runtime.secrets import digest_of_secret
 
-__all__ = ["DRIVER", "PostgresSettings"]
-
 DRIVER: Final = "Postgres"
 
 

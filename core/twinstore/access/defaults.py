@@ -1,4 +1,4 @@
-"""Appending to an ordered log over the six operations that every driver has."""
+"""What follows from the six operations that every driver has: seven others, an append to a log among them."""
 
 from __future__ import annotations
 
@@ -330,10 +330,11 @@ class Stepwise:
 
 
 class AccessDefaults(Access, ABC):
-    """Base of a driver's access: the six operations that the other six can do."""
+    """Base of a driver's access: the seven operations that the other six can do."""
 
     @override
     def special(self, operation: str) -> Callable[..., object] | None:
+        """Return nothing: every operation goes the general way."""
         del operation
         return None
 
@@ -390,14 +391,10 @@ class AccessDefaults(Access, ABC):
     @override
     def next_number(self, entity: Entity) -> int:
         """Return one more than the highest stored number; of two callers with one number one stores it."""
-        from twinstore.access.defaults import highest_number  # noqa: PLC0415  # it needs this module too
-
         return highest_number(self, entity) + 1
 
     @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-        from twinstore.access.defaults import append_rows  # noqa: PLC0415  # it needs this module
-
         if self.binding.in_unit:
             return append_rows(self, entity, parent, rows)
         # Stores without locks find out when they write that another append was faster.

@@ -54,17 +54,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
 
-__all__ = [
-    "MOST_BYTES",
-    "GuardedAccess",
-    "OneCallAtATime",
-    "check_batch",
-    "check_replacement",
-    "check_size",
-    "size_of",
-]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,8 +10,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-__all__ = ["LeaseState", "acquired", "held", "released", "renewed"]
-
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:

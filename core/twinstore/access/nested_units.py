@@ -20,9 +20,6 @@ from twinstore.runtime.forks import Renewable, renew_in_child
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["OpenUnits", "caller", "calls_of"]
-
-
 # For whom the calls of a thread are made. No context variable, which a task inherits that a call starts.
 _calls: Final = local()
 

@@ -1,4 +1,4 @@
-"""What a repository needs of a driver: twelve operations on the rows of any entity.
+"""What a repository needs of a driver: thirteen operations on the rows of any entity.
 
 A driver implements :class:`Access` once, for every entity of every module that is described; repositories
 are written once, in core, and hold no statement of any store. The way of a call:

@@ -75,8 +75,7 @@ def repeat(
 ) -> T:
     """Return the result of ``action``, repeating it after ``ConcurrencyError`` as :func:`pauses` allows.
 
-    Threads of this process that lost against one row repeat one after the other; see
-    :mod:`twinstore.access.retry`.
+    Threads of this process that lost against one row repeat one after the other; see :class:`Turns`.
     """
     end = clock() + seconds
     with TURNS.repetition():

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.models.canonical import CanonicalModel
 
-__all__ = ["marker_not_normal"]
-
 
 def marker_not_normal(entity: Entity, storage: Mapping[str, object], model: CanonicalModel) -> str | None:
     """Return the first part of key or tenant among the storage markers that is not in normal form."""

@@ -13,8 +13,6 @@ from twinstore.runtime.forks import OwnProcess, of_one_process
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-__all__ = ["VIEW", "OneStream", "WriteCounts"]
-
 T = TypeVar("T")
 
 VIEW: Final = "This view"
@@ -47,7 +45,7 @@ class WriteCounts:
 
 
 class OneStream:
-    """The one stream of a view, because a connection streams one answer at a time."""
+    """The one stream of a view: a connection of PostgreSQL has one answer at a time, so all drivers do."""
 
     def __init__(self, driver: str) -> None:
         self._driver = driver

@@ -32,16 +32,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore.models.canonical import CanonicalModel
 
-__all__ = [
-    "ReleasingWriter",
-    "copied",
-    "copy_counts",
-    "copy_writer",
-    "fence_in",
-    "released",
-    "without_kept_apart",
-]
-
 
 class Keyed(Protocol):
     """A row with its key, however it was read."""

@@ -55,7 +55,7 @@ class ScanRow:
         owner: who owns the row, as far as the stored value tells.
         content: JSON of ``{"doc": wire form, "storage": markers}`` with sorted keys and no blanks, taken from
             the stored values without the models; what is not in the form in which the driver writes it stands
-            under a mark of :mod:`twinstore.bulk.rows`.
+            under a mark of this module.
         beside: in the same form what the store holds beside the content: fields that it repeats, and those
             that follow from the content; null stands for an absent value.
         expires: the instant by which retention judges the row.

@@ -23,9 +23,6 @@ from twinstore.errors import ConfigurationError
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.plugins.modules import module_spec
 
-__all__ = ["Facade", "aio_files", "facades"]
-
-
 # Under a name of its own, because a module may have an entity of that name.
 THREADS: Final = "CallThreads"
 SHARED: Final = "SharedThreads"

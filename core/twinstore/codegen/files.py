@@ -11,9 +11,6 @@ from twinstore.errors import ConfigurationError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["formatted", "update_files"]
-
-
 # In the first line of each file of a package that is generated as a whole.
 MARK: Final = ", as ``twinstore dev "
 

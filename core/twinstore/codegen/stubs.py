@@ -18,9 +18,6 @@ from twinstore.plugins.modules import MODULE_GROUP, built_modules, module_spec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["shipped_modules", "stubs"]
-
-
 ROOT: Final = Path(__file__).parents[1]
 OURS: Final = "twinstore"
 HEADER: Final = """# {title}, as `python -m twinstore.codegen.aio` wrote it.

@@ -22,9 +22,6 @@ from twinstore.runtime.secrets import mask_secret_url
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["environment", "read_env_file", "read_file", "read_secrets"]
-
-
 # Windows editors put a byte order mark in front of appsettings.json.
 ENCODING: Final = "utf-8-sig"
 # A file of another kind that is named by mistake may not fit into the memory.

@@ -16,16 +16,6 @@ from twinstore.plugins.modules import broken_modules, module_plugins
 from twinstore.plugins.options import ModuleSettings
 from twinstore.runtime.secrets import mask_secret_url
 
-__all__ = [
-    "allowed_drivers",
-    "canonical_driver",
-    "key_tree",
-    "model_tree",
-    "module_keys",
-    "modules",
-    "spelled",
-]
-
 # Sections of these are known even where their driver is not installed, since one file serves many hosts.
 OWN_DRIVERS: Final = ("Filesystem", "Memory", "Mongo", "Postgres")
 

@@ -23,15 +23,6 @@ from twinstore.config.settings import Settings
 from twinstore.errors import ConfigurationError
 from twinstore.runtime.secrets import mask_secret_url, without_locals
 
-__all__ = [
-    "CONFIG_VARIABLE",
-    "ENV_FILE_VARIABLE",
-    "SECRETS_DIR_VARIABLE",
-    "ConfigPathLike",
-    "ConfigSource",
-    "load_settings",
-]
-
 CONFIG_VARIABLE: Final = "TWINSTORE_CONFIG"
 ENV_FILE_VARIABLE: Final = "TWINSTORE_ENV_FILE"
 SECRETS_DIR_VARIABLE: Final = "TWINSTORE_SECRETS_DIR"

@@ -54,8 +54,6 @@ from twinstore.runtime.secrets import (
     without_locals,
 )
 
-__all__ = ["Settings", "build_settings"]
-
 CONNECTION: Final = "connectionstring"
 OPTIONS: Final = "the argument options"
 WITHHELD: Final = "the driver refuses its value (its message is withheld because it repeats a secret)"

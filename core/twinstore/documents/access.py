@@ -49,26 +49,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.tenancy import Tenants
     from twinstore.documents.rows import DocumentRow
 
-__all__ = [
-    "DocumentAccess",
-    "DocumentUnit",
-    "OneUnit",
-    "OwnUnits",
-    "RowLocks",
-    "Steps",
-    "batched",
-    "first_keys",
-    "first_rows",
-    "follows",
-    "is_true",
-    "matches",
-    "ordered",
-    "scope_of",
-    "select",
-    "unowned",
-]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 # Children are removed in pages of this size, so that a parent with a million of them fits into memory.
@@ -216,6 +196,11 @@ class NoRetryRule:
         self._rule = rule
 
     def __call__(self, rows: Rows, now: Moment) -> Rows:
+        """Apply the rule.
+
+        Raises:
+            RuleEndedError: the rule raised a ``ConcurrencyError``.
+        """
         try:
             return self._rule(rows, now)
         except ConcurrencyError as error:

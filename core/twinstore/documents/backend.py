@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.backend import Capabilities
     from twinstore.plugins.module_spec import ModuleSpec
 
-__all__ = ["DocumentBackend"]
-
 R = TypeVar("R")
 
 

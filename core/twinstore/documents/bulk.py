@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from twinstore.migrations.migration import Initializer
     from twinstore.plugins.backend import Capabilities
 
-__all__ = ["DocumentBulk", "DocumentView", "DocumentWriter"]
-
-
 T = TypeVar("T")
 
 
@@ -130,6 +127,7 @@ class DocumentBulk(BulkPort):
 
     @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
+        # From the rows themselves.
         with self.view() as view:
             batches = view.rows(entity, KeyRange(), tenant_id=tenant_id)
             return dict(Counter(row.label for batch in batches for row in batch))

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from twinstore.errors import Effect
     from twinstore.migrations.migration import Consent
 
-__all__ = ["AppliedScript", "OneTable", "Script", "ScriptInitializer", "SqlText"]
-
-
 READ_KEYS: Final = "SELECT key FROM {source} WHERE {where} ORDER BY {order}"
 READ: Final = "SELECT document, markers, derived FROM {source} WHERE {where} ORDER BY {order}"
 

@@ -33,25 +33,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.tenancy import StoredOwner
     from twinstore.models.shapes import FieldPath
 
-__all__ = [
-    "DocumentRow",
-    "amended",
-    "content",
-    "decode",
-    "encode",
-    "has_text_timestamp",
-    "instant",
-    "key_of",
-    "record_of",
-    "row_of_json",
-    "row_of_values",
-    "scan_row",
-    "sort_key",
-    "sort_value",
-    "unique_value",
-]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 NO_MARKERS: Final[Mapping[str, object]] = {}
 

@@ -36,20 +36,6 @@ if TYPE_CHECKING:
     from twinstore.models.json_text import JsonValue
     from twinstore.models.rules import ModelRule
 
-__all__ = [
-    "UnrecognisedError",
-    "absence_of",
-    "as_written",
-    "check_class",
-    "check_field",
-    "flagged",
-    "names_asked_without",
-    "nested_metadata",
-    "text_node",
-    "whole_node",
-]
-
-
 DIGEST: Final = r"^sha256:[0-9a-f]{64}$"
 IDENTIFIER: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
 LOWER_IDENTIFIER: Final = TextFlag.IDENTIFIER | TextFlag.LOWER

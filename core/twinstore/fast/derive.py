@@ -64,9 +64,6 @@ if TYPE_CHECKING:
 
     from twinstore.models.rules import ModelRule
 
-__all__ = ["Deriver"]
-
-
 MOST_TEXTS: Final = 255
 ORDERLY: Final = frozenset({NodeKind.TEXT, NodeKind.INT, NodeKind.INSTANT, NodeKind.ENUM})
 # What a model does with the names and values of a map of texts; the names rise in any case.

@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity, Retention
     from twinstore.catalog.keys import Key
 
-__all__ = [
-    "Judge",
-    "Scanner",
-    "document_form",
-    "sha256",
-    "shown_document",
-    "shown_line",
-    "table_form",
-    "write_removal",
-]
-
-
 Number = ctypes.c_int64
 # Of one part of one side: about 40 MB as objects. What has more owners is compared row by row.
 MOST_CELLS: Final = 100_000

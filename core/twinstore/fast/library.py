@@ -16,9 +16,6 @@ from twinstore.fast.sources import is_cut_short, machine_of, source_version
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["BROKEN", "SWITCH", "Buffer", "FastPath", "checked", "declared", "fast_path", "library"]
-
-
 SWITCH: Final = "TWINSTORE_FAST_PATH"
 LIBRARY: Final = Path(__file__).with_name("libtwinstore.so.1")
 REASON: Final = LIBRARY.with_name("libtwinstore.txt")

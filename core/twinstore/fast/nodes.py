@@ -10,29 +10,6 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final
 
-__all__ = [
-    "ABSENT_NODE",
-    "HEX_DIGIT",
-    "KEPT_ORDER",
-    "LOWER_KEYS",
-    "NO_LIMIT",
-    "DueWhere",
-    "ListRule",
-    "Marked",
-    "Node",
-    "NodeField",
-    "NodeKind",
-    "NodeRule",
-    "NodeText",
-    "Operand",
-    "Presence",
-    "RuleOp",
-    "SortKey",
-    "TextFlag",
-    "template_of",
-]
-
-
 ABSENT_NODE: Final = -1
 NO_LIMIT: Final = -1
 

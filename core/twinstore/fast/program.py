@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity, Marker
     from twinstore.fast.nodes import NodeField, NodeRule, NodeText, Operand
 
-__all__ = [
-    "VERSION",
-    "Handle",
-    "NoProgram",
-    "Program",
-    "Slot",
-    "Writer",
-    "encoded",
-    "program_handle",
-    "program_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -89,7 +77,7 @@ class Program:
 
     @cached_property
     def data(self) -> bytes:
-        """The bytes for native code; see :mod:`twinstore.fast.program`."""
+        """The bytes for native code."""
         return encoded(self)
 
 

@@ -26,28 +26,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore.fast.program import Program
 
-__all__ = [
-    "NO_SLOT",
-    "NULL",
-    "ColumnKind",
-    "ColumnLayout",
-    "Examined",
-    "Identity",
-    "NativeColumns",
-    "NativeDocuments",
-    "PackedBatch",
-    "ReadDocuments",
-    "Stored",
-    "StoredSlot",
-    "TakesPacked",
-    "WrittenDocuments",
-    "copy_field",
-    "highest",
-    "read_copy",
-    "write_documents",
-]
-
-
 FUNCTIONS: Final = {
     "ts_examine": (ctypes.c_int64, Address, Address, Size, ctypes.c_int64, Address, Address),
     "ts_without": (ctypes.c_int64, Address, Size, Address, Size, Address),

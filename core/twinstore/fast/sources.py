@@ -9,8 +9,6 @@ import struct
 from hashlib import sha256
 from pathlib import Path
 
-__all__ = ["is_cut_short", "machine_of", "source_version"]
-
 LENGTH = 16
 # The head of an ELF file of 64 bits, little-endian: where its table of sections is, their size and number.
 ELF = b"\x7fELF\x02\x01"

@@ -15,8 +15,6 @@ from twinstore.catalog.tenancy import Tenancy
 from twinstore.ledger.models import ConflictLine, CopyJob, CopyRange, CopyWorker, QuarantineLine
 from twinstore.plugins.module_spec import ModuleSpec
 
-__all__ = ["CONFLICTS", "JOBS", "LEDGER", "LEDGER_MODULE", "QUARANTINE", "RANGES", "WORKERS"]
-
 MODULE: Final = "twinstore"
 GROUP: Final = "ledger"
 

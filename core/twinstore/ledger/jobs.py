@@ -20,8 +20,6 @@ from twinstore.models.json_text import format_timestamp
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access, Moment
 
-__all__ = ["JobLedger"]
-
 
 class JobLedger(LedgerRows):
     """Jobs and their leases."""

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.conditions import Condition
     from twinstore.catalog.keys import Key
 
-__all__ = ["MAX_ATTEMPTS", "MAX_DEATHS", "Ledger", "RangeLedger"]
-
-
 # Ranges of the ledger: planned by a coordinator, taken, finished and given back by workers.
 #
 # What makes it safe is the fence of each range alone: a commit is refused unless the range is still copying

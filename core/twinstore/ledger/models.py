@@ -27,25 +27,6 @@ from twinstore.models.fields import (
     is_empty,
 )
 
-__all__ = [
-    "PAUSED",
-    "Claim",
-    "ConflictLine",
-    "CopyJob",
-    "CopyRange",
-    "CopyWorker",
-    "JobState",
-    "Lease",
-    "QuarantineLine",
-    "RangeProgress",
-    "RangeState",
-    "RangeTally",
-    "key_json",
-    "key_of_json",
-    "within_of",
-]
-
-
 # Why a job takes no more ranges when somebody only wants it to wait.
 PAUSED: Final = "paused"
 

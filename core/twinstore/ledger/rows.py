@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
 
-__all__ = ["LedgerRows", "change_model"]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from twinstore.errors import Effect
     from twinstore.migrations.migration import Consent, MigrationStatus
 
-__all__ = ["SchemalessInitializer", "check_history", "statuses"]
-
 
 def statuses(
     shipped: Iterable[MigrationStatus], recorded: Iterable[MigrationStatus]

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 
     from twinstore.migrations.migration import Consent
 
-__all__ = [
-    "Reversal",
-    "RevertFile",
-    "RevertsMigrations",
-    "check_consent",
-    "needed_by",
-    "revert_files",
-    "revert_of",
-]
-
-
 FOLDER: Final = "revert"
 NUMBER: Final = re.compile(r"\d{3}_")
 

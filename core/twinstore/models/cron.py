@@ -1,7 +1,7 @@
 """The instants at which a cron expression fires.
 
 croniter finds the matching wall-clock times; zoneinfo maps them to instants. What an expression may
-contain is said in :mod:`twinstore.models.cron`.
+contain is said above its parser, below.
 
 An hour field of exactly ``*`` follows elapsed time through clock changes: local times that do not exist
 are skipped, repeated ones fire twice. Any other hour field (``*/2`` and ``0-23`` included) fires once:
@@ -23,9 +23,6 @@ from zoneinfo import ZoneInfo, available_timezones
 from croniter import CroniterBadDateError, croniter
 
 from twinstore.models.json_text import plain_utc
-
-__all__ = ["CronError", "next_fire", "passed_and_next", "validate_cron", "validate_timezone"]
-
 
 MINUTE: Final = timedelta(minutes=1)
 # A day inside datetime's own limits, so that no conversion between UTC and a zone overflows.

@@ -7,8 +7,6 @@ from typing import Self
 
 from typing_extensions import override
 
-__all__ = ["NumberedEnum"]
-
 
 class NumberedEnum(StrEnum):
     """A wire text with the number that a SMALLINT column holds: the position of the member.

@@ -3,8 +3,8 @@
 A model lists its rules in ``rules``; the first one that is broken is the one that is reported. A rule holds
 names of fields, members of enumerations and the words of the refusal, and nothing that runs, so that more
 than one program can evaluate it; :class:`FieldDerived` alone holds a function and says so. Below the
-sentence that says what a kind of rule means stands ``breach``, the same for Python (see
-:mod:`twinstore.models.rules`).
+sentence that says what a kind of rule means stands ``breach``, the same for Python, of which one function
+for each model is made.
 
 Fields have their Python names. A dotted name leads into a nested model; where that one is absent, so is the
 field. A rule that names a field the model does not have, or needs it otherwise than it is, is a ``TypeError``
@@ -327,7 +327,7 @@ def _alternatives(annotation: object) -> tuple[object, ...]:
     return get_args(annotation) if union else (annotation,)
 
 
-# The evaluator of :mod:`twinstore.models.rules`: the rules of a model become one function.
+# The evaluator: the rules of a model become one function.
 #
 # The expressions of the rules are compiled where the class is defined, as ``dataclasses`` and ``attrs`` do: a
 # loop over the rules made reading a run 8 % slower than checks written by hand, and this is not slower. The

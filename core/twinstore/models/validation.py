@@ -20,9 +20,6 @@ from twinstore.models.shapes import Kind, ValueShape, shapes_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["revalidated"]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 
 

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 
     from twinstore.observing.observer import Call, CallOutcome, LockWait, Operation, SystemScopeOpening
 
-__all__ = [
-    "LOCK_WAIT_BUCKETS",
-    "METRICS",
-    "OPERATION_BUCKETS",
-    "Counters",
-    "Distribution",
-    "Metric",
-    "Snapshot",
-]
-
-
 # From half a millisecond, about what one round trip to a server nearby takes, in steps of 2 to 2.5, so that
 # no quantile is off by more than that factor. `transact` gives up after 10 s and a statement by default after
 # 30 s: what is slower than that is not worth a bucket.

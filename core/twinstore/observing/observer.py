@@ -24,24 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from contextlib import AbstractContextManager
 
-__all__ = [
-    "PRESENT",
-    "SYSTEMS",
-    "Call",
-    "CallOutcome",
-    "Ending",
-    "LockWait",
-    "Notifier",
-    "Observer",
-    "Observers",
-    "Operation",
-    "SystemScopeOpening",
-    "note_lock_wait",
-    "observed",
-    "observed_session",
-]
-
-
 log = logging.getLogger("twinstore.observing")
 E = TypeVar("E")
 

@@ -14,8 +14,6 @@ from twinstore.runtime.service_log import PAUSE_SECONDS, Limiter, log, more
 if TYPE_CHECKING:
     from twinstore.observing.observer import Call, Operation
 
-__all__ = ["SlowCalls"]
-
 
 def note_slow(call: Call, limiter: Limiter) -> None:
     """Say that a call was slow."""

@@ -20,9 +20,6 @@ from typing_extensions import override
 from twinstore.errors import ConfigurationError
 from twinstore.runtime.secrets import mask_secret_url
 
-__all__ = ["Registration", "brief", "did_you_mean", "near_matches", "registrations", "the_only"]
-
-
 SHOWN: Final = 200
 
 

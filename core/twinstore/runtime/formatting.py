@@ -5,9 +5,6 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 from typing import Final, cast
 
-__all__ = ["LONGEST_TOLD", "shown", "told"]
-
-
 # Characters of a stored text.
 LONGEST_TOLD: Final = 256
 # Characters of an argument that is wrong.

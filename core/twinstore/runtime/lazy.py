@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-__all__ = ["face", "from_submodules"]
-
 
 def from_submodules(package: str, names: Sequence[str], submodules: Sequence[str]) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package: a name is that of the first submodule which exports it.

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from importlib.abc import Loader
     from types import ModuleType
 
-__all__ = ["MOVED", "handed_on", "install"]
-
-
 # Where the names of a module are now, the place of most of them first. Only modules that documentation and
 # samples named are here.
 MOVED: Final[Mapping[str, tuple[str, ...]]] = {

@@ -20,9 +20,6 @@ from twinstore.runtime.forks import Renewable, renew_in_child
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SharedAttempt"]
-
-
 T = TypeVar("T")
 
 

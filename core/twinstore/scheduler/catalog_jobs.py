@@ -16,8 +16,6 @@ from twinstore.scheduler.enums import GraphJobStatus, GraphJobType, PolicyRunJob
 from twinstore.scheduler.graph_jobs import GraphJob, GraphJobEvent
 from twinstore.scheduler.policy_jobs import PolicyRunJob
 
-__all__ = ["GRAPH_JOBS", "GRAPH_JOB_EVENTS", "POLICY_JOBS"]
-
 MODULE: Final = "scheduler"
 TABLES: Final = frozenset({StoreKind.TABLES})
 DOCUMENTS: Final = frozenset({StoreKind.DOCUMENTS})

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.triggers import Trigger
-__all__ = ["SchedulerLists"]
-
 T = TypeVar("T")
 SchedulerList = ListQuery[SchedulerStorage]
 # The default limit of both lists, which is what a service asks for.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.locks import LockInfo
     from twinstore.scheduler.rules.locks import LockClaim
 
-__all__ = ["Contender", "HeldLock", "elapsed"]
-
 log = logging.getLogger("twinstore.locks")
 
 # So that a renewal may come late by twice as long.

@@ -12,8 +12,6 @@ from twinstore.scheduler.smoke import LOCK_SMOKE_TEST
 from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 from twinstore.scheduler.trial import SCHEDULER_TRIAL
 
-__all__ = ["MODULE"]
-
 MODULE: Final = ModuleSpec(
     catalog=SCHEDULER,
     repositories=Repositories.over,

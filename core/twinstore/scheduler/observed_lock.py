@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.holding import Contender
     from twinstore.scheduler.locks import LockInfo
 
-__all__ = ["ObservedLock"]
-
 
 class ObservedLock(HeldLock):
     """Tells of renewals, also by ``keep_alive``, and of the release, also at the end of a block."""

@@ -7,8 +7,6 @@ from pydantic import Field
 from twinstore.models.fields import LowerKeyMap
 from twinstore.plugins.options import Days, ModuleOptions, Seconds
 
-__all__ = ["SchedulerOptions"]
-
 
 class SchedulerOptions(ModuleOptions):
     """Options of the scheduler.

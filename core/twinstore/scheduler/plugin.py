@@ -9,8 +9,6 @@ from twinstore.plugins.modules import ModulePlugin
 from twinstore.plugins.options import ModuleSettings
 from twinstore.scheduler.options import SchedulerOptions
 
-__all__ = ["PLUGIN"]
-
 
 def spec() -> ModuleSpec[object]:
     """Return the module; its models are imported here and nowhere earlier."""

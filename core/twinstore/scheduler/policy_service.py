@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions, PolicyJobRepository
 
-__all__ = ["PolicyRuns", "status_of"]
-
 PENDING, DISPATCHING, SUBMITTED, COMPLETED, FAILED, CANCELLED = PolicyRunJobStatus
 STATUSES: Final = {
     PENDING: PolicyRunExecutionStatus.QUEUED,

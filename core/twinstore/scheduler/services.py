@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.run_summaries import RunSummaryRepository
     from twinstore.scheduler.runs import RunRepository
 
-__all__ = ["AuditService", "SummaryService"]
-
 
 class AuditService(SchedulerAuditService):
     """Implements :class:`~twinstore.scheduler.audit.SchedulerAuditService`."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.locks import DistributedLock, LockHandle
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["LOCK_SMOKE_TEST"]
-
 TENANT, KEY = SMOKE_TEST
 # Another verification may be at it; one that was killed leaves its lease behind.
 PATIENCE: Final = timedelta(seconds=10)

@@ -6,15 +6,6 @@ from typing import Final
 
 from twinstore.scheduler.enums import GraphJobStatus, PolicyRunJobStatus, RunState
 
-__all__ = [
-    "GRAPH_JOB_MOVES",
-    "POLICY_JOB_MOVES",
-    "RUN_MOVES",
-    "graph_job_move_allowed",
-    "policy_job_move_allowed",
-    "run_move_allowed",
-]
-
 PENDING, DISPATCHING, SUBMITTED, COMPLETED, FAILED, CANCELLED = PolicyRunJobStatus
 POLICY_JOB_MOVES: Final[dict[PolicyRunJobStatus, frozenset[PolicyRunJobStatus]]] = {
     PENDING: frozenset({DISPATCHING, CANCELLED}),

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.triggers import TriggerRepository
     from twinstore.scheduler.workers import WorkerRepository
 
-__all__ = ["SchedulerSession", "SchedulerStorage"]
-
 DEFAULTS: Final = SchedulerOptions()
 
 

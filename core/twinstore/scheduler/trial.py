@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
-__all__ = ["SCHEDULER_TRIAL"]
-
 WHO: Final = "twinstore-smoke"
 # Within what every store holds, and before the last instant at which "everything is due" in a comparison.
 FAR: Final = datetime(9000, 1, 1, tzinfo=UTC)

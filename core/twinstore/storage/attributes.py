@@ -5,8 +5,6 @@ from __future__ import annotations
 from twinstore.errors import ConfigurationError
 from twinstore.plugins.modules import module_spec
 
-__all__ = ["ModuleAttributes"]
-
 
 class ModuleAttributes:
     """Gives a storage one attribute per installed module."""

@@ -24,9 +24,6 @@ from twinstore.storage.module import SessionFactory
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access
 
-__all__ = ["bound_name", "bound_names", "named_initializer"]
-
-
 I = TypeVar("I")  # noqa: E741  # a type
 
 Maker = Callable[[ModuleSpec[object]], type]

@@ -19,8 +19,6 @@ from twinstore.tracking.machines import TrackingMachine
 from twinstore.tracking.sessions import TrackingSession
 from twinstore.tracking.tasks import TrackingTask
 
-__all__ = ["MACHINES", "SESSIONS", "TASKS", "TRACKING"]
-
 MODULE: Final = "tracking"
 TABLES: Final = frozenset({StoreKind.TABLES})
 DOCUMENTS: Final = frozenset({StoreKind.DOCUMENTS})

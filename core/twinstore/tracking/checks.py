@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from twinstore.tracking.sessions import TrackingSession
     from twinstore.tracking.tasks import TrackingTask
 
-__all__ = ["TrackingLists"]
-
 TrackingList = ListQuery[TrackingStorage]
 LAST_INSTANT: Final = datetime(9999, 12, 31, tzinfo=UTC)
 # The default limit of the list, which is what a service asks for.

@@ -11,8 +11,6 @@ from twinstore.tracking.repositories import Repositories
 from twinstore.tracking.storage import TrackingStorage, TrackingUnit
 from twinstore.tracking.trial import TRACKING_TRIAL
 
-__all__ = ["MODULE"]
-
 MODULE: Final = ModuleSpec(
     catalog=TRACKING,
     repositories=Repositories.over,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from twinstore.plugins.options import Days, ModuleOptions, Seconds
 
-__all__ = ["TrackingOptions"]
-
 
 class TrackingOptions(ModuleOptions):
     """Options of tracking.

@@ -27,19 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from enum import StrEnum
 
-__all__ = [
-    "LONGEST_PAGE",
-    "available_machines",
-    "counted_tasks",
-    "machines",
-    "sessions",
-    "sessions_named",
-    "sessions_of_project",
-    "stale_sessions",
-    "tasks",
-    "tasks_of_session",
-]
-
 LONGEST_PAGE: Final = 100
 MOST_STALE: Final = 1000
 MOMENT: Final = timedelta(milliseconds=1)

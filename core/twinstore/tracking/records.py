@@ -16,8 +16,6 @@ from twinstore.models.fields import Count32, Id
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["AUTOMATIC", "IdList", "SlotList", "TrackingRecord", "new_id", "started_now"]
-
 AUTOMATIC: Final = ("created_at", "updated_at")
 """The fields that a repository sets by the clock of its storage, whatever a caller says."""
 

@@ -8,8 +8,6 @@ from typing import Final
 
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
 
-__all__ = ["MACHINE_MOVES", "SESSION_MOVES", "TASK_MOVES", "Way", "is_terminal", "ways_of"]
-
 
 class Way(Enum):
     """How a move is made."""

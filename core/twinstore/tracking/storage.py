@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from twinstore.tracking.sessions import TrackingSessionRepository
     from twinstore.tracking.tasks import TrackingTaskRepository
 
-__all__ = ["TrackingStorage", "TrackingUnit"]
-
 DEFAULTS: Final = TrackingOptions()
 
 

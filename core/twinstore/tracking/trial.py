@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from twinstore.tracking.storage import TrackingStorage, TrackingUnit
 
-__all__ = ["TRACKING_TRIAL"]
-
 WHO: Final = "twinstore-smoke"
 # Within what every store holds.
 FAR: Final = datetime(9000, 1, 1, tzinfo=UTC)

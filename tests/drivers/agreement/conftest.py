@@ -70,7 +70,7 @@ def bounded_profile(profile: hypothesis.settings, *, long_form: bool) -> hypothe
     """Return a twentieth of the search where every example is dear, unless a long one is asked for."""
     if long_form:
         return profile
-    return hypothesis.settings(profile, max_examples=profile.max_examples // 20)
+    return hypothesis.settings(profile, max_examples=max(1, profile.max_examples // 20))
 
 
 @pytest.fixture

@@ -40,5 +40,5 @@ def test_rival_units_of_memory_mongo_and_postgres_come_to_what_each_does_alone(
     long_form: bool,
 ) -> None:
     pairs = (memory_rivals, mongo_rivals, postgres_rivals)
-    examples = profile.max_examples // (2 if long_form else 5)
+    examples = max(1, profile.max_examples // (2 if long_form else 5))
     run_rivals(pairs, memory, hypothesis.settings(profile, max_examples=examples))

@@ -1,4 +1,9 @@
-"""Deployments of the MongoDB driver over mongomock, which has neither sessions nor transactions."""
+"""Deployments of the MongoDB driver over mongomock, which has neither sessions nor transactions.
+
+To mongomock is added only what most operations of the driver need: updates by a pipeline, and the name of
+the index that refuses a write. One lock for all of a client makes each call one step, as it is on a server.
+``test_mongomock_contract.py`` lists what is missing.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The reads of copies and of lists with two indexes, explained by the server as the driver really sends them.
 
-All others are in test_mongo_statement_plans.py, where copies may read what they like and any index will do.
+All others are in test_statement_plans.py, where copies may read what they like and any index will do.
 """
 
 from __future__ import annotations

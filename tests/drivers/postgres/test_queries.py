@@ -1,4 +1,4 @@
-"""Which lists of several values are read branch by branch, and as what."""
+"""The SQL of conditions and orders, and which lists of several values are read branch by branch."""
 
 from __future__ import annotations
 

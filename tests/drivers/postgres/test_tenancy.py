@@ -28,7 +28,7 @@ Connection = psycopg.Connection[Any]
 
 OWNED = [entity for entity in SCHEDULER.entities if entity.tenant_field is not None]
 TABLES = [entity.name for entity in OWNED]
-# The policies of all tables are made alike, and test_postgres_protection.py notices a changed one.
+# The policies of all tables are made alike, and test_protection.py notices a changed one.
 SOME = [*TABLES[:2], *(pytest.param(name, marks=pytest.mark.long) for name in TABLES[2:])]
 KEYS = {entity.name: to_snake(entity.key[-1]) for entity in OWNED}
 CHANGEABLE = [entity.name for entity in OWNED if not entity.append_only]

@@ -1,4 +1,9 @@
-"""Stores for commands that end in every way: good ones, and settings with which something is wrong."""
+"""Commands, how they end, and what must agree with their exit code; and stores that make them end so.
+
+What concerns a process is tried in one: signals, streams that are closed or full, workers. In the full form
+one ending of every command is, too. All others differ only in what the command itself does, and run here,
+through the function that a separate process calls. A process is a fork, unless a shell must prepare it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Copy and verification between a real MongoDB and a real PostgreSQL, in both directions.
 
-``test_pairs`` copies again and brings the rows back; what commands say is in ``test_mongo_source`` and
-``test_postgres_source``.
+``test_pairs`` copies again and brings the rows back; what commands say is in ``sources/test_mongo``
+and ``sources/test_postgres``.
 """
 
 from __future__ import annotations

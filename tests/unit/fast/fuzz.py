@@ -1,7 +1,8 @@
 """Whether native code accepts only what the product accepts, and makes the same of it.
 
 ``python -m tests.unit.fast.fuzz --documents N --seed S`` tries as many documents as are asked for and prints
-what became of them.
+what became of them. Rows are drawn from the programs, their documents are changed at the level of BSON, and
+programs are weakened by one check each.
 """
 
 from __future__ import annotations

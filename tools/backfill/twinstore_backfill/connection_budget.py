@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-__all__ = ["copy_needs", "readers_at_once", "telling_needs", "verify_needs"]
-
-
 def copy_needs(jobs: int) -> str:
     """Return how many connections a copy needs of each side."""
     source, target = jobs + 1, jobs + 3

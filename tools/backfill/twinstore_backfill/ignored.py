@@ -1,7 +1,8 @@
-"""Unknown properties that a user decided to lose: left by others in a store, and not in the model.
+"""What a user decided to lose or not to compare: ``--ignore-unknown`` and ``--ignore-field``.
 
-A copy drops them and a verification counts their documents as the equivalence ``ignored``. That is a decision
-about data, so without a reason, which only a job file can give, the proof stays open.
+Unknown properties are left by others in a store, and not in the model. A copy drops them and a verification
+counts their documents as the equivalence ``ignored``. That is a decision about data, so without a reason,
+which only a job file can give, the proof stays open.
 """
 
 from __future__ import annotations
@@ -20,22 +21,6 @@ if TYPE_CHECKING:
 
     from twinstore.catalog.entity import Entity
 
-__all__ = [
-    "EVERY",
-    "ID",
-    "IgnoredPath",
-    "check_ignored",
-    "check_ignored_fields",
-    "content_without_fields",
-    "ignored_fields",
-    "ignored_path",
-    "ignored_paths",
-    "of_entity",
-    "top_names",
-    "without",
-]
-
-
 EVERY: Final = "*"
 """In the place of an entity: all of them."""
 ID: Final = "_id"
@@ -43,7 +28,7 @@ ID: Final = "_id"
 
 @dataclass(frozen=True, slots=True)
 class IgnoredPath:
-    """One property that no model has; list items on the way do not count."""
+    """One property that no model has, or a field that is not compared; list items on the way do not count."""
 
     entity: str
     path: tuple[str, ...]

@@ -30,20 +30,6 @@ if TYPE_CHECKING:
 
     from twinstore.errors import Effect
 
-__all__ = [
-    "TOOL_NAME",
-    "Exit",
-    "InterruptedRunError",
-    "PreflightError",
-    "UnknownJobError",
-    "effect_document",
-    "effects_of",
-    "exit_code",
-    "finish",
-    "on_finish",
-    "tool_identity",
-]
-
 
 class Exit(IntEnum):
     """The exit codes of every command."""

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.options import ModuleOptions
     from twinstore_backfill.subset import Subset
 
-__all__ = [
-    "REPEATED",
-    "ExpiryTest",
-    "age_limit",
-    "cutoff",
-    "expiry_test",
-    "instant_of_judgement",
-    "is_due",
-    "is_meant",
-    "no_key",
-]
-
 
 def instant_of_judgement(port: BulkPort, given: datetime | None) -> datetime:
     """Return the instant that retention is judged by: the given one, or now by the clock of the store.

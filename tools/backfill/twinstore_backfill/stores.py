@@ -35,27 +35,6 @@ if TYPE_CHECKING:
     from twinstore.migrations.migration import Initializer
     from twinstore.plugins.options import ModuleOptions
 
-__all__ = [
-    "Store",
-    "StoreSpec",
-    "chosen_module",
-    "has_ledger",
-    "initializers_of",
-    "inspect_source",
-    "is_migrated",
-    "left_out_counts",
-    "left_out_entities",
-    "module_argument",
-    "open_store",
-    "own_ages",
-    "preflight",
-    "prepare_target",
-    "refuse_same_store",
-    "require_tenants",
-    "select_entities",
-]
-
-
 T = TypeVar("T")
 AnyStorage = ModuleStorage[object, object]
 # A tool that knows the module names the class of its storage.

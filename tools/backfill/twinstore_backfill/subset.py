@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key, KeyPart
 
-__all__ = ["EVERYTHING", "Subset", "described", "intersection"]
-
-
 WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 OPTIONS: Final = {
     "key_from": "--key-from",

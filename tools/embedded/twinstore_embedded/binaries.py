@@ -10,8 +10,6 @@ from pathlib import Path
 
 from twinstore.errors import ConfigurationError
 
-__all__ = ["find_mongod", "find_postgres"]
-
 MONGOD_VARIABLE = "TWINSTORE_MONGOD"
 POSTGRES_VARIABLE = "TWINSTORE_POSTGRES_BIN"
 POSTGRES_PROGRAMS = ("initdb", "pg_ctl", "postgres")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from twinstore_embedded.mongod import MongoServer
     from twinstore_embedded.postgres import PostgresServer
 
-__all__ = ["Format", "ServerChoice", "down", "up"]
-
 
 class ServerChoice(StrEnum):
     """One of the two servers."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from twinstore_embedded.accounts import Account
 
-__all__ = ["Cluster", "StartOutcome", "create", "data_of", "exists", "log_of", "reset_password", "start"]
-
 SETTINGS_FILE = "twinstore.conf"
 START_SECONDS = 60
 ORPHAN_SECONDS = 15.0

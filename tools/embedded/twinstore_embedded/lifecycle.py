@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-__all__ = ["Servers", "servers", "start", "stop", "stop_orphan"]
-
 _logger = logging.getLogger("twinstore.embedded")
 
 

@@ -39,8 +39,6 @@ from twinstore_embedded.state import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DIRECTORY", "MongoSet", "start_mongo_set", "stop_mongo_set"]
-
 DIRECTORY = "mongo-set"
 MEMBERS = 3
 # Enough for a member that was away for minutes; each has its own, so it is far below that of a single node.

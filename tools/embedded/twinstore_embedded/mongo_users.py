@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from twinstore_embedded.replica_set import Client
 
-__all__ = ["ADMIN", "PASSWORD_BYTES", "add_user", "is_primary_with_users", "key_file", "login_part"]
-
 ADMIN: Final = "twinstore_admin"
 KEY_BYTES: Final = 96
 PASSWORD_BYTES: Final = 24

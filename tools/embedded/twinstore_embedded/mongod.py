@@ -43,18 +43,6 @@ from twinstore_embedded.state import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "CACHE_GB",
-    "READY_SECONDS",
-    "MongoServer",
-    "find_home",
-    "find_mongo",
-    "fork",
-    "start_mongo",
-    "stop_home",
-    "stop_mongo",
-]
-
 # The smallest that a mongod admits; the default would take half of the memory of a laptop.
 CACHE_GB = 0.25
 # Reads at a point in time and change streams need some history; the default is 5 % of the disk.

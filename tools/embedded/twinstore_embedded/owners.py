@@ -13,8 +13,6 @@ from twinstore_embedded.state import ServerState, load_state, save_state
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["decide_owner", "disown", "is_mine", "unwatch", "watch"]
-
 # The watcher holds the other end of a pipe, which the kernel closes when this process ends.
 _watchers: dict[Path, subprocess.Popen[bytes]] = {}
 

@@ -11,8 +11,6 @@ from twinstore_embedded.state import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["HOST", "on_free_port", "on_port"]
-
 HOST = "127.0.0.1"
 # Each attempt takes a port that was free a moment ago; to lose eight races in a row means something else.
 ATTEMPTS = 8

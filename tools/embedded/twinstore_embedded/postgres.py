@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = [
-    "DIRECTORY",
-    "PostgresServer",
-    "Shutdown",
-    "find_postgres_server",
-    "start_postgres",
-    "stop_home",
-    "stop_postgres",
-]
-
 DIRECTORY = "postgres"
 READY_SECONDS = 60.0
 STOP_SECONDS = 30.0

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from twinstore_embedded.accounts import Account
 
-__all__ = ["CompletedCommand", "end", "find_server", "is_alive", "log_tail", "read_pid", "rotate_log", "run"]
-
 _logger = logging.getLogger("twinstore.embedded")
 
 LOG_LINES = 12

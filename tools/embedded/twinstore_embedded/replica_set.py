@@ -11,17 +11,6 @@ from pymongo.errors import AutoReconnect, OperationFailure
 
 from twinstore_embedded.ports import HOST
 
-__all__ = [
-    "SET_NAME",
-    "Client",
-    "Login",
-    "client_of",
-    "ensure_primary",
-    "is_primary",
-    "is_standalone",
-    "is_writable",
-]
-
 _logger = logging.getLogger("twinstore.embedded")
 
 SET_NAME = "twinstore"

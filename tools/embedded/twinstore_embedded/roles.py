@@ -10,8 +10,6 @@ from psycopg import sql
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["APP", "DATABASE", "OWNER", "ROLES", "SUPERUSER", "ensure_roles", "is_ready"]
-
 SUPERUSER = "postgres"
 OWNER = "twinstore_owner"
 APP = "twinstore_app"

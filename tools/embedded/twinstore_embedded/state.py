@@ -17,18 +17,6 @@ from twinstore.errors import ConfigurationError, Outcome, TimeoutExceededError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = [
-    "ServerState",
-    "exclusive",
-    "existing_home",
-    "load_state",
-    "locate_home",
-    "open_home",
-    "save_state",
-    "wait_until",
-    "write_private",
-]
-
 _logger = logging.getLogger("twinstore.embedded")
 
 STATE_FILE = "server.json"

@@ -8,8 +8,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-__all__: list[str] = []
-
 
 def main(home: Path, owner: int) -> None:
     """Wait for the end of the owner and stop the server, unless somebody took it over meanwhile."""

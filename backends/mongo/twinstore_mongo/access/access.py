@@ -53,9 +53,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.tenancy import Tenants
     from twinstore_mongo.access.execution import RepositoryContext
 
-__all__ = ["MongoAccess", "Special"]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 Special = Callable[..., object]

@@ -41,19 +41,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
 
-__all__ = [
-    "RuleEndedError",
-    "apply",
-    "insert_row",
-    "insert_several",
-    "next_number",
-    "numbering_differences",
-    "overwrite",
-    "raise_above",
-    "write_one",
-]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 
 

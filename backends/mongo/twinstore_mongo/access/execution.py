@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.errors import Where
     from twinstore_mongo.client.types import Document
 
-__all__ = ["GuardedCall", "RepositoryContext", "client_session", "transaction", "translating"]
-
-
 T = TypeVar("T")
 
 log = logging.getLogger("twinstore.mongo")

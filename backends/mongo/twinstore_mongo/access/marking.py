@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
 
-__all__ = ["amend", "can_set", "mark"]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 
 MILLISECOND: Final = timedelta(milliseconds=1)

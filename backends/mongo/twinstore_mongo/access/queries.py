@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
 
-__all__ = ["any_of", "compiled", "filter_of", "owned_by", "place_of"]
-
-
 if TYPE_CHECKING:
     Names = Mapping[str, str]
 

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.client.types import Document
 
-__all__ = ["Held", "check_parent", "count", "is_hidden", "keys", "many", "one", "page", "rows", "several"]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 
 

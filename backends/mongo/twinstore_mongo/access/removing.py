@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.client.types import Document
 
-__all__ = ["remove", "remove_keys"]
-
-
 KEYS_AT_ONCE: Final = 500
 
 

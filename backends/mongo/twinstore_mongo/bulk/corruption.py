@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.settings import BackendSettings
     from twinstore_mongo.settings import MongoSettings
 
-__all__ = ["planter_of"]
-
-
 RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
 NOT_OPTIONS: Final = frozenset({"v", "ns", "key"})
 

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
 
-__all__ = ["MOST_THREADS", "DigestScan", "digest_form", "digestible"]
-
-
 # What one cursor sends keeps hardly more of them busy.
 MOST_THREADS: Final = 3
 # Documents of one batch, where they are small.

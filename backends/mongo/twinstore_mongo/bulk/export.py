@@ -61,9 +61,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.mapping.codec import Codec
     from twinstore_mongo.mapping.key_order import Order
 
-__all__ = ["Exporter", "PackedExporter", "ReadSize", "conditions_of", "packed_size"]
-
-
 if TYPE_CHECKING:
     # The client declares the one kind where it gives the other.
     RawBatches = RawBatchCursor[Document] | RawBatchCommandCursor[Document]

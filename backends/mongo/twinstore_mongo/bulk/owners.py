@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore_mongo.client.types import Document
 
-__all__ = ["Chosen", "chosen", "counted_owner", "owner_of_value"]
-
-
 # No document of ours has a field of this name.
 PARENT: Final = "_twinstore_parent"
 # In bytes; longer text is no tenant.

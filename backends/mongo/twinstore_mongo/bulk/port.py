@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Client, Document
 
-__all__ = ["MongoBulk"]
-
-
 LARGEST: Final = "largest"
 # A count that has the documents at hand tells their sizes for a little more.
 SIZE: Final[dict[str, Any]] = {LARGEST: {"$max": {"$bsonSize": "$$ROOT"}}}

@@ -41,30 +41,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
 
-__all__ = [
-    "DocumentWrite",
-    "PackedWrites",
-    "RefusedError",
-    "Run",
-    "UnfitError",
-    "Write",
-    "documents_in",
-    "documents_of",
-    "encoded",
-    "expanded",
-    "highest_of",
-    "is_equal",
-    "keys_of",
-    "native_documents",
-    "operation",
-    "packed_pieces",
-    "parted",
-    "plain_inserts",
-    "replacing",
-    "runs_of",
-]
-
-
 LENGTH_BYTES: Final = 4
 # The record waits with its document. As an object a small value takes about a hundred bytes, and it has about
 # five zeros in the document.

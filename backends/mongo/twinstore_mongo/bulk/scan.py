@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
 
-__all__ = ["LEAST_SHORT", "MOST_SHORT", "CollectionScan", "StoredForm", "instant_text"]
-
-
 FETCH_KEYS: Final = 500
 
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.mapping.layout import IndexSpec
 
-__all__ = ["survey_of"]
-
-
 UNAUTHORIZED: Final = 13
 VIEW: Final = "view"
 TIME_SERIES: Final = "timeseries"

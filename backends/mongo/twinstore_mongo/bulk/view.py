@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.client.types import Document
 
-__all__ = ["MongoView"]
-
-
 T = TypeVar("T")
 
 # Of which few should wait.

@@ -59,9 +59,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.bulk.records import Run, Write
     from twinstore_mongo.client.types import Document
 
-__all__ = ["PART_BYTES", "MongoRangeWriter"]
-
-
 # What a transaction has changed stays in the cache of the server until it ends. Beyond a fifth of that, which
 # is 50 MB in the smallest one, the server works ten times as long for each document and ends transactions.
 PART_BYTES: Final = 2 * 1024 * 1024

@@ -10,19 +10,6 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-__all__ = [
-    "EPOCH",
-    "NAIVE_EPOCH",
-    "PART_BYTES",
-    "documents_of",
-    "element_of",
-    "elements",
-    "first_of",
-    "parts_of",
-    "raw_batches",
-]
-
-
 # Bytes of the values of fixed size, by the type of the element.
 FIXED: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
 FIXED_ENDS: Final = {0x7F: 0, 0xFF: 0}

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Client
 
-__all__ = ["KillableStatement", "call_session", "end_session", "killable"]
-
-
 # A server that does not answer by then does not answer the call either.
 KILL_SECONDS: Final = 2.0
 PRESENT: Final[ContextVar[ClientSession | None]] = ContextVar("twinstore_mongo_session", default=None)

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Client
     from twinstore_mongo.settings import MongoSettings
 
-__all__ = [
-    "CALL_TIMEOUT_MS",
-    "calls_at_once",
-    "checked_client",
-    "close_client",
-    "hosts_of",
-    "new_client",
-    "url_of",
-]
-
-
 # As long as a statement may take on PostgreSQL by default, so that the switch changes no limit.
 CALL_TIMEOUT_MS: Final = 30_000
 # For the last word to a server, which nobody waits for: that sessions have ended.

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-__all__ = ["check_collections", "check_module"]
-
-
 # What the server keeps for itself, and what this library does.
 RESERVED: Final = ("system.", "_")
 # The ledger of copies, and where the first release kept it beside the data.

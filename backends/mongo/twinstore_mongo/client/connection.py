@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.resources import SharedResources
     from twinstore_mongo.settings import MongoSettings
 
-__all__ = ["Connection"]
-
 OLDEST_SERVER: Final = (6, 0)
 
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
 
-__all__ = ["OpenDatabase"]
-
-
 # Building an index takes as long as it takes; a day would be a sign of trouble.
 INDEX_SECONDS: Final = 86_400
 UNLIMITED: Final = nullcontext()

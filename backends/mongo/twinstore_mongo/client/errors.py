@@ -31,23 +31,6 @@ from twinstore.runtime.service_log import note_lost
 if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
 
-__all__ = [
-    "CLIENT_ERRORS",
-    "CODES",
-    "DRIVER",
-    "DUPLICATE_KEY",
-    "ID_INDEX",
-    "MAPPING",
-    "STANDALONE_REMEDY",
-    "STORE_ERRORS",
-    "Where",
-    "first_write_error",
-    "loggable",
-    "translate",
-    "violated_index",
-]
-
-
 # What may go wrong, in the words of the library: no payloads, no secrets.
 #
 # Messages of the server repeat documents, keys and hosts, so none of them is passed on.
@@ -145,6 +128,7 @@ class Meaning:
     outcome: Outcome | None = None
 
     def __call__(self, error: Exception, where: Where) -> TwinstoreError:
+        """Return the error of this row, whatever the client said."""
         del error
         text = self.text.format(server=where.server, subject=where.subject)
         if issubclass(self.kind, UnavailableError):

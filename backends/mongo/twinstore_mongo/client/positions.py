@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import Position
     from twinstore_mongo.client.types import Document
 
-__all__ = ["PointInTime", "position_of", "sends_time", "timestamp_of", "unsent"]
-
-
 POSITION: Final = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
 # A cluster time has 32 bits for each of its two parts.
 LARGEST_PART: Final = 2**32 - 1

@@ -11,18 +11,6 @@ from pymongo import MongoClient
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-__all__ = [
-    "DECODING",
-    "EXACT",
-    "FOREIGN_TYPES",
-    "MAJORITY_READ",
-    "MAJORITY_WRITE",
-    "SNAPSHOT_READ",
-    "Client",
-    "Document",
-]
-
-
 Document: TypeAlias = dict[str, Any]
 Client: TypeAlias = "MongoClient[Document]"
 # What a majority has is neither lost nor undone by a failover, whether it is written or read. Written out,
@@ -35,7 +23,7 @@ SNAPSHOT_READ: Final = ReadConcern("snapshot")
 # registry: with one, pymongo fails with an AttributeError where a primary that steps down answers that it has
 # changed a document and no majority has it yet. The codec converts what it reads.
 DECODING: Final = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict)
-# The same for single values that are decoded from bytes.
+# The same for what is decoded from bytes.
 EXACT: Final[CodecOptions[Document]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 

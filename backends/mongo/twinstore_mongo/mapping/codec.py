@@ -56,9 +56,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore_mongo.client.types import Document
 
-__all__ = ["FIRST_VERSION", "Codec", "Reading", "along_index", "codec_of", "converted", "next_version"]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 
 

@@ -28,19 +28,6 @@ if TYPE_CHECKING:
     from twinstore.models.shapes import ValueShape
     from twinstore_mongo.client.types import Document
 
-__all__ = [
-    "Walk",
-    "dates_written",
-    "exact_document",
-    "free_map",
-    "given_back",
-    "references",
-    "walk_of",
-    "walks_of",
-    "within",
-]
-
-
 OBJECT: Final = 0x03
 ARRAY: Final = 0x04
 NESTED: Final = frozenset({OBJECT, ARRAY})

@@ -29,21 +29,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
 
-__all__ = [
-    "BATCH_BYTES",
-    "SIMPLE",
-    "Order",
-    "cuts_after",
-    "fitting_batch",
-    "gives_order",
-    "has_key_index",
-    "key_after",
-    "next_parts",
-    "order_of",
-    "sorted_cuts",
-]
-
-
 Order: TypeAlias = list[tuple[str, int]]
 
 # Makes a read compare texts by code point, also in a collection with a collation of its own.

@@ -30,26 +30,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.options import ModuleOptions
     from twinstore_mongo.client.types import Document
 
-__all__ = [
-    "ID",
-    "VERSION",
-    "CollectionSpec",
-    "IndexSpec",
-    "collection_specs",
-    "derived_fields",
-    "document_indexes",
-    "index_spec",
-    "index_specs",
-    "internal_names",
-    "joined_id",
-    "key_index",
-    "longs_of",
-    "operator_of",
-    "plain_part",
-    "stored_names",
-]
-
-
 ID: Final = "_id"
 VERSION: Final = "_version"
 JOIN: Final = ":"

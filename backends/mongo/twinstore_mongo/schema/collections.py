@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.schema.steps import Step
 
-__all__ = ["COLLECTIONS", "check_other_modules", "note_collections"]
-
 # The field of a row of the ledger of migrations that names the collections of its module.
 COLLECTIONS: Final = "collections"
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
 
-__all__ = ["STRICT", "Schema"]
-
-
 NAMESPACE_EXISTS: Final = 48
 INDEX_CONFLICTS: Final = frozenset({85, 86})  # IndexOptionsConflict, IndexKeySpecsConflict
 MOST_DUPLICATES: Final = 100  # of which a message lists each
@@ -387,7 +384,10 @@ Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 class Look:
-    """The collections of a database and their indexes, as they were when they were first asked for."""
+    """The collections of a database and their indexes, as they were when they were first asked for.
+
+    A comparison asks hundreds of times.
+    """
 
     def __init__(self, store: OpenDatabase) -> None:
         self._store = store

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from twinstore_mongo.client.types import Document
 
-__all__ = ["LOCK_ID", "MigrationLease", "expiry", "holding"]
-
-
 log = logging.getLogger("twinstore.mongo")
 
 LOCK_ID: Final = "_migration_lock"

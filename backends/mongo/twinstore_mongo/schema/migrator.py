@@ -54,9 +54,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.schema.lock import MigrationLease
 
-__all__ = ["LEDGER", "MongoInitializer", "initializer_class"]
-
-
 LEDGER: Final = "_migrations"
 # The folder of the migrations of a module that are for this kind of store.
 MIGRATIONS: Final = "mongo"

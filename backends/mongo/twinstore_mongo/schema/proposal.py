@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.mapping.layout import IndexSpec
     from twinstore_mongo.schema.steps import Step
 
-__all__ = ["contradictions", "draft_of", "proposed_step"]
-
-
 FOLDER: Final = "mongo"
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.schema.lock import MigrationLease
     from twinstore_mongo.schema.steps import Step
 
-__all__ = ["Revert", "Reverter"]
-
 
 @dataclass(frozen=True, slots=True)
 class Revert:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.mapping.layout import CollectionSpec, IndexSpec
     from twinstore_mongo.schema.steps import Step
 
-__all__ = ["script"]
-
-
 HEAD: Final = """\
 // Migrations of twinstore, module {module}. Run with: mongosh <connection string> <this file>
 // It may be run again. Where the server would remove documents at once or refuse their next write, it makes

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from twinstore_mongo.special import CarryOver
 
-__all__ = ["RELEASE", "AppliedStep", "Step", "load_steps", "whole_collections"]
-
-
 FILE_NAME: Final = re.compile(r"\d{3}_[a-z0-9_]+\.json")
 # As text: names begin with three digits, which sort as the numbers do.
 FIRST_RELEASE: Final = "100"

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from twinstore.models.shapes import ValueShape
     from twinstore_mongo.client.types import Document
 
-__all__ = ["closing_validator", "is_closed", "validator_of"]
-
-
 NUMBER: Final = ("int", "long", "double")
 CLOSED_BY: Final = "twinstore migrate revert"
 SIMPLE: Final = {Kind.TEXT: "string", Kind.FLAG: "bool", Kind.INSTANT: "date"}

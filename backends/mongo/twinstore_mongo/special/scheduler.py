@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.client.types import Document
 
-__all__ = ["OPERATIONS"]
-
 CODEC: Final = codec_of(POLICY_JOBS)
 # Versions grow by one with each later change, so those of one batch lie this close together.
 CHANGES_AFTER: Final = 2**20

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.access.access import MongoAccess, Special
     from twinstore_mongo.client.types import Document
 
-__all__ = ["OPERATIONS"]
-
 CODEC: Final = codec_of(GRAPH_JOBS)
 NAMES: Final = CODEC.names
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.client.types import Document
 
-__all__ = ["claim", "decoded", "drawn_version"]
-
 log = logging.getLogger("twinstore.mongo")
 
 DOCUMENT_VALIDATION_FAILURE: Final = 121

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.client.types import Document
 
-__all__ = ["OPERATIONS"]
-
 IS_FREE: Final[Document] = {"$expr": {"$lte": ["$expiresAt", "$$NOW"]}}
 IS_HELD: Final[Document] = {"$expr": {"$gt": ["$expiresAt", "$$NOW"]}}
 # Never of a lock; so the filter matches nothing, and the upsert inserts or meets the document that is there.

@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.transaction import TransactionSteps
     from twinstore_postgres.mapping.table import Table
 
-__all__ = ["PostgresAccess", "Special"]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 Special = Callable[..., object]
 """A statement of this driver for a hot operation; takes the access and the arguments of the general way."""

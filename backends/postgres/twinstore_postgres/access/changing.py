@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.codec import Values
     from twinstore_postgres.mapping.table import Table
 
-__all__ = ["RowWrite", "change", "lock_step", "mark"]
-
-
 M = TypeVar("M", bound=CanonicalModel)
 
 # Not now(), which stands still from the begin of the transaction.

@@ -38,19 +38,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.owners import ScopeKind
     from twinstore_postgres.mapping.table import Table
 
-__all__ = [
-    "Compiled",
-    "branches_of",
-    "compile_claim",
-    "compile_count",
-    "compile_keys",
-    "compile_query",
-    "compile_removal",
-    "compile_selection",
-    "literal_condition",
-]
-
-
 COMPARISONS: Final[dict[object, sql.SQL]] = {
     Equals: sql.SQL("{} = {}"),
     After: sql.SQL("{} > {}"),

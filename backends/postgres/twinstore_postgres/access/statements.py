@@ -22,25 +22,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.batch import Step
     from twinstore_postgres.mapping.table import Table
 
-__all__ = [
-    "delete",
-    "delete_several",
-    "find",
-    "find_several",
-    "insert",
-    "insert_unless_stored",
-    "last_number",
-    "lock",
-    "lock_and_tell",
-    "lock_row_key",
-    "next_number",
-    "put",
-    "raise_counter",
-    "touch",
-    "update",
-]
-
-
 FIND: Final = "SELECT {columns} FROM {table} WHERE {found}"
 # Nobody may update a row of an append-only table, so nobody may lock it either.
 LOCK: Final = "SELECT {columns} FROM {table} WHERE {found} FOR UPDATE"

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.transaction import Transport
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["BulkConnections", "RoleConnections", "identity_of", "inside", "instance_of"]
-
-
 # A statement that streams lasts as long as its reader takes, which no limit of the server can know, and so do
 # the pauses of a copy with a limited rate. Only what this release of the server has.
 NO_LIMIT: Final = (

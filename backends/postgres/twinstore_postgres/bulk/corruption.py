@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.settings import BackendSettings
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["planter_of"]
-
-
 TREES: Final = frozenset({"json", "jsonb"})
 # Name, kind, and what drops a part and makes it again; a key goes with the foreign keys that need it.
 PARTS: Final = """

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.bulk.snapshot import Snapshot
     from twinstore_postgres.connection.deadlines import Connection
 
-__all__ = ["DigestScan", "digest_form", "digestible", "why_no_digests"]
-
-
 # Of lines that are worked on at a time; a longer one comes alone.
 PIECE_BYTES: Final = 250_000
 # For the last word of the server, which comes with the last lines.

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.columns import Column
     from twinstore_postgres.mapping.table import Table
 
-__all__ = ["export_batches", "export_of", "packed_batches", "record_of", "tenant_condition"]
-
-
 # A batch ends at this size too; as objects rows take several times their bytes.
 BATCH_BYTES: Final = 500_000
 # COPY, because a cursor of the server takes five times as long. Binary, because values are wanted, not text;

@@ -56,9 +56,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.transaction import Transaction
     from twinstore_postgres.mapping.table import Table
 
-__all__ = ["PostgresBulk"]
-
-
 COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1'
 NOW: Final = "SELECT clock_timestamp()"
 # REPEATABLE READ: everything that one view or one count reads is of one state.

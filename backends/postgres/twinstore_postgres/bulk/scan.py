@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.columns import Column
 
-__all__ = ["Scans", "SelectedColumn", "TableScan", "described", "is_array"]
-
-
 # Of one query, whose text grows with them.
 FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.

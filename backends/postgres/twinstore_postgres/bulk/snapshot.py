@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.table import Table
 
-__all__ = ["Found", "Snapshot", "found_of", "without_key"]
-
-
 # Nobody checks the rows of a foreign table, whatever it says of its columns, and a view says nothing of them.
 FIND: Final = b"""
 SELECT c.relkind = 'f'

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.codec import Values
     from twinstore_postgres.mapping.table import Table
 
-__all__ = ["ExactRows", "Findings", "Merger", "Stage", "StagedRows", "blames_row"]
-
-
 # The table may be there from an earlier range: it lasts as long as the connection.
 CREATE: Final = (
     "CREATE TEMPORARY TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS"

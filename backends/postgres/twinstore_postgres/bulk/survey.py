@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.columns import Column
     from twinstore_postgres.mapping.table import Table
 
-__all__ = ["LedgerInitializer", "survey_of"]
-
-
 # One row per relation: its size, whether the role may use the schema and is bound by row-level security, and
 # as JSON its columns, the policies that decide what the role reads, and its indexes.
 RELATIONS: Final = """

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.bulk.scan import Scans
     from twinstore_postgres.connection.deadlines import Connection
 
-__all__ = ["PostgresView", "tenant_of"]
-
 
 class PostgresView(BulkView):
     """Implements :class:`~twinstore.bulk.port.BulkView`."""

@@ -63,9 +63,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.columns import Column
     from twinstore_postgres.mapping.table import Table
 
-__all__ = ["PROBE_BY_KEY", "PostgresRangeWriter", "native_columns", "readable_columns"]
-
-
 if TYPE_CHECKING:
     Pair = tuple[Record, Values]
 

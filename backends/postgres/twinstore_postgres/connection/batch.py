@@ -18,9 +18,6 @@ from twinstore_postgres.mapping.codec import Unprepared, Values
 if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
 
-__all__ = ["PipelinedConnection", "Result", "Step", "batch", "by_cursors"]
-
-
 Step = tuple[bytes, Sequence[object]]
 
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.connection.deadlines import Connection
 
-__all__ = ["cancellable_on"]
-
-
 # A server that does not answer by then does not answer the call either.
 CANCEL_SECONDS: Final = 2.0
 NOT_WATCHED: Final[AbstractContextManager[None]] = nullcontext()

@@ -28,19 +28,6 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
     from psycopg.rows import RowFactory
 
-__all__ = [
-    "ADAPTERS",
-    "OwnCursor",
-    "TolerantInstantLoader",
-    "own_cursor",
-    "refuse_encoding",
-    "refuse_registered",
-    "registered",
-    "rows_of",
-    "tolerant_rows",
-]
-
-
 T = TypeVar("T")
 
 # The types that are read besides those with loaders of ours, and the classes that are written.

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from twinstore.config import ConfigSource
     from twinstore.plugins.module_spec import ModuleSpec
 
-__all__ = ["PostgresDataSource", "source_class"]
-
-
 PURPOSE = "open_connection"
 
 

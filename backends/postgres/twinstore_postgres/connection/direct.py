@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.codec import Values
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["DedicatedConnection", "DedicatedConnections", "Direct"]
-
 
 class Direct:
     """Where the server itself is, as the settings give it."""

@@ -47,24 +47,6 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
-__all__ = [
-    "NOWHERE",
-    "OF_PSYCOPG",
-    "REFUSALS",
-    "STATES",
-    "Subject",
-    "code_of_refusal",
-    "hide_password",
-    "kind_of",
-    "loggable",
-    "note_place",
-    "reading",
-    "remedy_of_full",
-    "translate",
-    "translated",
-]
-
-
 Kind = type[TwinstoreError]
 OF_PSYCOPG: Final = (psycopg.Error, psycopg.Warning, psycopg.Rollback)
 # The name under which an exception has the number of its statement in the round trip.

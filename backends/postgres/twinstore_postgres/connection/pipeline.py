@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
     from psycopg.rows import RowFactory
 
-__all__ = ["OwnConnection", "UnpreparedConnection"]
-
-
 Key = tuple[bytes, tuple[int, ...]]
 """A statement and the types of its values."""
 

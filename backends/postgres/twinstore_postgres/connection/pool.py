@@ -59,9 +59,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.transaction import Transport
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["ServerConnections", "readable"]
-
-
 log = logging.getLogger("twinstore.postgres")
 
 # Long enough for a busy pool to hand over a connection; only then is it worth asking why none comes.

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["RoleGuard", "check_role", "refuse_unsafe", "roles_of", "session_defaults"]
-
-
 # The settings with which sessions begin: those that switch protection off, and all others.
 #
 # ``ALTER DATABASE``, ``ALTER ROLE`` and the configuration of the server give a session settings before its

@@ -39,21 +39,6 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = [
-    "BULK",
-    "BULK_ROLE",
-    "LOCKS",
-    "MIGRATIONS",
-    "Route",
-    "Target",
-    "check_version",
-    "direct_target",
-    "in_one_process",
-    "let_go_in_child",
-    "target_of",
-]
-
-
 OLDEST_VERSION: Final = 140_000
 # Tells whether the server got the start-up options of a connection: a pooler may drop them in silence.
 MARK: Final = "twinstore.direct"

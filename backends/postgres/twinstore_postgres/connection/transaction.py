@@ -32,21 +32,6 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = [
-    "OWN",
-    "SET_TENANT",
-    "STEP",
-    "UNIT",
-    "ConnectionSource",
-    "PooledTransaction",
-    "Transaction",
-    "TransactionSteps",
-    "Transport",
-    "joined_transport",
-    "transport_of",
-]
-
-
 log = logging.getLogger("twinstore.postgres")
 
 SET_TENANT: Final = b"SELECT set_config('app.tenant_id', %s, true)"

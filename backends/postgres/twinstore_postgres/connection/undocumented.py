@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.connection.deadlines import Connection
 
-__all__ = ["REASONS", "connection_kind", "refuse_host", "sentences", "switch_off", "try_out"]
-
-
 log = logging.getLogger("twinstore.postgres")
 
 PIPELINE: Final = "pipeline"

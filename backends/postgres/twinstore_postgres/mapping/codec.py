@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from twinstore.models.shapes import FieldShape, ValueShape
     from twinstore_postgres.mapping.columns import Column
 
-__all__ = ["Json", "Unprepared", "Values", "compile_decoder", "compile_encoder", "register_loaders"]
-
-
 Values = tuple[Any, ...]
 """The values of a row, in the order of the columns."""
 M = TypeVar("M", bound=CanonicalModel)

@@ -29,22 +29,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore.models.shapes import FieldShape, ValueShape
 
-__all__ = [
-    "PAYLOAD",
-    "VERSION",
-    "Column",
-    "Origin",
-    "column_name",
-    "columns_of",
-    "digits_of",
-    "has_column",
-    "index_name",
-    "key_in_payload",
-    "storable_keys",
-    "text",
-]
-
-
 PAYLOAD: Final = "payload"
 """The column of a payload layout that holds the whole model."""
 VERSION: Final = "row_version"

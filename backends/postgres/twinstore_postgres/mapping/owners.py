@@ -19,19 +19,6 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.mapping.table import Table
 
-__all__ = [
-    "NO_TENANT_SETTING",
-    "ScopeKind",
-    "owner_condition",
-    "owner_values",
-    "parent_condition",
-    "scope_kind",
-    "setting",
-    "shared_setting",
-    "view",
-]
-
-
 NO_TENANT_SETTING: Final = ""
 PARAMETER: Final = sql.Placeholder()
 

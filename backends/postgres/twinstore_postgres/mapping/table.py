@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.tenancy import StoredOwner
     from twinstore_postgres.mapping.codec import Values
 
-__all__ = ["Table", "by_code_point", "listed", "table_of"]
-
-
 M = TypeVar("M", bound=CanonicalModel, default=Any)
 
 

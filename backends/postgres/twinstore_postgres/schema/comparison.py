@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.connection.deadlines import Connection
 
-__all__ = [
-    "SCHEMA_FILE",
-    "describe_schema",
-    "missing_parts",
-    "schema_differences",
-    "shape_of",
-    "snapshot_of",
-    "undone",
-    "wanted_schema",
-]
-
-
 SCHEMA_FILE: Final = "schema.txt"
 LEDGER: Final = "schema_migrations"
 # The deparsed name of a sub-select's column differs between versions of the server and means nothing.

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.columns import Column
     from twinstore_postgres.mapping.table import Table
 
-__all__ = ["TablePart", "columns", "constraints", "create_table", "grants", "indexes", "row_security"]
-
-
 TYPES: Final[Mapping[str, LiteralString]] = {
     "text": 'TEXT COLLATE "C"',
     "text[]": 'TEXT[] COLLATE "C"',

@@ -12,9 +12,6 @@ from pydantic.alias_generators import to_pascal
 
 from twinstore.migrations.migration import MigrationState, MigrationStatus
 
-__all__ = ["ROLE_VARIABLE", "Migration"]
-
-
 FILE_NAME: Final = re.compile(r"(?P<number>\d{3})_[a-z0-9_]+\.sql")
 FIRST_RELEASE: Final = 100
 ROLE_VARIABLE: Final = ':"application_role"'

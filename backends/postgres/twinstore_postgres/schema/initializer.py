@@ -63,9 +63,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.schema.files import Migration
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["PostgresInitializer", "initializer_class"]
-
-
 log = logging.getLogger("twinstore.postgres")
 
 # Of a message; `migrate verify` lists every one.

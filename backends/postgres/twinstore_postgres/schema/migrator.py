@@ -28,21 +28,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.codec import Values
 
-__all__ = [
-    "CREATE_LEDGER",
-    "applied_migrations",
-    "apply",
-    "check_ledger",
-    "create_role",
-    "created_tables",
-    "forced_tables",
-    "lock",
-    "lock_number",
-    "lock_refused",
-    "naming_rights",
-    "shipped_migrations",
-]
-
 # For locks of tables, too: whoever waits for an exclusive one holds up all who come later.
 LOCK_SECONDS: Final = 60
 STORE: Final = "postgres"

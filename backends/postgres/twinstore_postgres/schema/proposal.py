@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity, Module
     from twinstore.plugins.module_spec import ModuleSpec
 
-__all__ = ["contradictions", "draft_of", "proposed_migration"]
-
-
 # ``column runs.id: text COLLATE "C" NOT NULL``; an index stands without its table.
 LINE: Final = re.compile(r"(?P<kind>\w+) (?:(?P<table>\w+)\.)?(?P<name>\w+): (?P<rest>.*)")
 # Types as the server writes them, by how a description writes them.

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.schema.files import Migration
 
-__all__ = ["reversal", "revert"]
-
-
 COUNT: Final = "SELECT count(*) FROM {table}"
 
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.schema.files import Migration
 
-__all__ = ["script"]
-
-
 # A table that stands where a file would make one is somebody else's, unless the ledger has the file.
 OWN_TABLES: Final = """
 DO $guard$

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.table import Table
 
-__all__ = ["numbering_differences"]
-
-
 # No row for a table or column that is missing, or of which nothing may be read.
 SEQUENCE: Final = b"""
 SELECT s.name, q.seqincrement AS step, q.seqcycle AS cycles,

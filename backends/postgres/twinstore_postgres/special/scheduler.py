@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Pairs = tuple[Page[Row[Trigger]], Page[Row[Schedule]]]
 
-__all__ = ["OPERATIONS", "with_schedules"]
-
 OF_TRIGGER: Final = table_of(TRIGGERS)
 OF_SCHEDULE: Final = table_of(SCHEDULES)
 WIDTH: Final = len(OF_TRIGGER.columns)

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.access.access import PostgresAccess, Special
     from twinstore_postgres.mapping.codec import Values
 
-__all__ = ["OPERATIONS"]
-
 log = logging.getLogger("twinstore.postgres")
 
 TABLE: Final = table_of(POLICY_JOBS)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.graph_jobs import GraphJob
     from twinstore_postgres.access.access import PostgresAccess, Special
 
-__all__ = ["OPERATIONS", "REPLACE_JOB"]
-
 TABLE: Final = table_of(GRAPH_JOBS)
 PAYLOAD: Final = [column.field for column in TABLE.columns].index("payload")
 # Afterwards the job has moved on, if it stood as expected and the move is one that the rules allow; whatever

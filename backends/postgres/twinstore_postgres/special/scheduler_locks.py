@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.direct import DedicatedConnection, DedicatedConnections
     from twinstore_postgres.mapping.codec import Values
 
-__all__ = ["OPERATIONS"]
-
 # A copy that writes the row right now must not keep a caller waiting who wants one attempt.
 ROW_WAIT_MS: Final = 500
 # One statement: a process that stops between two of them would hold the advisory lock and no lease. The time

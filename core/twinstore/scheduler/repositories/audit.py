@@ -12,8 +12,6 @@ from twinstore.scheduler import queries
 from twinstore.scheduler.audit import AuditQueryOptions, AuditRecord, AuditRepository
 from twinstore.scheduler.catalog import AUDIT
 
-__all__ = ["AuditRecords"]
-
 
 class AuditRecords(Repository, AuditRepository):
     """Implements :class:`~twinstore.scheduler.audit.AuditRepository`."""

@@ -14,8 +14,6 @@ from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
 
-__all__ = ["ExecutionLogs"]
-
 Entries = tuple[ExecutionLogEntry, ...]
 
 

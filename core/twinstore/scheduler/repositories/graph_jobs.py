@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     Replace = Callable[[Tenant, GraphJob, GraphJobStatus], bool]
 
-__all__ = ["REPLACE", "GraphJobEventStore", "GraphJobs"]
-
 J = TypeVar("J", bound=GraphJob)
 T = TypeVar("T")
 

@@ -20,8 +20,6 @@ from twinstore.scheduler.selectors import Selector, digest_for
 if TYPE_CHECKING:
     from twinstore.catalog.tenancy import Tenant
 
-__all__ = ["ImpactSnapshots"]
-
 
 class ImpactSnapshots(Repository, ImpactSnapshotRepository):
     """Implements :class:`~twinstore.scheduler.impact_snapshots.ImpactSnapshotRepository`."""

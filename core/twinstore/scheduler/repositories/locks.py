@@ -32,8 +32,6 @@ from twinstore.scheduler.observed_lock import ObservedLock
 from twinstore.scheduler.rules import locks as rules
 from twinstore.scheduler.rules.locks import LockClaim, lease_argument, timeout_argument
 
-__all__ = ["CONTEND", "Locks"]
-
 T = TypeVar("T")
 
 CONTEND: Final = "contend"

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore.catalog.tenancy import Tenants
 
-__all__ = ["CLAIM", "COMPLETE", "PolicyJobs"]
-
 # The operations of a driver that lease jobs, and that replace those of one lease holder.
 CLAIM: Final = WritingOperation("claim_policy_jobs")
 COMPLETE: Final = WritingOperation("complete_policy_jobs")

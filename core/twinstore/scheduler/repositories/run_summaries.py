@@ -17,8 +17,6 @@ from twinstore.scheduler.catalog import RUN_SUMMARIES
 from twinstore.scheduler.rules.run_summaries import check_expectation
 from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
 
-__all__ = ["RunSummaries"]
-
 
 class RunSummaries(Repository, RunSummaryRepository):
     """Implements :class:`~twinstore.scheduler.run_summaries.RunSummaryRepository`."""

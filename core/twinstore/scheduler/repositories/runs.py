@@ -20,8 +20,6 @@ from twinstore.scheduler.runs import Run, RunQueryOptions, RunRepository
 if TYPE_CHECKING:
     from twinstore.access.protocol import Moment
 
-__all__ = ["Runs"]
-
 
 class Runs(Repository, RunRepository):
     """Implements :class:`~twinstore.scheduler.runs.RunRepository`."""

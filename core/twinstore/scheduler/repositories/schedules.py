@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     Change = Callable[[StoredSchedule | None], StoredSchedule | None]
 
-__all__ = ["DUE", "Schedules", "schedule_of", "trigger_key", "trigger_ref"]
-
 # The operation of a driver that reads due triggers with their schedules.
 DUE: Final = "due_schedules"
 ONE_PER_SCHEDULE: Final = TRIGGERS.unique("schedule")

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     Trio = tuple[Row[Schedule] | None, Row[Trigger] | None, Row[Run] | None]
 
-__all__ = ["Triggers"]
-
 
 class Triggers(Repository, TriggerRepository):
     """Implements :class:`~twinstore.scheduler.triggers.TriggerRepository`."""

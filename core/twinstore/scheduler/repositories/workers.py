@@ -21,8 +21,6 @@ from twinstore.scheduler.catalog import WORKERS
 from twinstore.scheduler.rules import workers as rules
 from twinstore.scheduler.workers import DEAD_AFTER, Worker, WorkerRepository, WorkerStatus
 
-__all__ = ["Workers"]
-
 PURPOSE: Final = "workers"
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from twinstore.errors import InvalidTransitionError
     from twinstore.scheduler.graph_jobs import GraphJob, GraphJobEvent
 
-__all__ = ["check_event", "check_expectation", "event_kind", "replaced"]
-
 
 def check_expectation(job: GraphJob, expected: GraphJobStatus) -> None:
     """Refuse a move that is forbidden whatever is stored.

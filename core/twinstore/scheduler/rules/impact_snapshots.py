@@ -9,8 +9,6 @@ from twinstore.errors import ValidationError
 if TYPE_CHECKING:
     from twinstore.scheduler.selectors import Selector
 
-__all__ = ["check_owner"]
-
 
 def check_owner(selector: Selector, tenant_id: str) -> None:
     """Refuse a selector that names another tenant."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-__all__ = ["LONGEST", "LockClaim", "acquired", "lease_argument", "released", "renewed", "timeout_argument"]
-
 SHORTEST: Final = timedelta(seconds=1)
 LONGEST: Final = timedelta(hours=1)
 

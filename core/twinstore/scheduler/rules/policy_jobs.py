@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-__all__ = [
-    "Settled",
-    "check_create",
-    "check_move",
-    "lease_rank",
-    "released",
-    "replaced",
-    "revised",
-    "settle",
-]
-
 ENTITY: Final = "policy_jobs"
 # What was asked for: a repeated request is compared with it.
 IMMUTABLE: Final = (

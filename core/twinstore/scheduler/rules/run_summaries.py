@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from twinstore.scheduler.runs import Run
 
-__all__ = ["check_expectation", "projected", "summarised"]
-
 
 def projected(summary: RunSummary | None, run: Run, schedule_id: str, now: datetime) -> RunSummary:
     """Return the summary after one update of a run, whatever the order in which updates arrive."""

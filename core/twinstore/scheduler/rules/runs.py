@@ -14,8 +14,6 @@ from twinstore.scheduler.states import run_move_allowed
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["check_create", "check_update", "retried"]
-
 IMMUTABLE: Final = ("schedule_id", "trigger", "created_at", "retry_of")
 
 

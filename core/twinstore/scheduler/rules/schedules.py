@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-__all__ = [
-    "Firing",
-    "StoredSchedule",
-    "deleted",
-    "fired",
-    "recalculated",
-    "restored",
-    "synchronised",
-    "upserted",
-]
-
-
 @dataclass(frozen=True, slots=True)
 class StoredSchedule:
     """A schedule with its storage markers."""

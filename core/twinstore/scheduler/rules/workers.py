@@ -10,8 +10,6 @@ from twinstore.scheduler.workers import Worker, WorkerStatus
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["alive", "moved", "registered"]
-
 ACTIVE, DRAINING, STOPPED, DEAD = WorkerStatus
 MOVES: Final = {ACTIVE: (DRAINING, STOPPED, DEAD), DRAINING: (STOPPED, DEAD), STOPPED: (), DEAD: (ACTIVE,)}
 

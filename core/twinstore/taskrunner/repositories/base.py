@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.tenancy import AllTenants, Tenants
     from twinstore.taskrunner.pack_runs import PackRunState
 
-__all__ = ["DEFAULTS", "TaskRunnerRepository"]
-
 A = TypeVar("A", bound=CanonicalModel)
 
 DEFAULTS: Final = TaskRunnerOptions()

@@ -18,8 +18,6 @@ from twinstore.taskrunner.rules import artifacts as rules
 if TYPE_CHECKING:
     from twinstore.access.protocol import Moment
 
-__all__ = ["PackArtifacts"]
-
 
 class PackArtifacts(TaskRunnerRepository, PackRunArtifactUploader):
     """Implements :class:`~twinstore.taskrunner.pack_artifacts.PackRunArtifactUploader`."""

@@ -22,8 +22,6 @@ from twinstore.taskrunner.rules import approvals as rules
 if TYPE_CHECKING:
     from twinstore.access.protocol import Moment, Rows
 
-__all__ = ["PackRunApprovals"]
-
 
 class PackRunApprovals(TaskRunnerRepository, PackRunApprovalStore):
     """Implements :class:`~twinstore.taskrunner.pack_run_approvals.PackRunApprovalStore`."""

@@ -20,8 +20,6 @@ from twinstore.taskrunner.repositories.base import TaskRunnerRepository
 if TYPE_CHECKING:
     from twinstore.access.query import Query
 
-__all__ = ["PackRunLogs"]
-
 Entries = tuple[PackRunLogEntry, ...]
 
 

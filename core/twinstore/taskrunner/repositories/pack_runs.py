@@ -20,8 +20,6 @@ from twinstore.taskrunner.rules import pack_runs as rules
 if TYPE_CHECKING:
     from twinstore.access.protocol import Moment
 
-__all__ = ["PackRuns"]
-
 
 class PackRuns(TaskRunnerRepository, PackRunStateStore):
     """Implements :class:`~twinstore.taskrunner.pack_runs.PackRunStateStore`."""

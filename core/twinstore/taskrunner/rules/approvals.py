@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from twinstore.taskrunner.pack_run_approvals import PackRunApproval
     from twinstore.taskrunner.pack_runs import PackRunState
 
-__all__ = ["Decision", "check_plan", "check_saved", "saved"]
-
 ENTITY: Final = "pack_run_approvals"
 NEED_ACTOR: Final = frozenset({PackApprovalStatus.APPROVED, PackApprovalStatus.REJECTED})
 

@@ -12,8 +12,6 @@ from twinstore.taskrunner.states import ARTIFACT_MOVES
 if TYPE_CHECKING:
     from twinstore.taskrunner.pack_artifacts import PackRunArtifact
 
-__all__ = ["check_move", "check_upload"]
-
 ENTITY: Final = "pack_artifacts"
 MATERIALIZED_TYPE: Final = "object"
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from twinstore.taskrunner.pack_runs import PackRunState
 
-__all__ = ["check_save"]
-
 ENTITY: Final = "pack_runs"
 # The tenant is not among them: a run of another one is not seen at all.
 IMMUTABLE: Final = {"created_at": "createdAt", "plan_hash": "planHash"}

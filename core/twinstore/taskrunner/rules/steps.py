@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from twinstore.taskrunner.pack_runs import PackRunFailurePolicy, PackRunStep
 
-__all__ = ["check_step"]
-
 PENDING, RUNNING, SUCCEEDED, FAILED, _ = PackRunStepStatus
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.tenancy import Tenants
     from twinstore.clock import Clock
 
-__all__ = ["TrackingRepository"]
-
 PURPOSE: Final = "tracking"
 SYSTEM: Final = SystemClock()
 DEFAULTS: Final = TrackingOptions()

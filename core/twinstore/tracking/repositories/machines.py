@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from twinstore.access.query import Query
 
-__all__ = ["TrackingMachines"]
-
 # So many pages of machines one call of list_available reads while it finds any; then it says how to go on.
 MOST_TURNS: Final = 20
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from twinstore.access.protocol import Access, Moment, Rows
 
-__all__ = ["change_places"]
-
 R = TypeVar("R", TrackingMachine, TrackingSession)
 
 

@@ -46,8 +46,6 @@ from twinstore.tracking.sessions import (
 if TYPE_CHECKING:
     from twinstore.models.json_text import JsonObject
 
-__all__ = ["TrackingSessions"]
-
 BATCH: Final = 1000
 
 

@@ -20,8 +20,6 @@ from twinstore.tracking.rules import tasks as rules
 from twinstore.tracking.rules.records import created
 from twinstore.tracking.tasks import TaskProgress, TaskQueryOptions, TrackingTask, TrackingTaskRepository
 
-__all__ = ["TrackingTasks"]
-
 
 class TrackingTasks(TrackingRepository, TrackingTaskRepository):
     """Implements :class:`~twinstore.tracking.tasks.TrackingTaskRepository`."""

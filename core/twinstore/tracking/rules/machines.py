@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from twinstore.tracking.machines import TrackingMachine
 
-__all__ = ["alive", "check_new", "updated"]
-
 LISTED: Final = "active_sessions"
 
 

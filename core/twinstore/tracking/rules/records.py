@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from twinstore.catalog.entity import Entity
 
-__all__ = ["check_expected", "check_unchanged", "created", "kept", "touched"]
-
 R = TypeVar("R", TrackingSession, TrackingTask, TrackingMachine)
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from twinstore.models.json_text import JsonObject
 
-__all__ = ["alive", "ended", "failure_of", "health_of", "recovered", "updated"]
-
 # What a session is, and what the methods about machines and recovery decide.
 IMMUTABLE: Final = ("project_id", "machine_id", "docker_slot", "started_at", "recovery_attempts")
 FAILURE: Final = "failure"

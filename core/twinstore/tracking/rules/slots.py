@@ -10,8 +10,6 @@ from twinstore.tracking.catalog import MACHINES
 from twinstore.tracking.machines import TrackingMachine
 from twinstore.tracking.sessions import TrackingSession
 
-__all__ = ["Place", "assigned", "free_slots", "moved", "occupied", "released", "unlisted"]
-
 
 def no_machines() -> dict[str, TrackingMachine]:
     """Return nothing."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-__all__ = ["ended", "moved", "progress_of", "retried", "started", "updated"]
-
 IMMUTABLE: Final = ("session_id", "project_id")
 INSTANTS: Final = ("started_at", "completed_at")
 # The instant of a move, which an update may name.

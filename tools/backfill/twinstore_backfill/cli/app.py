@@ -9,8 +9,6 @@ import typer
 from twinstore_backfill.cli.lazily import Place, group_of
 from twinstore_backfill.cli.version import VersionOption
 
-__all__ = ["COMMANDS", "app"]
-
 OURS: Final = "twinstore_backfill.cli"
 # In the order in which somebody who is new meets them.
 COMMANDS: Final[dict[str, Place]] = {

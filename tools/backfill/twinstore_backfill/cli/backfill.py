@@ -12,9 +12,6 @@ from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.job_file import defaults, read_job_file
 from twinstore_backfill.cli.lazily import Place, group_of
 
-__all__ = ["app"]
-
-
 JobFileOption = Annotated[
     Path | None,
     typer.Option("--job-file", help="TOML file that says what the options of the commands would say."),

@@ -26,9 +26,6 @@ from twinstore_backfill.stores import chosen_module, open_store, preflight
 if TYPE_CHECKING:
     from twinstore.config import Settings
 
-__all__ = ["program_states"]
-
-
 VARIABLE: Final = "environment variable "
 WORDS: Final[Mapping[object, str]] = {True: "yes", False: "no", None: "no limit of its own"}
 

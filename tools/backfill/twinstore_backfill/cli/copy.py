@@ -51,9 +51,6 @@ from twinstore_backfill.report.texts import number_of
 from twinstore_backfill.stores import Store, is_migrated
 from twinstore_backfill.subset import described
 
-__all__ = ["CopyOut", "copied", "copy_directory"]
-
-
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
 # As many as fit on a screen; the report lists more.
 NAMED = 10

@@ -9,8 +9,6 @@ import typer
 
 from twinstore.errors import ConfigurationError
 
-__all__ = ["demo"]
-
 
 def demo(
     directory: Annotated[

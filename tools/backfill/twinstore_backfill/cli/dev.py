@@ -22,8 +22,6 @@ from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.options import Backend
 from twinstore_backfill.stores import Store, open_store
 
-__all__ = ["app"]
-
 WORDS: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 NUMBER: Final = re.compile(r"(\d{3})_.+")
 # Those from 100 on run only when an operator asks for them.

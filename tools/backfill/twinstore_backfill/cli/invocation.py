@@ -22,9 +22,6 @@ from twinstore_backfill.process.secrets import REDACTOR
 if TYPE_CHECKING:
     from twinstore.config import Settings
 
-__all__ = ["EXAMPLES", "CommonOptions", "Leaf", "common", "everywhere", "narrow", "remembered"]
-
-
 # Beside --format; the result is what it asks for.
 OUTPUT: Final = "output"
 ROOM_FOR_FRAMES: Final = 60

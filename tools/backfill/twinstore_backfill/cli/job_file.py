@@ -31,9 +31,6 @@ from typing import Any, Final
 
 from twinstore.errors import ConfigurationError
 
-__all__ = ["JobFile", "defaults", "read_job_file"]
-
-
 IGNORED: Final = "ignore-unknown"
 IGNORED_FIELDS: Final = "ignore-field"
 ON_FINISH: Final = "on-finish"

@@ -15,8 +15,6 @@ from twinstore_backfill.cli.invocation import Leaf, everywhere, narrow
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Place", "group_of"]
-
 # Where a command is, ``module:attribute``, a function or an application of Typer; and its line in the help,
 # so that a list of commands imports none. A test compares it with what the command says of itself.
 Place = tuple[str, str]

@@ -26,28 +26,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.subset import Subset
 
-__all__ = [
-    "AsOf",
-    "Backend",
-    "Format",
-    "IgnoreUnknown",
-    "Ignored",
-    "ModuleName",
-    "OnFinish",
-    "OneStore",
-    "OnlyEntities",
-    "OutputFormat",
-    "RowOptions",
-    "Sides",
-    "TargetSide",
-    "drivers",
-    "ignored_option",
-    "instant_option",
-    "side_settings",
-    "spread",
-]
-
-
 # What a shell offers as the value of an option: installed names, mostly without importing their modules.
 
 

@@ -33,18 +33,6 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType
 
-__all__ = [
-    "ProgressForm",
-    "Rows",
-    "Telling",
-    "Watched",
-    "emit",
-    "left_out_texts",
-    "table",
-    "toned",
-]
-
-
 # Into a file or a pipe rich would assume 80 columns and fold keys, which nobody could search for then.
 UNBROKEN = 100_000
 

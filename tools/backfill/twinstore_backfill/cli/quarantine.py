@@ -39,9 +39,6 @@ from twinstore_backfill.process.files import naming, write_lines
 from twinstore_backfill.process.stopping import stop_on_signals
 from twinstore_backfill.stores import Store, select_entities
 
-__all__ = ["app"]
-
-
 app = typer.Typer(help="Look at documents that could not be moved, and try them again.", no_args_is_help=True)
 
 JobId = Annotated[str | None, typer.Option("--job", help="Job of the copy. Default: the latest.")]

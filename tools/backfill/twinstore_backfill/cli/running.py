@@ -35,9 +35,6 @@ from twinstore_backfill.process.secrets import REDACTOR
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main", "own_process"]
-
-
 PROGRAM: Final = "twinstore"
 # A shell sets it to ask what may stand at the cursor.
 COMPLETION: Final = "_TWINSTORE_COMPLETE"

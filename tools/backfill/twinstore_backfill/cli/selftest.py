@@ -36,8 +36,6 @@ from twinstore_backfill.selftest.engine import (
 from twinstore_backfill.selftest.report import FORMAT, document_of, headline, markdown
 from twinstore_backfill.stores import Store, open_store
 
-__all__ = ["selftest"]
-
 JSON = "selftest-report.json"
 MARKDOWN = "selftest-report.md"
 FILES = (JSON, MARKDOWN)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.smoke.engine import SmokeReport
 
-__all__ = ["smoke"]
-
 LONGEST: Final = 3600
 
 

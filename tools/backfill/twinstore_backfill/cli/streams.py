@@ -15,8 +15,6 @@ from twinstore_backfill.process.files import json_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["OutputError", "discard", "emit_json", "emit_text", "nobody_reads", "unwritten"]
-
 
 class OutputError(TwinstoreError):
     """The result could not be written to stdout, and stands nowhere else."""

@@ -78,9 +78,6 @@ from twinstore_backfill.verify.engine import run_start_clean, run_verify
 from twinstore_backfill.verify.one_row import RowComparison, compare_row
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
-__all__ = ["KeyOption", "ShowValues", "conclude", "key_option", "report_texts", "switch_of"]
-
-
 RequireReady = Annotated[
     bool,
     typer.Option(

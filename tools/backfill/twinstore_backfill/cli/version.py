@@ -16,8 +16,6 @@ from twinstore_backfill.cli.streams import emit_text
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["VersionOption", "version_lines"]
-
 DRIVERS: Final = "twinstore.backends"
 OURS: Final = "twinstore"
 REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)(\[(?P<extras>[\w.,\s-]+)\])?[^;]*(;(?P<marker>.*))?")

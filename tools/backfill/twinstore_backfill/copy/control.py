@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.stores import Store
 
-__all__ = ["HIGHEST_RATE", "Control", "Limits", "RateLimiter", "chosen_job"]
-
-
 log = getLogger(__name__)
 
 # Documents per second; nothing comes near it, and every store can hold it.

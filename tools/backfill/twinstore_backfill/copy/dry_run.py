@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.stores import Store
 
-__all__ = ["DryRun", "content_of"]
-
 
 def content_of(record: Record) -> bytes:
     """Return the content that a scan of the target would show for a record once it is written."""

@@ -67,9 +67,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.stores import Store
 
-__all__ = ["DEFAULT_OUT", "known_job", "present_job_id", "run_copy"]
-
-
 log = getLogger(__name__)
 
 DEFAULT_OUT: Final = Path("backfill")

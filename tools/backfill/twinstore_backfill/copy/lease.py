@@ -1,4 +1,7 @@
-"""Holding a job: its lease, taken over from a dead process at once, and a sign of life while we work."""
+"""Holding a job: its lease, taken over from a dead process at once, and a sign of life while we work.
+
+:class:`Patience` repeats a step of a copy that lost against another writer.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,6 @@ if TYPE_CHECKING:
 
     from twinstore.ledger import Lease, Ledger
     from twinstore_backfill.process.stopping import StopSwitch
-
-__all__ = [
-    "PATIENCE_SECONDS",
-    "Holder",
-    "LeaseKeeper",
-    "Patience",
-    "acquire",
-    "dismiss_dead_workers",
-    "start_time",
-    "worker_id",
-]
-
 
 log = getLogger(__name__)
 

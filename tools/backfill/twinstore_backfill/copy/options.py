@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.stores import Store
 
-__all__ = ["CopyOptions", "job_id", "job_settings", "released_settings", "with_places"]
-
-
 # A range is one transaction on PostgreSQL, and what an interruption throws away.
 LARGEST_RANGE: Final = 1_000_000
 # One more than a range has by default, so that a server need not be asked whether there is another batch.

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.process.messages import Messages
     from twinstore_backfill.stores import Store, StoreSpec
 
-__all__ = ["Advanced", "Begun", "Finished", "Team", "threads_of_processes"]
-
-
 log = getLogger(__name__)
 
 THREADS_PER_PROCESS: Final = 8

@@ -31,21 +31,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.ledger import Claim, CopyJob, Ledger
 
-__all__ = [
-    "CONFLICTS",
-    "QUARANTINE",
-    "SHOWN",
-    "ExportedLines",
-    "LineSink",
-    "RangeLines",
-    "conflict_entry",
-    "export_lines",
-    "original_of",
-    "quarantine_entry",
-    "quarantine_lines",
-]
-
-
 log = getLogger(__name__)
 
 QUARANTINE: Final = "quarantine.ndjson"

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.lease import Patience
     from twinstore_backfill.process.stopping import StopSwitch
 
-__all__ = ["RangeQueue", "settle_moves"]
-
-
 # How long a thread that finds nothing to do waits before it asks the ledger again what others have done.
 IDLE_SECONDS: Final = 1.0
 OPEN: Final = (RangeState.PENDING, RangeState.COPYING)

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.retention import ExpiryTest
     from twinstore_backfill.subset import Subset
 
-__all__ = ["Forgiving", "RangeReader", "SourceRows"]
-
 OTHERS_KEY: Final = (
     "it is stored under a key that does not follow from its content; correct one of them at the source"
 )

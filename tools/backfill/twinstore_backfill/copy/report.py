@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.fast_path import FastPathReport
     from twinstore_backfill.stores import Store
 
-__all__ = [
-    "REPORT_FILE",
-    "CopyResult",
-    "FailedRanges",
-    "Totals",
-    "failure_document",
-    "outcomes_of",
-    "report_document",
-]
-
-
 REPORT_FILE: Final = "backfill-report.json"
 FORMAT: Final = "twinstore.backfill-report@1"
 COUNTS: Final = tuple(item.name for item in fields(RangeTally))

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.stores import Store
 
-__all__ = ["latest_job", "plan_document", "status_document"]
-
-
 # Enough to tell minutes from hours without making the plan slow.
 SAMPLE: Final = 2000
 # What remains of the rate of reading alone when a copy also writes: a rough share, as the plan is.

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.retention import ExpiryTest
 
-__all__ = ["CopyContext", "copy_ranges"]
-
-
 log = getLogger(__name__)
 # These say nothing about a range: a store is away or not fit, and every other range would fail as well.
 ENDS_THE_RUN: Final = (

@@ -61,17 +61,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.tracking.storage import TrackingStorage
 
-__all__ = [
-    "OTHERS",
-    "TENANTS",
-    "OtherModule",
-    "load_everything",
-    "load_samples",
-    "shipped_folder",
-    "with_files_below",
-]
-
-
 TENANTS: Final = ("aurora-labs", "borealis", "Çelik-Werke", "delta.zürich")
 EPOCH: Final = datetime(2025, 9, 1, tzinfo=UTC)
 CRONS: Final = ("*/15 * * * *", "0 * * * *", "30 1 * * *", "0 3 * * mon", "15 6 1 * *", "45 22 * * mon-fri")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from twinstore.taskrunner.pack_runs import PackRunState
     from twinstore.taskrunner.storage import TaskRunnerStorage
 
-__all__ = ["PACK_RUNS", "read_packs", "write_packs"]
-
 PACK_RUNS: Final = 60
 EPOCH: Final = datetime(2025, 9, 1, 6, tzinfo=UTC)
 TENANTS: Final = (None, "aurora-labs", "Çelik-Werke")

@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from twinstore.storage.open import Storage
     from twinstore_backfill.demo.data import OtherModule
 
-__all__ = ["STEPS", "run_demo"]
-
-
 RUNS: Final = 1_000
 SCHEDULES_PER_TENANT: Final = 10
 PAGE_SIZE: Final = 25

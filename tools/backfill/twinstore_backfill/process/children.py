@@ -16,8 +16,6 @@ from twinstore_backfill.process.process import SIGNALS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["begin_child", "signals_of_parent"]
-
 
 @contextmanager
 def signals_of_parent() -> Iterator[None]:

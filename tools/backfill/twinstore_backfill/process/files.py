@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-__all__ = [
-    "FileError",
-    "json_text",
-    "line_writer",
-    "naming",
-    "require_writable",
-    "write_lines",
-    "write_whole",
-]
-
-
 PRIVATE: Final = 0o600
 
 

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 
-__all__ = ["batches_kept", "give_all_back", "give_memory_back", "small_batches_kept", "tuned_collector"]
-
-
 # From malloc.h.
 TRIM_THRESHOLD: Final = -1
 MMAP_THRESHOLD: Final = -3

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from threading import ExceptHookArgs
 
-__all__ = ["LogFormat", "Messages", "chosen", "json_line", "log_uncaught", "say", "set_messages", "warn"]
-
-
 SERVICE_LOG: Final = "twinstore.service"
 OURS: Final = "twinstore"
 # What every record has; whatever else it carries was given as `extra`.

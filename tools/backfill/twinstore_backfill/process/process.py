@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["REPORTS", "Terminated", "begin", "end", "keep_outcome", "signals_to_python", "wants"]
-
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STANDARD_STREAMS = 3
 # These start and stop servers and clean up behind them, for which an exception is raised.

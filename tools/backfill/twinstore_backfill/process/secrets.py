@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from twinstore.config import Settings
     from twinstore.config.entries import SettingsEntry
 
-__all__ = ["REDACTOR", "RedactingFormatter", "Redactor"]
-
-
 SHORTEST: Final = 4
 
 

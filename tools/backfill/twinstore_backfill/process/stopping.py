@@ -17,9 +17,6 @@ from twinstore_backfill.process.process import SIGNALS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["StopRequestedError", "StopSwitch", "at_the_end", "stop_on_signals"]
-
-
 AGAIN: Final = "Run the same command again."
 Handler = Callable[[int, FrameType | None], object] | int | None
 # What sets the handlers after a command, where those of before are not to come back.

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.progress.record import PartState, RecordedProgress
 
-__all__ = ["ProgressCollector", "metrics_served"]
-
-
 try:
     from prometheus_client import CollectorRegistry, make_wsgi_app
     from prometheus_client.core import GaugeMetricFamily

@@ -28,19 +28,6 @@ if TYPE_CHECKING:
 
     from rich.progress import Task, TaskID
 
-__all__ = [
-    "FORMAT",
-    "JsonProgress",
-    "LineProgress",
-    "PartState",
-    "Progress",
-    "RecordedProgress",
-    "SharedProgress",
-    "SilentProgress",
-    "progress_on",
-]
-
-
 # Columns of a terminal: from here on there is room for a bar of its usual length, for any bar and the rate.
 ROOM_FOR_ALL: Final = 100
 ROOM_FOR_A_BAR: Final = 60

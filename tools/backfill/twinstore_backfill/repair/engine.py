@@ -45,17 +45,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.stores import Store
 
-__all__ = [
-    "ExtraRows",
-    "NamedRows",
-    "Repair",
-    "Repaired",
-    "delete_extra",
-    "named_rows",
-    "require_same_stores",
-]
-
-
 log = getLogger(__name__)
 
 APPEND_ONLY: Final = (

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Failure", "failures_reported", "junit_failure"]
-
 STATES: Final = {
     Exit.INTERRUPTED: "interrupted",
     Exit.TERMINATED: "interrupted",

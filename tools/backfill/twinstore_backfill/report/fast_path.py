@@ -8,9 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from twinstore.fast.library import fast_path
 
-__all__ = ["FastPathReport", "fast_path_report"]
-
-
 TENTHS: Final = 1000
 
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
     from twinstore_backfill.report.texts import KindList
 
-__all__ = ["html"]
-
 NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS, *SPEED_COLUMNS[1:]})
 KEYS: Final = frozenset({"key", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key"})
 NAMES: Final = frozenset({"tenant", "group", "equivalence", "list", "left out"})

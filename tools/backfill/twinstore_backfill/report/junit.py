@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport, Result, TenantReport
 
-__all__ = ["junit"]
-
 
 def junit(report: ParityReport) -> bytes:
     """Return JUnit XML. What is inconclusive is an error, so that no pipeline shows it green."""

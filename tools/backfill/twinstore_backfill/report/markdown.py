@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import ParityReport
 
-__all__ = ["escaped", "markdown", "table"]
-
 # Also "@": the text of a pull request would notify whoever has the name that follows.
 # The others make a link of an address, or the beginning of a line an item of a list.
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@]|:(?=//)|(?<=www)\.|^[-+=])", re.IGNORECASE)

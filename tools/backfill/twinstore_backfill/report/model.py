@@ -14,32 +14,6 @@ from twinstore_backfill.report.fast_path import FastPathReport
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "EXITS",
-    "ApprovalReport",
-    "Check",
-    "Counts",
-    "Differing",
-    "EntityReport",
-    "Envelope",
-    "FieldReport",
-    "FindingGroup",
-    "IgnoredReport",
-    "LeftOut",
-    "Named",
-    "ParityReport",
-    "QueryTimes",
-    "RangeReport",
-    "RangeShares",
-    "Result",
-    "SideDigest",
-    "SideReport",
-    "SubsetReport",
-    "TenantReport",
-    "Verdict",
-    "parse_report",
-]
-
 FORMAT: Final = "twinstore.parity-report@1"
 Result = Literal["pass", "fail", "inconclusive", "skipped"]
 Verdict = Literal["PASS", "PARTIAL", "FAIL", "INCONCLUSIVE", "START-CLEAN (approved)"]

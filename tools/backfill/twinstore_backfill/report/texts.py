@@ -29,44 +29,6 @@ if TYPE_CHECKING:
         TenantReport,
     )
 
-__all__ = [
-    "ALL_ROWS",
-    "IGNORED_FIELD",
-    "KINDS",
-    "LONGEST_SENTENCE",
-    "NOT_COMPARED",
-    "NOT_COMPARED_NOTE",
-    "NO_ROW",
-    "NO_SOURCE",
-    "SPEED_CHECK",
-    "SPEED_COLUMNS",
-    "KindList",
-    "clipped",
-    "equivalence_rows",
-    "expired_rows",
-    "expired_text",
-    "facts",
-    "group_rows",
-    "headline",
-    "is_only_slow",
-    "key_text",
-    "left_out_texts",
-    "lists_of",
-    "made_text",
-    "more_rows",
-    "named_counts",
-    "number_of",
-    "proved_text",
-    "short",
-    "speed_rows",
-    "summary_rows",
-    "tenant_result",
-    "tenant_text",
-    "visible",
-    "xml_text",
-]
-
-
 # What --from names where a fresh start has no source at all.
 NO_SOURCE: Final = "none"
 NO_ROW: Final = "the list of differences names no row to compare"

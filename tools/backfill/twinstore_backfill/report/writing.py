@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import ParityReport
 
-__all__ = [
-    "DIFFERENCES",
-    "ReportError",
-    "ReportFormat",
-    "render",
-    "report_directory",
-    "reports_in",
-    "write_reports",
-]
-
 
 class ReportFormat(StrEnum):
     """How a report is rendered."""

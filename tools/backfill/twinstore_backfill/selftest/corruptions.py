@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
 
-__all__ = ["ADDING", "Corruption", "Kind", "Surroundings", "moved"]
-
 Values = Mapping[str, object]
 ADDED: Final = "zzAdded"
 MILLISECOND: Final = timedelta(milliseconds=1)

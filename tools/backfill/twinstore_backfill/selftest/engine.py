@@ -60,17 +60,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.selftest.rows import Sample
     from twinstore_backfill.stores import Store
 
-__all__ = [
-    "Outcome",
-    "Planted",
-    "SelftestOptions",
-    "Side",
-    "embedded_settings",
-    "open_scratch",
-    "planted_drivers",
-    "run_selftest",
-]
-
 Line = dict[str, Any]
 """One row that a verification named, as its file of differences has it."""
 T = TypeVar("T")

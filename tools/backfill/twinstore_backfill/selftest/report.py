@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.selftest.engine import Outcome, Planted, SelftestOptions, Side
 
-__all__ = ["FORMAT", "Document", "document_of", "headline", "markdown"]
-
 FORMAT: Final = "twinstore.selftest-report@1"
 Document = dict[str, Any]
 METHOD: Final = (

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from twinstore.models.canonical import CanonicalModel
     from twinstore_backfill.ignored import IgnoredPath
 
-__all__ = ["Sample", "key_of_parent", "made_rows", "own_values", "sampled", "variants"]
-
 Tree = dict[str, Any]
 Path = tuple[str | int, ...]
 INSTANT: Final = datetime(2025, 10, 26, 14, 5, 0, 123_000, tzinfo=UTC)

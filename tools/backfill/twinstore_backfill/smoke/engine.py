@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.lists import AnyStorage
 
-__all__ = ["COUNTS", "Finding", "SmokeOptions", "SmokeReport", "SmokeTenant", "refused", "run_smoke"]
-
-
 SHOWN: Final = 20
 
 

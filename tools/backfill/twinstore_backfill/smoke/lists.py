@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
 from twinstore_backfill.verify.lists import AnyStorage
 
-__all__ = ["StoredRows", "judged"]
-
 # Up to so many rows are read whole and sorted here; of more the server chooses those that a list shows.
 WHOLE: Final = 10_000
 # A service that writes in every one of them keeps the question open.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.context import VerifyContext
     from twinstore_backfill.verify.lists import AnyStorage
 
-__all__ = ["largest_tenants", "measured", "speed_check"]
-
 BENCHMARK: Final = "benchmark"
 # Enough for a 95th percentile that is not simply the slowest call.
 ROUNDS: Final = 40

@@ -32,41 +32,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.lists import AnyStorage, ListFinding, ListResult
     from twinstore_backfill.verify.options import VerifyOptions
 
-__all__ = [
-    "A_PART",
-    "NO_LOCKS",
-    "ONLY_ROWS",
-    "SCHEMA",
-    "SMOKE",
-    "ListJudgement",
-    "already_switched",
-    "approval",
-    "asked_of_target",
-    "content_check",
-    "count_check",
-    "decode_check",
-    "direction_warnings",
-    "grouped",
-    "ignored_reports",
-    "list_checks",
-    "list_titles",
-    "listed_check",
-    "lists_skipped",
-    "mode",
-    "mode_check",
-    "next_step",
-    "read_groups",
-    "reasons",
-    "recheck_mode",
-    "schema_check",
-    "skipped",
-    "smoke_check",
-    "subset_report",
-    "verdict_of",
-    "worst",
-]
-
-
 SHOWN: Final = 100
 NOTHING: Final = (
     "nothing was compared, because neither side holds a document to compare; check the settings of both, "

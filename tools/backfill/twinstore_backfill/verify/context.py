@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.stores import Store
 
-__all__ = ["Task", "VerifyContext"]
-
-
 R_co = TypeVar("R_co", covariant=True)
 
 

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.verify.context import VerifyContext
 
-__all__ = ["Ahead", "DigestReader", "LargestRow", "Proof", "Reading", "why_no_digests"]
-
-
 log = getLogger(__name__)
 Digests: TypeAlias = RangeDigests | None
 
@@ -129,7 +126,7 @@ class Reading:
         return Proof(source, target)
 
     def wait(self) -> None:
-        """Wait until it may begin; see :class:`~twinstore_backfill.verify.digest_ranges.Ahead`."""
+        """Wait until it may begin; see :class:`Ahead`."""
         self._ahead.admit(self)
         self.go_on()
 

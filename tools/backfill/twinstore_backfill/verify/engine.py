@@ -3,7 +3,7 @@
     count both sides -> cut the source into ranges -> compare each range (in several processes)
     -> ask both sides for their lists -> checks C1 to C7 -> verdict, the weightiest of them -> report
 
-A fresh start has no source to compare with; see :mod:`twinstore_backfill.verify.engine`.
+A fresh start has no source to compare with; see :func:`run_start_clean`.
 """
 
 from __future__ import annotations
@@ -106,9 +106,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import EntityReport, QueryTimes
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import RowChoice, VerifyOptions
-
-__all__ = ["run_start_clean", "run_verify"]
-
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"

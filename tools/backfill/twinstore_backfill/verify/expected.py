@@ -36,25 +36,6 @@ if TYPE_CHECKING:
     from twinstore.models.json_text import JsonValue
     from twinstore_backfill.ignored import IgnoredPath
 
-__all__ = [
-    "IGNORED",
-    "MISSING",
-    "Change",
-    "Expected",
-    "Expecting",
-    "Refused",
-    "changes",
-    "differences",
-    "differing_paths",
-    "is_harmless",
-    "looked_for",
-    "member",
-    "misplaced",
-    "paired",
-    "stands_beside",
-]
-
-
 # How a source row differs from what a copy of it stores: where, and by which rule of normalising.
 #
 # An equivalence is harmless where nobody looks for the value. Inside a key, a tenant, a unique value, a

@@ -29,22 +29,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key, KeyRange
     from twinstore_backfill.stores import Store
 
-__all__ = [
-    "UNREADABLE_TARGET",
-    "FindingKind",
-    "Findings",
-    "KeptBack",
-    "RangeResult",
-    "RowFinding",
-    "Shares",
-    "TenantResult",
-    "compared",
-    "field_of",
-    "nothing_kept",
-    "shown_paths",
-]
-
-
 # Enough to see the pattern; the lines hold every row.
 LISTED: Final = 100
 PATHS: Final = 20

@@ -30,22 +30,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.verify.digest_ranges import LargestRow
 
-__all__ = [
-    "LARGEST_PAGE",
-    "LISTS",
-    "AnyStorage",
-    "ListFinding",
-    "ListResult",
-    "ListTask",
-    "ListsBeside",
-    "compare_list",
-    "list_queries",
-    "list_tasks",
-    "page_of",
-    "quick_turns",
-]
-
-
 log = getLogger(__name__)
 
 # The first page needs no token, the second takes the source's, the third the target's.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.findings import RangeResult
 
-__all__ = ["Place", "RowComparison", "compare_row"]
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

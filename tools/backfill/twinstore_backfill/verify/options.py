@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore_backfill.ignored import IgnoredPath
 
-__all__ = ["Approval", "RowChoice", "VerifyOptions"]
-
 
 class RowChoice(Protocol):
     """Single rows to compare."""

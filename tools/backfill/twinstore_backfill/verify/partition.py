@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import BulkPort
     from twinstore.catalog.entity import Entity
 
-__all__ = ["EarlyCuts", "Partition", "partition", "readers_of", "rows_per_digest"]
-
-
 # Few, because all of them are compared one by one where one differs; fewer would take longer to cut.
 ROWS_PER_DIGEST: Final = 250
 # Of one entity; so many are cut in a second or two, and take little memory.

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.partition import Partition
     from twinstore_backfill.verify.ranges import RowCounts
 
-__all__ = ["CountedSides", "RangePlan", "counted_sides"]
-
-
 # Rows that are read to learn how large they are, so that lists need not wait for their comparison.
 FEW: Final = 2000
 # With fewer open ranges another process would only begin when this one is done.

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import StoreSpec
     from twinstore_backfill.verify.context import Task
 
-__all__ = ["run_tasks"]
-
-
 R = TypeVar("R")
 # One task that runs and one that waits for each process: none is idle, and few results pile up.
 AHEAD: Final = 2

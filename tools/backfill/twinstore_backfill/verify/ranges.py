@@ -51,23 +51,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.ignored import IgnoredPath
 
-__all__ = [
-    "ApartFrom",
-    "OwnAges",
-    "RangeComparison",
-    "Removals",
-    "RowComparison",
-    "RowCounts",
-    "ServerTime",
-    "compare_keys",
-    "compare_parts",
-    "compare_range",
-    "counted_rows",
-    "keyed",
-    "sampled_rows",
-]
-
-
 # Rows that are not in the target, of one question to the ledger.
 ASKED: Final = 500
 KEPT: Final = "the target refused it in a copy, whose quarantine says why"

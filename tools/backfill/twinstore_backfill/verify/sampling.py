@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key, KeyRange
     from twinstore_backfill.verify.ranges import RangeComparison
 
-__all__ = ["ChosenTenants", "compare_sample", "rows_of_tenants", "sample_rates", "tenants_for_lists"]
-
 # Rows of the target are fetched by key: so many at a time keep round trips few and statements short.
 FETCHED: Final = 500
 WHOLE: Final = 2**64

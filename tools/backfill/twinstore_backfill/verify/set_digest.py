@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-__all__ = ["Digest", "document_digest", "document_number"]
-
-
 # 128 bits fit into the columns of a report; equality is judged by the documents themselves.
 BYTES: Final = 16
 MODULUS: Final = 2 ** (8 * BYTES)

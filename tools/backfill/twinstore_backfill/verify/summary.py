@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.findings import Findings
     from twinstore_backfill.verify.ranges import RowCounts
 
-__all__ = ["EntityFindings", "equivalences", "groups"]
-
-
 # A report should open in an editor.
 FIELDS_SHOWN: Final = 100
 

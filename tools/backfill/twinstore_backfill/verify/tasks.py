@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.verify.options import RowChoice
 
-__all__ = ["KeyTask", "RangeTask", "RestTask", "key_tasks"]
-
 
 @dataclass(frozen=True, slots=True)
 class RangeTask(Task[RangeResult]):

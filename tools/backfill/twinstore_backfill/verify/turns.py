@@ -21,8 +21,6 @@ try:
 except ImportError:  # Windows: the threads of one process still take turns
     fcntl = None  # type: ignore[assignment]  # what a platform lacks
 
-__all__ = ["LARGE_BYTES", "file_of_turns", "one_large", "turns_shared_by"]
-
 # Below it a turn would cost more time than it saves memory.
 LARGE_BYTES: Final = 2_000_000
 

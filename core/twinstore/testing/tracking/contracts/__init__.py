@@ -1,1 +1,1 @@
-"""The contracts of tracking, one file for each part."""
+"""The contracts of tracking, by subject."""
