@@ -335,7 +335,7 @@ class EffectKind(StrEnum):
 VERBS: Final = {
     EffectKind.TTL: "remove {rows} of {name} at once",
     EffectKind.VALIDATOR: "refuse the next write of {rows} of {name}",
-    EffectKind.RLS: "hide {rows} of {name} from whoever does not set app.tenant_id",
+    EffectKind.RLS: "hide {rows} of {name} from clients that do not set app.tenant_id",
     EffectKind.DROP: "drop {rows} of {name}, which may be nowhere else",
 }
 # Refused and hidden rows are still there; these are not.

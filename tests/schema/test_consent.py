@@ -236,8 +236,8 @@ def test_a_collation_of_its_own_is_named_because_tenants_are_not_told_apart(
         storage.initializer.ensure_migrations()
         assert storage.initializer.ensure_migrations().changes == ()
         (problem,) = storage.initializer.verify()
-        assert problem.startswith("The collection runs compares texts by a collation of its own (en)")
-        with pytest.raises(MigrationError, match="collation of its own"):
+        assert problem.startswith("The collection runs compares texts by its own collation (en)")
+        with pytest.raises(MigrationError, match="its own collation"):
             storage.check_ready()
 
 
@@ -283,7 +283,7 @@ def test_nobody_agrees_to_any_removal() -> None:
         ),
         (
             effect(EffectKind.RLS),
-            "hide 5 rows of runs from whoever does not set app.tenant_id",
+            "hide 5 rows of runs from clients that do not set app.tenant_id",
             "--accept-rls runs=5",
         ),
     ],

@@ -99,4 +99,4 @@ def test_an_index_of_the_script_compares_by_code_point_in_a_collection_that_does
     database.create_collection("runs", collation={"locale": "en", "strength": 2})
     assert Shell(database).run(script, tmp_path / "script.js") == ""
     (problem,) = differences(empty_mongo_database)
-    assert problem.startswith("The collection runs compares texts by a collation of its own (en)")
+    assert problem.startswith("The collection runs compares texts by its own collation (en)")

@@ -244,7 +244,9 @@ class TestConsent:
             with pytest.raises(ConsentRequiredError) as caught:
                 initializer.ensure_migrations(accept={Consent(EffectKind.RLS, "runs")})
         assert caught.value.effects == (hidden(3),)
-        assert "hide 3 rows of run_summaries from whoever does not set app.tenant_id" in caught.value.message
+        assert (
+            "hide 3 rows of run_summaries from clients that do not set app.tenant_id" in caught.value.message
+        )
         assert "--accept-rls run_summaries=3" in caught.value.message
         accept = {Consent(EffectKind.RLS, "run_summaries")}
         assert initializer.ensure_migrations(accept=accept).applied == FILES[1 if planned else 0 :]

@@ -295,9 +295,9 @@ def test_the_fields_of_a_base_are_those_of_all_its_models() -> None:
     ("words", "problem"),
     [
         ({}, "does not say how its id begins"),
-        ({"begins": "box_big_"}, "cannot be told apart"),
-        ({"begins": "b"}, "cannot be told apart"),
-        ({"told_by": "size"}, "is told by 'size', which is no field of it; it has id"),
+        ({"begins": "box_big_"}, "cannot be distinguished"),
+        ({"begins": "b"}, "cannot be distinguished"),
+        ({"told_by": "size"}, "told_by='size', which is not one of its fields: id"),
     ],
     ids=said,
 )

@@ -112,7 +112,11 @@ def test_an_unknown_name_gets_near_matches_and_the_list() -> None:
     [
         ("import nowhere_to_be_found", ModuleNotFoundError, "No module named 'nowhere_to_be_found'"),
         ("raise SystemExit(3)", SystemExit, "SystemExit: 3"),
-        (plugin(section="Persistence"), ValueError, "a name of its own, not 'Persistence'"),
+        (
+            plugin(section="Persistence"),
+            ValueError,
+            "an identifier other than Persistence",
+        ),
         (plugin(spec="pass") + "del PLUGIN", AttributeError, "PLUGIN"),
     ],
 )

@@ -37,7 +37,7 @@ CAPABILITIES: Final = Capabilities(
     cross_process_locks=True,
     bulk=True,
     bulk_target=False,
-    remedy="Use the driver of a server; this one keeps each run in files of its own.",
+    remedy="Use the driver of a server; this one keeps each run in separate files.",
 )
 
 

@@ -670,8 +670,8 @@ def problems_of_key(entity: Entity) -> Iterator[str]:
         yield f"has the key {name} in its payload alone, where only texts compare alike in every store"
     if entity.assigned is None:
         yield (
-            f"has the key {name} in its payload alone, so its table needs a primary key of its own; name it "
-            "beside, or give it a marker that is assigned"
+            f"has the key {name} in its payload alone, so its table needs its own primary key; name it "
+            "too, or give it a marker that is assigned"
         )
     holding = [index for index in entity.indexes if index.names == (name,) and index.unique]
     if not any(StoreKind.TABLES in index.stores and not index.where for index in holding):

@@ -154,7 +154,7 @@ class Deriver:
         fields = [self._field(cls, name, ranks.get(name)) for name in cls.model_fields]
         names = [field.name for field in fields]
         if len({*names}) < len(names) or not there <= {*names}:
-            raise UnrecognisedError("has names that cannot be told apart, or that it lacks", cls.__name__)
+            raise UnrecognisedError("has names that cannot be distinguished, or that it lacks", cls.__name__)
         there |= {name for rule in cls.rules for name in self._needed(cls, rule, fields)}
         kept = tuple(present(field) if field.name in there else field for field in fields)
         rules = tuple(self._rule(cls, rule, kept) for rule in cls.rules)

@@ -381,9 +381,7 @@ def base_of(variant: type[VariantModel]) -> type[VariantModel]:
     for base in variant.__mro__:
         if issubclass(base, VariantModel) and base is not VariantModel and "variants" in base.__dict__:
             return base
-    raise TypeError(
-        f"{variant.__name__} has no base that says told_by, the field that tells its models apart"
-    )
+    raise TypeError(f"{variant.__name__} has no base with told_by, the field that distinguishes its models")
 
 
 def check_base(base: type[VariantModel], told_by: str) -> None:
@@ -395,10 +393,10 @@ def check_base(base: type[VariantModel], told_by: str) -> None:
     info = base.model_fields.get(told_by)
     if info is None:
         known = ", ".join(base.model_fields)
-        raise TypeError(f"{base.__name__} is told by {told_by!r}, which is no field of it; it has {known}")
+        raise TypeError(f"{base.__name__} has told_by={told_by!r}, which is not one of its fields: {known}")
     if (info.serialization_alias or info.alias or told_by) != told_by:
         raise TypeError(
-            f"{base.__name__} is told by {told_by!r}, whose wire name is another one; choose one of one word"
+            f"{base.__name__} has told_by={told_by!r}, whose wire name differs; choose a name of one word"
         )
 
 
@@ -413,8 +411,8 @@ def check_variant(variant: type[VariantModel], base: type[VariantModel], begins:
     for known, other in base.variants.items():
         if known.startswith(begins) or begins.startswith(known):
             raise TypeError(
-                f"{variant.__name__} and {other.__name__} cannot be told apart: their {base.told_by} begin "
-                f"with {begins!r} and {known!r}"
+                f"{variant.__name__} and {other.__name__} cannot be distinguished: their {base.told_by} "
+                f"begin with {begins!r} and {known!r}"
             )
 
 

@@ -84,7 +84,7 @@ METRICS: Final = (
     ),
     Metric(
         "twinstore_lock_contention_total",
-        "Attempts to acquire a lock that somebody else had at the first question.",
+        "Attempts to acquire a lock that another owner held at first.",
         ("module", "entity", "driver"),
     ),
     Metric(

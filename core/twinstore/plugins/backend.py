@@ -55,7 +55,7 @@ class Capabilities:
         bulk: tools can copy and verify; a first driver may do without.
         bulk_target: with ``bulk``: tools can also copy into it. Without, it is a source only.
         time_precision_ms: the finest stored step of an instant, in milliseconds.
-        largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own. Our
+        largest_document_bytes: the largest document the server takes, ``None`` for no limit. Our
             calls write rows of up to 16.7 MB on every driver; what others have stored may be larger.
     """
 

@@ -62,7 +62,9 @@ class ModuleSettings:
     def __post_init__(self) -> None:
         """Refuse what the settings could not be read by; met by the author of the module only."""
         if not self.section.isidentifier() or self.section.casefold() == "persistence":
-            raise ValueError(f"the section of a module is a name of its own, not {self.section!r}")
+            raise ValueError(
+                f"the section of a module is an identifier other than Persistence, not {self.section!r}"
+            )
         if set(self.option_paths) != set(self.options.model_fields):
             raise ValueError(f"option_paths of {self.section} names other options than its model has")
         # One top section for each module: by it the keys of a host are told from ours.

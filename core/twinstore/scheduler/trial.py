@@ -223,7 +223,7 @@ class SchedulerTrial:
         events = self._storage.graph_jobs.list_events(self._tenant, job.id)
         told = sorted(event.payload.status for event in events)
         wanted = sorted((GraphJobStatus.QUEUED, GraphJobStatus.RUNNING, GraphJobStatus.COMPLETED))
-        yield from expect("what the events of the graph job tell", found=told, wanted=wanted)
+        yield from expect("what the events of the graph job report", found=told, wanted=wanted)
 
     def _worker(self) -> Iterator[str]:
         workers = self._storage.workers

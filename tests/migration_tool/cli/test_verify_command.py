@@ -70,7 +70,7 @@ def test_rows_due_for_removal_are_named_beside_the_verdict(
     plant(pair.stores[0], encode(RUNS, old))
     command = ("backfill", "verify", *sides_of(pair, tmp_path), "--as-of", AS_OF.isoformat())
     answer = invoke(capsys, *command, "--out", tmp_path)
-    said = "Rows due for removal by retention were left out: 1 in source, 0 in target."
+    said = "Skipped expired rows: 1 in source, 0 in target."
     assert (
         answer.code,
         "1 / 0" in answer.out,

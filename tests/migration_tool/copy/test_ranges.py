@@ -224,7 +224,7 @@ class TestFailures:
         failing(monkeypatch, BAD, [TwinstoreError("there is no room")] * MAX_ATTEMPTS)
         answer = invoke(capsys, "backfill", "copy", *pair.sides, "--execute", "--out", tmp_path)
         assert answer.code == Exit.FAILED
-        assert "Ranges that could not be copied: 1." in answer.out
+        assert "Ranges that failed: 1." in answer.out
         assert ": there is no room" in answer.out
         status = invoke(capsys, "backfill", "status", *target_of(pair), "--format", "json")
         (job,) = status.json["jobs"]

@@ -179,7 +179,7 @@ def check_ignored_fields(ignored: Iterable[IgnoredPath], entities: Iterable[Enti
         entity = known[item.entity]
         if item.path[0] in {*entity.key, entity.tenant_field, entity.document_id}:
             raise ValidationError(
-                f"{OPTION} {item.text}: {item.path[0]!r} tells which row it is or whose, so it is compared."
+                f"{OPTION} {item.text}: {item.path[0]!r} identifies the row or its owner, so it is compared."
             )
         if item.path[0] not in entity.markers:
             _check_known(item, entity.model, item.path)
@@ -201,7 +201,7 @@ def _check_known(item: IgnoredPath, model: type[BaseModel], path: tuple[str, ...
     if not rest or value.kind is Kind.MAP:
         return
     if value.kind is not Kind.OBJECT:
-        raise ValidationError(f"{OPTION} {item.text}: {name!r} holds a value that has no fields of its own.")
+        raise ValidationError(f"{OPTION} {item.text}: {name!r} holds a value without fields.")
     _check_known(item, value.model, tuple(rest))
 
 

@@ -263,7 +263,10 @@ def server_of(client: Client) -> str:
     except OperationFailure as error:
         if error.code not in UNANSWERED:
             raise
-        log.debug("The replica set does not tell its number (%s); its members name it.", loggable(error))
+        log.debug(
+            "The replica set does not report its number (%s); it is identified by its members.",
+            loggable(error),
+        )
         return members_of(hello)
     return str(config["settings"]["replicaSetId"])
 

@@ -70,8 +70,8 @@ def surveyed(connection: Connection, entity: Entity, real: Mapping[str, Any] | N
     if real.get("type") == VIEW:
         if real.get("options", {}).get("collation") is not None:
             raise ConfigurationError(
-                f"{name} in {connection.store.database.name} is a view with a collation of its own, so its "
-                "keys cannot be read in the order of other stores; make the view anew without a collation.",
+                f"{name} in {connection.store.database.name} is a view with its own collation, so its keys "
+                "cannot be read in the order of other stores; create the view again without a collation.",
                 entity=entity.name,
                 driver=DRIVER,
             )

@@ -41,7 +41,7 @@ def check_collections(names: Mapping[str, str]) -> None:
         if (other := owners.setdefault(name, entity)) != entity:
             raise ConfigurationError(
                 f"The collection {name!r} of MongoDB would hold both {other} and {entity}, whose rows must "
-                "not mix; give each a name of its own.",
+                "not mix; give each its own name.",
                 driver=DRIVER,
             )
 
@@ -76,7 +76,7 @@ def check_module(names: Mapping[str, str], module: str, others: dict[str, frozen
         if shared := sorted(owned & theirs):
             raise ConfigurationError(
                 f"The module {module} would write into {', '.join(shared)}, which the {other} has in this "
-                "database. Correct the setting that names it, or give each module a database of its own.",
+                "database. Correct the setting that names it, or give each module its own database.",
                 module=module,
                 driver=DRIVER,
             )

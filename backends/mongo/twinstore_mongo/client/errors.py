@@ -138,7 +138,7 @@ class Meaning:
 
 # Somebody ended the operation on the server: an administrator, or a call that was given up.
 interrupted: Final = Meaning(
-    UnavailableError, "{server} was told to end {subject} before it was done; try again."
+    UnavailableError, "{server} ended {subject} on request before it was done; try again."
 )
 # Every connection of the pool is busy, so nothing was sent.
 pool_exhausted: Final = Meaning(

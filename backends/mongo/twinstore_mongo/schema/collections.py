@@ -46,7 +46,7 @@ def check_other_modules(ledger: Collection[Document], module: str, steps: Sequen
         if shared := sorted(names & theirs):
             raise ConfigurationError(
                 f"The module {module} would write into {', '.join(shared)}, which the module {other} has in "
-                "this database already; nothing was changed. Give each module a database of its own, or ask "
+                "this database already; nothing was changed. Give each module its own database, or ask "
                 f"the author of {module} to rename the collection.",
                 module=module,
                 driver=DRIVER,

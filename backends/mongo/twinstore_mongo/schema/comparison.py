@@ -271,7 +271,7 @@ class Schema:
             yield SchemaDifference(
                 f"The {text} has another key or other options than wanted: wanted {described(wanted_index)}, "
                 f"found {described(existing[found])}.",
-                f"{text} built anew",
+                f"{text} built again",
                 lambda: self._rebuild(collection, index, found),
                 vital=index.unique,
             )
@@ -481,8 +481,8 @@ def kind_problems(item: Mapping[str, Any]) -> Iterator[str]:
         )
     if (collation := options.get("collation")) is not None:
         yield (
-            f"The collection {name} compares texts by a collation of its own ({collation['locale']}), which "
-            "does not tell every key and tenant from another; copy it into a database where it has none."
+            f"The collection {name} compares texts by its own collation ({collation['locale']}), which "
+            "does not distinguish all keys and tenants; copy it into a database where it has none."
         )
 
 

@@ -216,6 +216,9 @@ def identity_of(connection: Connection) -> str:
         try:
             found = connection.execute(OF_CLUSTER).fetchone()
         except errors.InsufficientPrivilege as error:
-            log.debug("The cluster does not tell its number (%s); its address names it.", loggable(error))
+            log.debug(
+                "The cluster does not report its number (%s); it is identified by its address.",
+                loggable(error),
+            )
             found = connection.execute(OF_ADDRESS).fetchone()
     return "/".join(found or ())

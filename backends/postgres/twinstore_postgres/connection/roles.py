@@ -285,7 +285,7 @@ def unprotected(schema: str, tables: Sequence[str]) -> MigrationError:
     return MigrationError(
         f"Row-level security is not in force on {', '.join(f'{schema}.{table}' for table in tables)}, so it "
         "does not protect the tenants there. A migration was interrupted, then run: twinstore migrate run "
-        f"--module {schema}; or somebody has switched it off, then the owner runs: {mend}",
+        f"--module {schema}; or it has been switched off, then the owner runs: {mend}",
         module=schema,
         driver=DRIVER,
     )

@@ -150,7 +150,7 @@ def wanted_schema(module: ModuleSpec[object]) -> tuple[str, ...]:
         text = (module.migrations(STORE) / SCHEMA_FILE).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise MigrationError(
-            f"The module {module.name} ships no {SCHEMA_FILE} beside its migrations for {STORE}; its author "
+            f"The module {module.name} ships no {SCHEMA_FILE} next to its migrations for {STORE}; its author "
             f"writes it with `twinstore dev schema {module.name}`.",
             module=module.name,
             driver=DRIVER,

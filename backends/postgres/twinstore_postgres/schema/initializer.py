@@ -441,8 +441,8 @@ def check_takeover(
     listed = " ".join(differences[:MOST_SHOWN])
     raise MigrationError(
         f"The schema {module.name} has tables that twinstore did not make and that are not as it wants them; "
-        f"nothing was changed. {listed}{f' And {more} more.' if more > 0 else ''} Give the module a database "
-        "of its own, or bring these tables in line first.",
+        f"nothing was changed. {listed}{f' And {more} more.' if more > 0 else ''} Give the module its own "
+        "database, or bring these tables in line first.",
         module=module.name,
         driver=DRIVER,
     )

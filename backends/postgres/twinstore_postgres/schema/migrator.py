@@ -86,7 +86,7 @@ def applied_migrations(connection: Connection, module: ModuleSpec[object]) -> di
         raise MigrationError(
             f"The table {ledger} is not the ledger of twinstore, which has the columns migration_name, "
             "category, checksum, applied_at, applied_by and duration_ms; nothing was changed. Give the "
-            "module a database of its own.",
+            "module its own database.",
             module=module.name,
             driver=DRIVER,
         ) from error

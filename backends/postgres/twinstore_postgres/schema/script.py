@@ -50,7 +50,7 @@ BEGIN
     LOOP
         EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', {schema}, name) INTO holds;
         IF holds THEN
-            RAISE EXCEPTION '% holds rows, which row-level security would hide from whoever does not set '
+            RAISE EXCEPTION '% holds rows, which row-level security would hide from clients that do not set '
                 'app.tenant_id; if that is right, run before: SET twinstore.accept_rls = ''%''', name, name;
         END IF;
     END LOOP;

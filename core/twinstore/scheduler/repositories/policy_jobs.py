@@ -302,7 +302,7 @@ def holder_arguments(lease_owner: str | None, now: datetime | None) -> tuple[str
         return None, instant
     if instant is None:
         raise ValidationError(
-            "Argument now is missing; it tells whether the lease of lease_owner has expired."
+            "Argument now is missing; it decides whether the lease of lease_owner has expired."
         )
     return id_argument(lease_owner, "lease_owner"), instant
 

@@ -55,7 +55,7 @@ COMMANDS: Final[dict[str, Place]] = {
 app = typer.Typer(
     name="twinstore",
     cls=group_of(COMMANDS, root=True),
-    help="What a service stores in MongoDB or PostgreSQL: move it from one to the other, with proof.",
+    help="Move the data of a service between MongoDB and PostgreSQL, and prove that nothing was lost.",
     epilog="The options above may stand at any position. Exit codes: 0 done or equal, 1 differences or "
     "conflicts, 2 usage or configuration, 3 inconclusive, 4 failed but resumable, 6 pre-flight refused, 7 "
     "another worker holds the lease, 130/143 interrupted.",

@@ -14,7 +14,7 @@ from twinstore_backfill.cli.lazily import Place, group_of
 
 JobFileOption = Annotated[
     Path | None,
-    typer.Option("--job-file", help="TOML file that says what the options of the commands would say."),
+    typer.Option("--job-file", help="TOML file with values for the options of the commands."),
 ]
 
 OURS: Final = "twinstore_backfill.cli"
@@ -33,27 +33,27 @@ COMMANDS: Final[dict[str, Place]] = {
     ),
     "verify": (
         f"{OURS}.verify:verify",
-        "Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile.",
+        "Prove that two stores hold the same. Writes nothing; no one may write to the stores meanwhile.",
     ),
     "diff": (
         f"{OURS}.verify:diff",
-        "Compare one row as a verification does, and say where it differs. Values are shown on request only.",
+        "Compare one row as a verification does, and show where it differs. Shows values on request only.",
     ),
     "recheck": (
         f"{OURS}.repair:recheck",
-        "Compare again only the rows that a verification named. It never proves more than these rows.",
+        "Compare only the rows that a verification reported. Proves nothing about other rows.",
     ),
     "repair": (
         f"{OURS}.repair:repair",
-        "Copy the rows that a verification named once more, and compare exactly these again.",
+        "Copy the rows that a verification reported again, and compare them.",
     ),
     "quarantine": (
         f"{OURS}.quarantine:app",
-        "Look at documents that could not be moved, and try them again.",
+        "Show documents that could not be copied, and retry them.",
     ),
     "status": (
         f"{OURS}.copy:status",
-        "Show how far the copies into a target are, and who works on them.",
+        "Show the progress of the copies into a target, and their workers.",
     ),
     "report": (
         f"{OURS}.verify:report",
@@ -61,19 +61,19 @@ COMMANDS: Final[dict[str, Place]] = {
     ),
     "selftest": (
         f"{OURS}.selftest:selftest",
-        "Corrupt a copy of a sample in every way there is, and count what the verification finds of it.",
+        "Corrupt a copy of a sample in every known way, and count which corruptions the verification finds.",
     ),
     "pause": (
         f"{OURS}.copy:pause",
-        "Let a running copy take no more ranges until it is resumed; the ranges at work are finished.",
+        "Pause a running copy. Ranges in progress are finished; no new ones start until it is resumed.",
     ),
     "resume": (
         f"{OURS}.copy:resume",
-        "Let a copy that was paused go on.",
+        "Resume a paused copy.",
     ),
     "rate": (
         f"{OURS}.copy:rate",
-        "Give a running copy another rate; each of its threads obeys with its next range.",
+        "Change the rate limit of a running copy. Takes effect with the next range.",
     ),
 }
 

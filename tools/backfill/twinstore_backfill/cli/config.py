@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinstore.config import Settings
 
 VARIABLE: Final = "environment variable "
-WORDS: Final[Mapping[object, str]] = {True: "yes", False: "no", None: "no limit of its own"}
+WORDS: Final[Mapping[object, str]] = {True: "yes", False: "no", None: "no separate limit"}
 
 app = typer.Typer(help="Show the settings, or check that they work.", no_args_is_help=True)
 

@@ -98,10 +98,11 @@ def copy(
         ),
     ] = ConflictOption.FAIL,
     max_conflicts: Annotated[
-        int, typer.Option("--max-conflicts", help="Stop after more conflicts than this.")
+        int, typer.Option("--max-conflicts", help="Abort when there are more conflicts than this.")
     ] = 0,
     max_quarantine: Annotated[
-        int | None, typer.Option("--max-quarantine", help="Stop after more quarantined documents than this.")
+        int | None,
+        typer.Option("--max-quarantine", help="Abort when more documents than this are quarantined."),
     ] = None,
     as_of: AsOf = None,
     range_size: Annotated[
@@ -189,10 +190,10 @@ def _extra_texts(removal: ExtraRows | None, *, executed: bool) -> Iterator[str]:
         return
     for name, count in removal.found.items():
         done = f"removed: {removal.removed.get(name, 0):,}" if executed else "to be removed with --execute"
-        yield f"Rows of {name} that only the target has: {count:,}; {done}."
+        yield f"Extra rows of {name} in the target: {count:,}; {done}."
     yield from (f"- {reason}." for reason in removal.reasons)
     if removal.keyless:
-        yield f"Rows without a usable key that only the target has: {removal.keyless:,}; remove them by hand."
+        yield f"Extra rows without a usable key in the target: {removal.keyless:,}; remove them by hand."
     if removal.recheck is not None:
         yield f"These rows compared again: {removal.recheck.verdict}."
 
@@ -214,7 +215,7 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     if result.stopped:
         yield f"Stopped: {result.stopped}. Resolve them, then run the same command again."
     if result.failed.count:
-        yield f"Ranges that could not be copied: {result.failed.count:,}. The same command tries them again."
+        yield f"Ranges that failed: {result.failed.count:,}. Run the command again to retry them."
         yield from map(_failure, result.failed.shown[:NAMED])
     if totals["conflicts"]:
         where = _see(result, out / CONFLICTS)
@@ -247,7 +248,7 @@ def pause(
     job: Job = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Let a running copy take no more ranges until it is resumed; the ranges at work are finished."""
+    """Pause a running copy. Ranges in progress are finished; no new ones start until it is resumed."""
     changed = _changed(side, job, lambda ledger, found: ledger.pause(found))
     _show(output, changed)
 
@@ -258,19 +259,21 @@ def resume(
     job: Job = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Let a copy that was paused go on."""
+    """Resume a paused copy."""
     changed = _changed(side, job, lambda ledger, found: ledger.go_on(found))
     _show(output, changed)
 
 
 @spread
 def rate(
-    limit: Annotated[str, typer.Argument(help="Most documents per second, or none for no limit.")],
+    limit: Annotated[
+        str, typer.Argument(help="Maximum number of documents read per second, or none for no limit.")
+    ],
     side: TargetSide,
     job: Job = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Give a running copy another rate; each of its threads obeys with its next range."""
+    """Change the rate limit of a running copy. Takes effect with the next range."""
     number = rate_argument(limit)
     changed = _changed(side, job, lambda ledger, found: ledger.set_rate(found, number))
     _show(output, changed)
@@ -367,7 +370,7 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
     yield (
         f"{number_of(document['rows'], 'row')}; about {estimate['seconds']:,} s at "
         f"{estimate['documents_per_second']:,} documents per second: {estimate['basis']}. A trial run into a "
-        "scratch database tells how long it takes with your target."
+        "scratch database shows how long it takes with your target."
     )
 
 
@@ -379,12 +382,12 @@ def status(
         Path | None,
         typer.Option(
             "--out",
-            help="Write the quarantine and the conflicts of the job (default: the latest) to this directory.",
+            help="Directory to write the quarantine and conflicts of the job to. Default job: the latest.",
         ),
     ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show how far the copies into a target are, and who works on them."""
+    """Show the progress of the copies into a target, and their workers."""
     # Before the store is opened, so that a directory that cannot be written to costs no connection.
     with failures_reported(out), side.opened() as store:
         document = status_document(store, job, out)

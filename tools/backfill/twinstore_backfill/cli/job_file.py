@@ -173,8 +173,7 @@ def _check_flags(job: JobFile, table: Table, flags: Collection[str]) -> None:
         # Taken for a number, it would count as 1 or 0.
         if isinstance(value, bool) and option not in flags:
             raise ConfigurationError(
-                f"The job file {job.name}: {option} is neither on nor off; give its value instead of "
-                f"{str(value).lower()}."
+                f"The job file {job.name}: {option} takes a value, not {str(value).lower()}."
             )
 
 

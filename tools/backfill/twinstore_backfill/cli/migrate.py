@@ -70,7 +70,7 @@ AcceptDrop = Annotated[
     typer.Option(
         "--accept-drop",
         metavar="NAME=ROWS",
-        help="This many rows of this table or collection are kept elsewhere and may be dropped; repeatable.",
+        help="Rows of this table or collection that exist elsewhere and may be dropped; repeatable.",
     ),
 ]
 ExecuteOption = Annotated[bool, typer.Option("--execute", help="Drop; without it, only count.")]
@@ -80,7 +80,7 @@ AcceptRls = Annotated[
     typer.Option(
         "--accept-rls",
         metavar="NAME[=ROWS]",
-        help="Allow this many rows of this table to be hidden from whoever sets no tenant; repeatable.",
+        help="Allow this many rows of this table to be hidden from clients that set no tenant; repeatable.",
     ),
 ]
 

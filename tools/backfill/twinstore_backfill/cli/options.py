@@ -82,9 +82,7 @@ ModuleName = Annotated[
 ]
 Backend = Annotated[
     str | None,
-    typer.Option(
-        "--backend", help="Driver instead of the one that the settings name.", autocompletion=drivers
-    ),
+    typer.Option("--backend", help="Override the driver that the settings name.", autocompletion=drivers),
 ]
 FromBackend = Annotated[
     str, typer.Option("--from", help="Driver of the source, for example Mongo.", autocompletion=drivers)
@@ -93,10 +91,10 @@ ToBackend = Annotated[
     str, typer.Option("--to", help="Driver of the target, for example Postgres.", autocompletion=drivers)
 ]
 SourceConfig = Annotated[
-    Path | None, typer.Option("--source-config", help="Settings file of the source instead of --config.")
+    Path | None, typer.Option("--source-config", help="Settings file of the source, instead of --config.")
 ]
 TargetConfig = Annotated[
-    Path | None, typer.Option("--target-config", help="Settings file of the target instead of --config.")
+    Path | None, typer.Option("--target-config", help="Settings file of the target, instead of --config.")
 ]
 OnlyEntities = Annotated[
     list[str] | None,
@@ -126,7 +124,7 @@ OnFinish = Annotated[
     typer.Option(
         "--on-finish",
         metavar="COMMAND",
-        help="Run this command at the end, without a shell; TWINSTORE_EXIT_CODE tells it the outcome.",
+        help="Command to run at the end, without a shell; it finds the exit code in TWINSTORE_EXIT_CODE.",
     ),
 ]
 
@@ -164,7 +162,7 @@ IgnoreField = Annotated[
     typer.Option(
         "--ignore-field",
         metavar="ENTITY.PATH",
-        help="Do not compare this field, such as runs.stats.queued; repeatable. PARTIAL at best.",
+        help="Ignore this field, such as runs.stats.queued (repeatable). The best verdict is then PARTIAL.",
     ),
 ]
 

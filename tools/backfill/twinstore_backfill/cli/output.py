@@ -237,7 +237,7 @@ MetricsPort = Annotated[
     typer.Option(
         "--metrics-port",
         metavar="[HOST:]PORT",
-        help="While the command runs, answer GET /metrics with its progress for Prometheus. Host: 127.0.0.1.",
+        help="Serve Prometheus metrics of the progress on this port while the command runs. Host: 127.0.0.1.",
     ),
 ]
 

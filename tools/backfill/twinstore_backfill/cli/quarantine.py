@@ -39,7 +39,7 @@ from twinstore_backfill.process.files import naming, write_lines
 from twinstore_backfill.process.stopping import stop_on_signals
 from twinstore_backfill.stores import Store, select_entities
 
-app = typer.Typer(help="Look at documents that could not be moved, and try them again.", no_args_is_help=True)
+app = typer.Typer(help="Show documents that could not be copied, and retry them.", no_args_is_help=True)
 
 JobId = Annotated[str | None, typer.Option("--job", help="Job of the copy. Default: the latest.")]
 OneEntity = Annotated[str, typer.Option("--entity", help="Entity of the document.")]

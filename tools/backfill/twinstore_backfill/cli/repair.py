@@ -98,7 +98,7 @@ def recheck(
     finish: OnFinish = None,
     shown: Watched,
 ) -> None:
-    """Compare again only the rows that a verification named. It never proves more than these rows."""
+    """Compare only the rows that a verification reported. Proves nothing about other rows."""
     with report_directory(named.written()), stop_on_signals() as stop:
         on_finish(finish, named.out)
         name = sides.name
@@ -128,7 +128,7 @@ def repair(
     finish: OnFinish = None,
     shown: Watched,
 ) -> None:
-    """Copy the rows that a verification named once more, and compare exactly these again.
+    """Copy the rows that a verification reported again, and compare them.
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
@@ -202,7 +202,9 @@ def purge(
     module: ModuleName = None,
     before: Annotated[
         str | None,
-        typer.Option("--before", help="Remove what ended at this instant or earlier. Default: by retention."),
+        typer.Option(
+            "--before", help="Remove rows that ended at this instant or earlier. Default: by retention."
+        ),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
     backend: Backend = None,

@@ -48,10 +48,11 @@ def selftest(
     scratch: Annotated[
         Path | None,
         typer.Option(
-            "--scratch", help="Settings file that names two empty databases. Default: servers of its own."
+            "--scratch",
+            help="Settings file that names two empty databases. Default: servers started for the test.",
         ),
     ] = None,
-    sample: Annotated[int, typer.Option("--sample", help="Rows of each entity to take.")] = 200,
+    sample: Annotated[int, typer.Option("--sample", help="Rows to sample of each entity.")] = 200,
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses them.")] = 0,
     entities: OnlyEntities = None,
     ignore_unknown: IgnoreUnknown = None,
@@ -59,7 +60,7 @@ def selftest(
         bool,
         typer.Option(
             "--thorough",
-            help="Plant every corruption once more alone; takes about 15 minutes for 4,000 of them.",
+            help="Also plant every corruption alone; takes about 15 minutes for 4,000 of them.",
         ),
     ] = False,
     out: Annotated[
@@ -67,7 +68,7 @@ def selftest(
     ] = None,
     shown: Watched,
 ) -> None:
-    """Corrupt a copy of a sample in every way there is, and count what the verification finds of it."""
+    """Corrupt a copy of a sample in every known way, and count which corruptions the verification finds."""
     # From here on, so that the files of --out agree with the exit code at every moment.
     with failures_reported(out, FILES, _failure_file), stop_on_signals() as stop:
         name = sides.name
@@ -151,7 +152,7 @@ def _texts(report: dict[str, Any], out: Path | None) -> Iterator[RenderableType]
     for store in report["stores"]:
         kinds = [(kind, counts["planted"], counts["found"]) for kind, counts in store["by_kind"].items()]
         yield table(("kind", "planted", "found"), kinds, f"{store['source']} to {store['target']}")
-    yield from (f"Not tested: {name}, of which the source has no row." for name in report["untested"])
+    yield from (f"Not tested: {name} (no rows in the source)." for name in report["untested"])
     yield from report["problems"]
     yield headline(report)
     if out is not None:

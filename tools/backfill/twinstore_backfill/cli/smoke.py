@@ -34,12 +34,14 @@ def smoke(  # noqa: PLR0917  # the options of a command
         list[str] | None,
         typer.Option(
             "--tenant",
-            help="Compare the lists of this tenant only; repeatable. Default: the 10 largest and 10 others.",
+            help="Tenant whose lists to compare (repeatable). Default: the 10 largest and 10 others.",
         ),
     ] = None,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", min=1, max=LONGEST, help="Seconds after which no further step begins."),
+        typer.Option(
+            "--timeout", min=1, max=LONGEST, help="Stop starting new steps after this many seconds."
+        ),
     ] = 60,
     output: OutputFormat = Format.TEXT,
 ) -> None:

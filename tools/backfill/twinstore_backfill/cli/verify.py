@@ -82,7 +82,7 @@ RequireReady = Annotated[
     bool,
     typer.Option(
         "--require-cutover-ready",
-        help="End with code 3 instead of 0 unless the switch may be turned now.",
+        help="Exit with 3 instead of 0 unless it is safe to cut over now.",
     ),
 ]
 
@@ -107,7 +107,7 @@ StartClean = Annotated[
     bool,
     typer.Option(
         "--start-clean",
-        help="Approve a start without old data: the source is not opened, the target must be empty.",
+        help="Approve a start without the old data: the source is not opened, and the target must be empty.",
     ),
 ]
 
@@ -120,13 +120,13 @@ GroupsFile = Annotated[
     ),
 ]
 Benchmark = Annotated[
-    bool, typer.Option("--benchmark", help="Also measure how long both sides take for the lists.")
+    bool, typer.Option("--benchmark", help="Also measure how long each side takes for the lists.")
 ]
 MaxRatio = Annotated[
     float | None,
     typer.Option(
         "--max-ratio",
-        help="With --benchmark: fail when a list takes more than so many times as long on the target.",
+        help="With --benchmark: fail if a list takes more than this many times as long on the target.",
     ),
 ]
 # As many as fit on a screen; differences.ndjson holds every one.
@@ -156,7 +156,7 @@ def verify(
         typer.Option("--out", help="Directory for the report as JSON, JUnit XML, Markdown and HTML."),
     ] = None,
     start_clean: StartClean = False,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why a clean start is acceptable.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     require_cutover_ready: RequireReady = False,
     groups: GroupsFile = None,
@@ -166,7 +166,7 @@ def verify(
     finish: OnFinish = None,
     shown: Watched,
 ) -> None:
-    """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
+    """Prove that two stores hold the same. Writes nothing; no one may write to the stores meanwhile."""
     # From here on, so that the files of --out agree with the exit code at every moment.
     with report_directory(out), stop_on_signals() as stop:
         on_finish(finish, out)
@@ -352,7 +352,7 @@ KeyOption = Annotated[
     typer.Option("--key", help="Key of the row; for a key of several parts once for each, in their order."),
 ]
 ShowValues = Annotated[
-    bool, typer.Option("--show-values", help="Also print what is stored; customers' data, on request only.")
+    bool, typer.Option("--show-values", help="Print stored values. They may contain customer data.")
 ]
 CODES = {
     "equal": Exit.OK,
@@ -373,7 +373,7 @@ def diff(
     ignored: Ignored,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Compare one row as a verification does, and say where it differs. Values are shown on request only."""
+    """Compare one row as a verification does, and show where it differs. Shows values on request only."""
     name = sides.name
     asked = instant_option(as_of, "--as-of")
     with sides.opened(name) as (left, right):
@@ -433,7 +433,7 @@ def _document(found: RowComparison, *, show_values: bool) -> dict[str, Any]:
 def _texts(found: RowComparison, *, show_values: bool) -> Iterator[str]:
     yield f"{found.entity} {'/'.join(map(str, found.key))}: {found.verdict}"
     if found.reason is not None:
-        yield f"No copy takes the row of the source: {found.reason}."
+        yield f"The source row cannot be copied: {found.reason}."
     for text in found.equivalences:
         how = "Not compared" if text.endswith(f"({IGNORED_FIELD})") else "Equal after normalisation"
         yield f"{how}: {text}."

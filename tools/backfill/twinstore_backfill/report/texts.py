@@ -171,7 +171,7 @@ def expired_text(report: ParityReport) -> str:
     if not source and not target:
         return ""
     sides = f"{source:,} in source, {target:,} in target"
-    return f"Rows due for removal by retention were left out: {sides}."
+    return f"Skipped expired rows: {sides}."
 
 
 def _names(report: ParityReport) -> tuple[str, str]:

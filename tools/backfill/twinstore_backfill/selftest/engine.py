@@ -156,7 +156,7 @@ def embedded_settings() -> Iterator[Settings]:
             running = servers(Path(directory), durable=False)
         except ModuleNotFoundError as error:
             raise ConfigurationError(
-                f"The self-test needs {error.name!r} for servers of its own: pip install 'twinstore[all]'; "
+                f"The self-test needs {error.name!r} to start servers: pip install 'twinstore[all]'; "
                 "or name empty databases with --scratch."
             ) from error
         with running as both:

@@ -232,7 +232,7 @@ def markdown(report: Document) -> str:
         MADE,
         "",
         *table(("entity", "sampled", "unreadable", "made", "owners"), rows),
-        *(f"- Not tested: {escaped(name)}, of which the source has no row." for name in report["untested"]),
+        *(f"- Not tested: {escaped(name)} (no rows in the source)." for name in report["untested"]),
         "",
         *(line for store in report["stores"] for line in _of_store(store)),
     ]

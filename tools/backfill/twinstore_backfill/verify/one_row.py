@@ -74,7 +74,7 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     left, right = _row(source.bulk, entity, key), _row(target.bulk, entity, key)
     if left is None and right is None:
         text = "/".join(map(str, key))
-        raise ValidationError(f"Neither side has a row of {entity.name} with the key {text!r}.")
+        raise ValidationError(f"{entity.name} {text!r} was not found on either side.")
     limit = cutoff(entity, target.options, as_of)
     # By the code of a verification, so that the two never tell different things.
     work = RangeComparison(
