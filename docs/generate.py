@@ -63,6 +63,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
         **{f"settings-{name.lower()}": partial(settings.driver_table, name) for name in settings.DRIVERS},
         "commands": commands.command_pages,
         "hooks": drivers.hook_table,
+        "access-operations": drivers.operation_table,
         "backend-spec": drivers.spec_table,
         "contracts": drivers.contract_table,
         "contracts.scheduler": drivers.scheduler_contract_table,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from docs.parts.tables import attributes, code, plain, table
 from twinstore import testing
+from twinstore.access.defaults import AccessDefaults
+from twinstore.access.protocol import Access
 from twinstore.errors import first_line
 from twinstore.plugins.backend import BackendSpec
 from twinstore.plugins.drivers import BackendHooks
@@ -21,6 +23,7 @@ __all__ = [
     "contracts",
     "hook_table",
     "hooks",
+    "operation_table",
     "scheduler_contract_table",
     "scheduler_contracts",
     "spec_table",
@@ -50,6 +53,25 @@ def spec_table() -> str:
         for field in fields(BackendSpec)
     )
     return table(("Field", "Default", "Means"), rows)
+
+
+def operation_table() -> str:
+    """Return the operations on rows, and which of them a driver must write."""
+    # A statement of a driver's own is an extra, not an operation.
+    operations = {
+        name: item
+        for name, item in vars(Access).items()
+        if inspect.isfunction(item) and not name.startswith("_") and name != "special"
+    }
+    rows = (
+        (
+            code(f"{name}({', '.join(list(inspect.signature(item).parameters)[1:])})"),
+            plain(first_line(item.__doc__)),
+            "no" if name in AccessDefaults.__abstractmethods__ else "yes",
+        )
+        for name, item in operations.items()
+    )
+    return table(("Operation", "Does", "Default"), rows)
 
 
 def contracts() -> tuple[type[testing.Contract], ...]:
