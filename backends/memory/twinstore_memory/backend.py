@@ -58,7 +58,7 @@ class MemoryBackend(DocumentBackend[R]):
     def joined(self, handle: object) -> MemoryUnit:
         """Join a :class:`~twinstore_memory.store.Unit` that the caller began and will end."""
         if not isinstance(handle, Unit) or handle.store is not self.store:
-            raise wrong_handle(handle, "a unit of its own store", DRIVER)
+            raise wrong_handle(handle, "a unit of the same store", DRIVER)
         return MemoryUnit(handle)
 
     @override

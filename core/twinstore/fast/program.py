@@ -128,7 +128,7 @@ def check_entity(entity: Entity) -> None:
     computed = [item.name for item in entity.derived if item.number_of is None or item.name in entity.key]
     if computed:
         names = ", ".join(computed)
-        raise UnrecognisedError(f"functions compute what is stored beside its rows: {names}")
+        raise UnrecognisedError(f"functions compute values stored with its rows: {names}")
     if {*entity.markers} & entity.shapes.keys():
         raise UnrecognisedError("a storage marker and a field have one name")
 

@@ -111,7 +111,7 @@ class SqliteProbe(ProbeDefaults):
 
 
 class SqliteDeployment:
-    """A file in a folder of its own."""
+    """A file in its own folder."""
 
     def __init__(self, module: ModuleSpec[object], folder: Path) -> None:
         self._module = module
@@ -162,7 +162,7 @@ class SqliteDeployment:
 
 @contextmanager
 def sqlite_deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[SqliteDeployment]:
-    """Make a file, migrated unless told otherwise, and remove it at the end."""
+    """Make a file, migrated by default, and remove it at the end."""
     with TemporaryDirectory() as folder, ExitStack() as stack:
         deployment = SqliteDeployment(module, Path(folder))
         stack.callback(deployment.probe.close)

@@ -47,7 +47,7 @@ VERSION: Final = "SELECT version FROM main.rows WHERE entity = ? AND key = ?"
 
 
 class SqliteUnit(DocumentUnit):
-    """One unit of work on a connection of its own."""
+    """One unit of work on its own connection."""
 
     driver = DRIVER
 

@@ -66,14 +66,14 @@ class ClaimRequest(CanonicalModel):
 
 
 class Held(CanonicalModel):
-    """Which lease a worker speaks of: its own, of the attempt that the claim told."""
+    """The lease of a worker: its own, of the attempt that the claim returned."""
 
     worker_id: Id
     attempt: Count32
 
 
 class Lease(Held):
-    """The job under which a worker writes something beside it: its run, or the log of that."""
+    """The job under which a worker writes its run, or the log of that run."""
 
     job_id: Id
 

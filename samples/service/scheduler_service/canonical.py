@@ -47,7 +47,7 @@ class CanonicalRequest(Request):
 
     @override
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body, up to the limit: a header may tell another length, or none."""
+        """Yield the body, up to the limit: a header may name another length, or none."""
         size = 0
         async for chunk in super().stream():
             size += len(chunk)
@@ -58,7 +58,7 @@ class CanonicalRequest(Request):
             yield chunk
 
     def _is_json(self) -> bool:
-        """Say whether the headers tell so; FastAPI would call another body "no valid dictionary"."""
+        """Return whether the headers say so; FastAPI would call another body "no valid dictionary"."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         plain = self.headers.get("content-encoding", "identity").lower() == "identity"
         return plain and (kind == "application/json" or kind.endswith("+json"))
@@ -92,7 +92,7 @@ class CanonicalRoute(APIRoute):
 class RawPaths:
     """Routes by the path as it was sent: an id may hold a slash, which is then sent as ``%2F``.
 
-    A decoded path no longer tells it from the slashes between the parts. ``calls.Id`` decodes each part.
+    In a decoded path it looks like the slashes between the parts. ``calls.Id`` decodes each part.
     """
 
     def __init__(self, app: ASGIApp) -> None:

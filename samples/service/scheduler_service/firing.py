@@ -1,4 +1,4 @@
-"""Fires what is due and returns what was left behind: a program of its own, of which any number may run.
+"""Fires what is due and returns what was left behind: a separate program, of which any number may run.
 
     python -m scheduler_service.firing --every 5
 
@@ -107,7 +107,7 @@ def fired_event(planned: Run, now: datetime) -> AuditEvent:
 
 
 def run(scheduler: SchedulerStorage, clock: Clock, stop: Event, every: float) -> None:
-    """Tick until told to stop; an outage of the store is logged and waited for."""
+    """Tick until asked to stop; an outage of the store is logged and waited for."""
     while not stop.is_set():
         try:
             tick(scheduler, clock.now())

@@ -27,7 +27,7 @@ JobType = Annotated[GraphJobType | None, Query(alias="type")]
 
 @router.post("/graph-jobs", response_model=AnyJob, status_code=201, summary="Add a graph job")
 def post_graph_job(call: Call, request: Request, job: AnyJob) -> Response:
-    """Of either type, which its id tells."""
+    """Of either type, which its id shows."""
     call.owns(job.tenant_id)
     stored = call.scheduler.graph_job_store.add(job)
     return created(CanonicalResponse(stored), request, stored.id)
@@ -65,7 +65,7 @@ def list_graph_jobs(
     limit: Limit = 50,
     page_token: Token = None,
 ) -> Response:
-    """Each in an envelope that tells type and status."""
+    """Each in an envelope with type and status."""
     page = call.scheduler.graph_job_store.list(
         call.tenant, job_type=job_type, status=status, limit=limit, page_token=page_token
     )

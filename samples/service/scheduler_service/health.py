@@ -22,7 +22,7 @@ router = APIRouter(route_class=CanonicalRoute, tags=["health"])
 
 @router.get("/healthz", response_model=Health, summary="Whether the process lives")
 async def healthz() -> Response:
-    """Asks no store: a process that is started anew because its database is down helps nobody."""
+    """Asks no store: restarting a process because its database is down helps no one."""
     return CanonicalResponse(Health())
 
 

@@ -28,7 +28,7 @@ def put_impact_set(call: Call, snapshot_id: Id, impact_set: ImpactSet, run_id: O
 
 @router.post("/impact-sets", response_model=ImpactSet, status_code=201, summary="Store an impact set")
 def post_impact_set(call: Call, request: Request, impact_set: ImpactSet, run_id: OfRun = None) -> Response:
-    """Without an id of its own it gets one that follows from its content; `Location` tells it."""
+    """Without an id it gets one that follows from its content, in `Location`."""
     stored_id = call.scheduler.impact_snapshots.upsert(call.tenant, impact_set, run_id=run_id)
     stored = call.scheduler.impact_snapshots.get_required(call.tenant, stored_id)
     return created(CanonicalResponse(stored), request, stored_id)

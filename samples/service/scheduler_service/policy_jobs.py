@@ -20,7 +20,7 @@ PENDING, DISPATCHING, SUBMITTED, COMPLETED, FAILED, _ = PolicyRunJobStatus
 
 @router.post("/policy-jobs", response_model=PolicyRunJob, status_code=201, summary="Create a policy job")
 def post_policy_job(call: Call, request: Request, job: PolicyRunJob) -> Response:
-    """A pending one. Whoever wants a run rather asks for it at `policy-runs`."""
+    """A pending one. To request a run, use `policy-runs`."""
     call.owns(job.tenant_id)
     stored = call.scheduler.policy_jobs.create(job)
     return created(CanonicalResponse(stored), request, stored.id)
@@ -129,7 +129,7 @@ def moved(
 
 
 def check_held(call: TenantCall, unit: SchedulerSession, lease: Lease | None) -> None:
-    """Refuse what a worker writes beside its job once it no longer holds that; without a lease admit it.
+    """Refuse what a worker writes for a job that it no longer holds; without a lease admit it.
 
     The job is written, as it is: a look alone would not stop another worker that claims it meanwhile.
 

@@ -53,7 +53,7 @@ PROBLEMS: Final = problems(400, 403, 404, 409, 413, 415, 500, 503, 504)
 
 
 def answer(error: TwinstoreError, status: int | None = None) -> CanonicalResponse:
-    """Return what a client is told of an error of the library."""
+    """Return what a client gets for an error of the library."""
     if error.http_status >= SERVER_ERROR:
         log.warning("%s: %s", error.code, error, exc_info=isinstance(error, ConfigurationError))
     problem = Problem(

@@ -130,7 +130,7 @@ def recalculate_trigger(call: Call, schedule_id: Id) -> Response:
     summary="Fire a schedule that is due",
 )
 def fire_trigger(call: Call, schedule_id: Id) -> Response:
-    """For whoever cannot wait for the program that fires. Repeated: nothing happens until it is due again."""
+    """For clients that cannot wait for the firing program. Repeated: nothing until it is due again."""
 
     def fire_due(unit: SchedulerSession) -> Run | None:
         return fire(unit, unit.schedules.get_required(call.tenant, schedule_id), call.now)

@@ -76,7 +76,7 @@ class JobWorker:
     stop: Event = field(default_factory=Event)
 
     def run(self) -> None:
-        """Claim and execute until told to stop; end the job at hand first."""
+        """Claim and execute until asked to stop; end the job at hand first."""
         with waiting():
             self._register()
         while not self.stop.is_set():

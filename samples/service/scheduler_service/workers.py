@@ -1,6 +1,6 @@
 """Workers: the processes that execute jobs, and what they claim.
 
-The registry stands beside the tenants, so each call is answered in system scope: here the worker is read, and
+The registry is outside of the tenants, so each call is answered in system scope: here the worker is read, and
 one of another tenant is "not found", in the unit that changes it.
 """
 

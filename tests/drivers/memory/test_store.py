@@ -207,5 +207,5 @@ def test_bind_joins_a_unit_of_its_own_store_and_no_other() -> None:
     assert storage.runs.get(TENANT, "r") is None
     unit.commit()
     assert storage.runs.get(TENANT, "r") is not None
-    with pytest.raises(ConfigurationError, match="a unit of its own store"):
+    with pytest.raises(ConfigurationError, match="a unit of the same store"):
         storage.bind(MemoryDatabase().begin(), TENANT)

@@ -35,9 +35,9 @@ REASONS: Final = {
     "scheduler.locks": "its rows are copied as released",
     "scheduler.impact_snapshots": "its key is computed from the content of a row",
     "scheduler.run_summaries": "RunSummary has the rule",
-    "scheduler.graph_jobs": "functions compute what is stored beside its rows: type, uuid",
-    "scheduler.graph_job_events": "functions compute what is stored beside its rows: jobUuid, status",
-    "kit.devices": "functions compute what is stored beside its rows: contentDigest, spotCount",
+    "scheduler.graph_jobs": "functions compute values stored with its rows: type, uuid",
+    "scheduler.graph_job_events": "functions compute values stored with its rows: jobUuid, status",
+    "kit.devices": "functions compute values stored with its rows: contentDigest, spotCount",
 }
 
 

@@ -234,7 +234,7 @@ def why_not(entity: Entity, ignored: AbstractSet[str] = frozenset()) -> str | No
     """Return why documents of an entity have no such form, ``None`` where they have."""
     form = CollectionScan.of(entity).form
     if form.derived:
-        return "documents hold beside the content what follows from it"
+        return "documents hold values that follow from the content"
     if form.derived_key is not None:
         return "its key follows from its content"
     if form.wire_id is None and not form.joined and not form.generated:

@@ -226,7 +226,7 @@ def why_no_digests(entity: Entity) -> str | None:
     if entity.derived_key is not None:
         return "its key follows from its content"
     if entity.derived or entity.beside:
-        return "tables hold beside the content what follows from it"
+        return "tables hold values that follow from the content"
     if entity.layout is Layout.PAYLOAD:
         return "its table holds the whole model in one column"
     if entity.shapes.keys() & {*entity.markers}:

@@ -154,7 +154,7 @@ def source_class(module: ModuleSpec[object]) -> type[PostgresDataSource]:
         f"{module.title}DataSource",
         (PostgresDataSource,),
         {
-            "__doc__": f"Lends connections to PostgreSQL beside the repositories of {module.name}.",
+            "__doc__": f"Connections to PostgreSQL for statements next to the repositories of {module.name}.",
             "__module__": __name__,
             "module": module,
         },

@@ -231,7 +231,7 @@ class Table(Generic[M]):
         markers = self.checked_markers_of(values) if self._marker_positions else NO_STORAGE
         if self.entity.layout is Layout.PAYLOAD and UNREADABLE in values:
             # A column beside the payload, by which lists sort.
-            reason = "a column beside its payload holds what cannot be represented"
+            reason = "a column next to its payload holds a value that cannot be represented"
             raise undecodable(reason, entity=self.entity.name, key=self.key_text(values), driver=DRIVER)
         return Row(self.decode(values), markers)
 

@@ -302,7 +302,7 @@ class Surroundings:
             if role is Role.GENERATED:
                 if item.kind in OF_GENERATED:
                     made = item.kind is Kind.MISSING
-                    yield replace(item, form="made anew", free=True) if made else item
+                    yield replace(item, form="generated again", free=True) if made else item
             elif item.kind is Kind.STEP and isinstance(value, int) and (role is Role.COUNTER or fence):
                 # A target may be ahead in it and never behind.
                 yield replace(item, form="ahead" if fence else "counted on", free=True)

@@ -149,7 +149,7 @@ def timed(name: str, look: Callable[[], Finding]) -> Step:
 READY: Final = "server, roles, row-level security"
 SCHEMA: Final = "schema"
 COUNTS: Final = "rows and rests"
-OWN: Final = "a tenant of its own"
+OWN: Final = "a separate tenant"
 LOCKS: Final = f"C6 {SMOKE}"
 REMOVED: Final = "removed again"
 # Enough to meet every kind of tenant in time; each is asked a dozen lists of up to three pages.
