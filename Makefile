@@ -48,7 +48,7 @@ setup: $(VENV)/.installed ## create .venv and install twinstore with every extra
 demo: setup ## move a live service's data from MongoDB to PostgreSQL, with proof
 	$(BIN)/twinstore demo $(ARGS)
 
-check: setup ## lint, format, types, import contracts, private names, layers, generated files, documentation site
+check: setup ## lint, format, types, import contracts, private names, layers, words, generated files, documentation site
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	@# At the same time: each of the two has one core busy for longer than all the others take.
@@ -56,6 +56,7 @@ check: setup ## lint, format, types, import contracts, private names, layers, ge
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.support.private_names
 	$(BIN)/python -m tests.support.layers
+	$(BIN)/python -m tests.support.words
 	$(BIN)/python -m twinstore.codegen.aio --check
 	$(BIN)/python -m docs.generate --check
 	$(SITE)

@@ -19,3 +19,5 @@ def test_code_may_use_it() -> None:
     assert list(in_markdown("Of `told` and\n```python\ntold = 1\n```\n")) == []
     assert list(in_source("told = {'beside': 1}  # told\n", messages=True)) == []
     assert list(in_markdown("```\n```\nbeside\n")) == [(3, "beside")]
+    section = '"""Text of ``tell``.\n\n    Args:\n        beside: a name.\n"""\n'
+    assert list(in_source(section, messages=False)) == []

@@ -21,6 +21,8 @@ BANNED: Final = re.compile(
     r"\b(tells?|told|whoever|anew|of its own|once more|beside|shall|somebody|what is more)\b", re.IGNORECASE
 )
 CODE: Final = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+# Names of parameters and attributes in a section of a docstring, and code in its text.
+NAMES: Final = re.compile(r"^ +\w+:(?= )|``.*?``", re.MULTILINE | re.DOTALL)
 # Their texts are seen by users; those of the kit and of tests are data.
 PRODUCT: Final = ("core/", "backends/", "tools/backfill/", "tools/embedded/")
 KIT: Final = "core/twinstore/testing/"
@@ -33,9 +35,14 @@ def banned(text: str) -> Iterator[tuple[int, str]]:
         yield text.count("\n", 0, found.start()) + 1, found[0]
 
 
+def without(pattern: re.Pattern[str], text: str) -> str:
+    """Return a text with what a pattern finds blanked, so that lines keep their numbers."""
+    return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+
+
 def in_markdown(text: str) -> Iterator[tuple[int, str]]:
-    """Yield what prose says; code is blanked, so that lines keep their numbers."""
-    return banned(CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text))
+    """Yield what prose says."""
+    return banned(without(CODE, text))
 
 
 def in_source(text: str, *, messages: bool) -> Iterator[tuple[int, str]]:
@@ -50,7 +57,7 @@ def in_source(text: str, *, messages: bool) -> Iterator[tuple[int, str]]:
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
             continue
         if id(node) in docstrings or (messages and " " in node.value):
-            for line, word in banned(node.value):
+            for line, word in banned(without(NAMES, node.value)):
                 yield node.lineno + line - 1, word
 
 
