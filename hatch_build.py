@@ -1,11 +1,12 @@
 """Compiles the native library of the fast path, where the machine has a C compiler.
 
 The build of a wheel puts the library into the wheel, which then belongs to one platform, but to every Python,
-because the library is loaded by ctypes. An editable installation has it beside the package that loads it.
-Nothing here ends an installation: without a compiler, or with one that fails, everything works, slower, and a
-file beside the package says why, for `twinstore doctor`. ``CC``, ``CFLAGS`` and ``LDFLAGS`` are honoured.
+because the library is loaded by ctypes. An editable installation has it next to the package that loads it.
+Nothing here aborts an installation. Without a compiler, or with one that fails, everything works, but slower,
+and a file next to the package says why, for `twinstore doctor`. ``CC``, ``CFLAGS`` and ``LDFLAGS`` are
+honoured.
 
-As a script it compiles in place, for whoever changes the C files:
+As a script it compiles in place, for developers of the C files:
 
     python hatch_build.py             # `make native`; warnings are errors
     python hatch_build.py --stale     # `make setup`; only if the library is of other sources
@@ -39,7 +40,7 @@ REASON: Final = "libtwinstore.txt"
 PLATFORM: Final = "TWINSTORE_WHEEL_PLATFORM"
 COMPILERS: Final = ("cc", "gcc", "clang")
 FLAGS: Final = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
-# It reads the bytes of a database: a fault should end the process rather than be of use to somebody.
+# It reads the bytes of a database: a fault should end the process rather than be exploitable.
 HARDENING: Final = ("-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2")
 LONGEST_COMPILATION: Final = 600
 LONGEST_REASON: Final = 300
@@ -49,8 +50,8 @@ class NotCompiledError(Exception):
     """Why there is no library, in words for `twinstore doctor`."""
 
 
-class NativeHook(BuildHookInterface):  # type: ignore[type-arg]  # of a configuration nobody reads
-    """Puts the library into a wheel, or beside the package of an editable installation."""
+class NativeHook(BuildHookInterface):  # type: ignore[type-arg]  # of a configuration that is not read
+    """Puts the library into a wheel, or next to the package of an editable installation."""
 
     PLUGIN_NAME = "custom"
 
@@ -95,12 +96,12 @@ def platform() -> str:
         return given
     from packaging.tags import platform_tags  # noqa: PLC0415  # comes with the build backend only
 
-    # The others promise that it runs on older systems, too, which nobody has checked here.
+    # The others promise that it runs on older systems, too, which is not checked here.
     return next(tag for tag in platform_tags() if not tag.startswith(("manylinux", "musllinux")))
 
 
 def compiled_in_place(*extra: str) -> str | None:
-    """Compile the library beside its package; return why that was not possible."""
+    """Compile the library next to its package; return why that was not possible."""
     reason = IN_PLACE / REASON
     try:
         # In the same folder, because only there a file takes the place of another one in one step. A process
@@ -182,7 +183,7 @@ def given(variable: str) -> list[str]:
 def first_complaint(text: str) -> str:
     """Return the line of a compiler's messages that says what is wrong."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # The lines before it may only tell which file included which.
+    # The lines before it may only show which file included which.
     found = next((line for line in lines if "error" in line.casefold()), lines[0] if lines else "")
     return found[:LONGEST_REASON]
 
@@ -199,7 +200,7 @@ def of_package(name: str) -> Any:  # noqa: ANN401  # a function
 
 
 def is_current() -> bool:
-    """Tell whether the library in place is of these sources."""
+    """Check whether the library in place was built from these sources."""
     try:
         if of_package("is_cut_short")(IN_PLACE / LIBRARY):
             return False

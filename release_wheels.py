@@ -69,7 +69,7 @@ def main() -> int:
 def built(platform: Platform, folder: Path) -> Path:
     """Build the wheel of a platform into a folder; return where it is."""
     folder.mkdir(exist_ok=True)
-    # A folder of its own, because an earlier wheel may lie in the other one.
+    # A separate folder, because an earlier wheel may be in the other one.
     with tempfile.TemporaryDirectory(dir=folder) as own:
         subprocess.run(
             [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", own],
@@ -96,7 +96,7 @@ def problems(library: bytes, platform: Platform) -> Iterator[str]:
 
 
 def is_old_enough(name: str) -> bool:
-    """Tell whether the C library of the tag has a version of symbols."""
+    """Check whether the C library of the tag has a version of symbols."""
     found = SYMBOLS.fullmatch(name)
     return found is not None and (int(found[1]), int(found[2])) <= GLIBC
 

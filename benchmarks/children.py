@@ -1,4 +1,4 @@
-"""Runs the command line as a process of its own, as a user would, and watches what it needs."""
+"""Runs the command line in a separate process, as a user would, and measures what it needs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Child:
     Attributes:
         seconds: how long it took, the start of the process included.
         processor_seconds: the processor time of it and its children.
-        peak_bytes: the largest sum of their proportional memory, ``None`` where the system does not tell it.
-        watch_seconds: the processor time that watching them took from the same cores.
+        peak_bytes: the largest sum of their proportional memory, ``None`` if the system does not report it.
+        watch_seconds: the processor time that measuring them took from the same cores.
         output: what it printed, as JSON.
     """
 

@@ -118,7 +118,7 @@ class CliCases:
 
 
 def fast_part(report: Mapping[str, Any]) -> float | None:
-    """Return the part of the rows that native code moved or compared, where a report tells it."""
+    """Return the part of the rows that native code moved or compared, if the report has it."""
     told = report["envelope"].get("fast_path")
     return told["rows"] / told["of"] if told and told["of"] else None
 

@@ -22,7 +22,7 @@ PROGRAM: Final = (sys.executable, "-m", "benchmarks.commands")
 
 
 class Commands:
-    """A process that runs commands when it is told to."""
+    """A process that runs commands on request."""
 
     def __enter__(self) -> Self:
         """Start it."""

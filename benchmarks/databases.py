@@ -56,7 +56,7 @@ class BenchmarkDatabases:
     bulk_url: str | None = None
 
     def runs(self, *, back: bool = False) -> Collection[dict[str, Any]]:
-        """Return the runs in MongoDB: the source, or the target of the way back."""
+        """Return the runs in MongoDB: the source, or the target of the reverse migration."""
         return self.client[RETURN if back else self.source]["runs"]
 
     def superuser(self) -> psycopg.Connection:
@@ -116,7 +116,7 @@ class BenchmarkDatabases:
         return taken
 
     def empty_mongo(self) -> None:
-        """Make the target of the way back anew, with its validators and indexes."""
+        """Recreate the target of the reverse migration, with its validators and indexes."""
         self.client.drop_database(RETURN)
         self._migrate(self.settings(back=True))
 

@@ -31,7 +31,7 @@ __all__ = ["Goal", "GoalResult", "judge"]
 
 MEGABYTES: Final = 150.0
 PER_BYTE: Final = 0.70
-# What is written when something is to be at least, and at most, a multiple of something else.
+# The units of goals: at least a multiple, at most a multiple, and megabytes of memory.
 LEAST, MOST, MEMORY = "x", "x the time", "MB"
 
 

@@ -1,4 +1,4 @@
-"""Which cases stand against which."""
+"""Which cases are compared with each other."""
 
 from __future__ import annotations
 

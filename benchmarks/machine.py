@@ -1,4 +1,4 @@
-"""What the figures depend on: versions and the machine."""
+"""The environment of the figures: versions and the machine."""
 
 from __future__ import annotations
 

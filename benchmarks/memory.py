@@ -42,7 +42,7 @@ class PeakMemory:
     """Adds up the proportional memory of a process and its children every 200 ms.
 
     Attributes:
-        peak: the largest sum in bytes, ``None`` where the system does not tell it.
+        peak: the largest sum in bytes, ``None`` if the system does not report it.
         used_seconds: the processor time of the watcher.
     """
 

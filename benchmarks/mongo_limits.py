@@ -1,4 +1,4 @@
-"""What MongoDB can do at most: raw batches out, prebuilt documents in."""
+"""The limits of MongoDB: raw batches out, prebuilt documents in."""
 
 from __future__ import annotations
 

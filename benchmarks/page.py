@@ -8,7 +8,7 @@ __all__ = ["PAGE", "Extent"]
 
 
 class Extent(NamedTuple):
-    """How far a group is measured: its rounds, and its documents where they are fewer than asked for."""
+    """How far a group is measured: its rounds, and its documents if they are fewer than requested."""
 
     runs: int
     documents: int | None = None

@@ -1,4 +1,4 @@
-"""What PostgreSQL can do at most: COPY of prebuilt rows in, COPY of the table out."""
+"""The limits of PostgreSQL: COPY of prebuilt rows in, COPY of the table out."""
 
 from __future__ import annotations
 

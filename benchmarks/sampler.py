@@ -1,8 +1,8 @@
 """Runs the command line and counts what all of its threads are doing, a hundred times a second.
 
-``python benchmarks/sampler.py profile.txt backfill copy …`` writes the places that were met most often:
+``python benchmarks/sampler.py profile.txt backfill copy …`` writes the places that were seen most often:
 ``self`` is the line that ran, ``within`` counts every function on the stack. A thread that waits for a
-server or for the interpreter lock stands at the line that waits.
+server or for the interpreter lock counts at the line that waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Single operations: what the repositories are asked, and how often per second."""
+"""Single operations: the calls to the repositories, and how many per second."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class BareDriver(Protocol):
 
 @dataclass(slots=True)
 class RepeatedOperation:
-    """Runs an operation over and over; each call goes on where the last one stopped."""
+    """Runs an operation repeatedly; each call continues where the last one stopped."""
 
     operations: int
     _numbers: Iterator[int] = field(default_factory=count)
@@ -224,7 +224,7 @@ class SingleOperations:
 
 
 def single_operations(name: str, title: str, repertoire: SingleOperations, operations: int) -> Group:
-    """Return the operations of one driver; each stands beside its bare twin."""
+    """Return the operations of one driver, each with its bare twin."""
     pairs = (
         ("get", repertoire.get, repertoire.bare_get),
         ("upsert", repertoire.upsert, repertoire.bare_upsert),

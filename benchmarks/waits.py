@@ -96,7 +96,7 @@ def waiting(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]:
 
 
 def wait_lines(title: str, watches: Sequence[WaitEvents], samples: Samples) -> Iterator[str]:
-    """Yield a table: parts of the looks at sessions that are inside a transaction."""
+    """Yield a table: shares of the samples of sessions that are inside a transaction."""
     yield from [f"**{title}**: parts of all looks at sessions inside a transaction, by --jobs", ""]
     yield from head(["", *map(str, JOBS)])
     rates = [samples.rate(_name(jobs)) for jobs in JOBS]

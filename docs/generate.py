@@ -1,9 +1,9 @@
-"""Writes the generated parts of the pages in docs/, and the files beside the migrations of each module.
+"""Writes the generated parts of the pages in docs/, and the files next to the migrations of each module.
 
     python -m docs.generate [--check]
 
 With ``--check`` it only says what is out of date. A page holds a pair of comments around each generated part.
-Some parts, and every ``schema.txt`` beside migrations, say what the servers really hold; for them a mongod
+Some parts, and every ``schema.txt`` next to migrations, say what the servers really hold; for them a mongod
 and a PostgreSQL are started in a temporary directory.
 """
 
@@ -83,7 +83,7 @@ def marked_parts(text: str) -> tuple[str, ...]:
 
 
 def renewed(text: str, parts: Mapping[str, Callable[[], str]]) -> str:
-    """Return a page with the given parts made anew; others stay as they are."""
+    """Return a page with the given parts made again; others stay as they are."""
 
     def replace(match: re.Match[str]) -> str:
         make = parts.get(match["name"])

@@ -1,1 +1,1 @@
-"""What asyncio costs: the facade over threads beside the clients' own asyncio, on one core."""
+"""What asyncio costs: the facade over threads compared with the clients' own asyncio, on one core."""

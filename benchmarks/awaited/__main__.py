@@ -174,7 +174,7 @@ class Bench:
         return sum(await asyncio.gather(*(lane() for _ in range(self.at_once))))
 
     async def _in_threads(self, call: Callable[[int], object], end: float, numbers: Numbers) -> int:
-        """Use as many threads as the driver serves at a time, as a web framework would be told to."""
+        """Use as many threads as the driver serves at a time, as a web framework would be configured."""
         done = [0] * min(self.at_once, self.storage.scheduler.concurrency)
 
         def lane(number: int) -> None:

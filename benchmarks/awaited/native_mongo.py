@@ -1,6 +1,6 @@
-"""What a native path on MongoDB could reach: pymongo's asyncio with the commands of the driver.
+"""The potential of a native path on MongoDB: pymongo's asyncio with the commands of the driver.
 
-``OwnMongo`` builds documents and models as the driver does; ``PlainMongo`` leaves the models out.
+``OwnMongo`` builds documents and models as the driver does; ``PlainMongo`` skips the models.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a native path on PostgreSQL could reach: psycopg's asyncio with the statements of the driver.
+"""The potential of a native path on PostgreSQL: psycopg's asyncio with the statements of the driver.
 
-``PlainPostgres`` sends them as anybody would; ``OwnPostgres`` writes and reads them as the driver does, with
-its tables, so it is the driver itself but for the waiting.
+``PlainPostgres`` sends them in the usual way; ``OwnPostgres`` writes and reads them as the driver does, with
+its tables, so it is the driver itself except for the waiting.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Every entity of every module, there and back: rows, bytes, and the rate per byte beside that of runs."""
+"""Every entity of every module, there and back: rows, bytes, and the rate per byte compared with runs."""

@@ -103,7 +103,7 @@ def prepare(stores: Stores) -> None:
 
 
 def empty_mongo(stores: Stores) -> None:
-    """Make the target of the way back anew, with its validators and indexes."""
+    """Recreate the target of the reverse migration, with its validators and indexes."""
     stores.drop_mongo()
     for module in ROWS:
         stores.migrate(module, section_of(module), MONGO)

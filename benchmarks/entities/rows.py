@@ -1,4 +1,4 @@
-"""What makes the rows of each entity of each module, and how many stand below one parent."""
+"""Functions that make the rows of each entity of each module, and how many rows one parent has."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def impact_snapshot(number: int, first: datetime) -> Row:
 
 
 def audit(number: int, first: datetime) -> Row:
-    """Return a record of what somebody did to a schedule."""
+    """Return an audit record of a change to a schedule."""
     seed = seed_of("audit", number)
     return Row(
         AuditRecord.model_validate(
@@ -240,7 +240,7 @@ def graph_job(number: int, first: datetime) -> Row:
 
 
 def graph_job_event(number: int, first: datetime) -> Row:
-    """Return the event that tells the end of a build job."""
+    """Return the event that reports the end of a build job."""
     job = build_job(number, first)
     event = GraphJobEvent.model_validate(
         {

@@ -1,7 +1,7 @@
-"""What the stages before the writing take of one row of an entity: reading it, and checking and packing it.
+"""The cost per row of the stages of a copy before writing: reading it, and checking and packing it.
 
-Both are measured alone in this process, by the processor time of this process and of the server. What a copy
-takes beyond them is the writing, with everything that a copy remembers.
+Both are measured separately in this process, by the processor time of this process and of the server. The
+rest of the cost of a copy is the writing, with everything that a copy records.
 """
 
 from __future__ import annotations

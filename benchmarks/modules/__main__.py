@@ -150,7 +150,7 @@ def section_of(module: str) -> str:
 
 
 def say(text: str) -> None:
-    """Tell how far it is."""
+    """Report the progress."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

@@ -31,7 +31,7 @@ FILESYSTEM: Final = "Filesystem"
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What the command line told of one entity."""
+    """What the command line reported about one entity."""
 
     rows: int
     seconds: float
@@ -45,7 +45,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A command about one entity, and what its report tells when it has run."""
+    """A command about one entity, and the content of its report after the run."""
 
     command: str
     arguments: list[str]
@@ -67,7 +67,7 @@ class Order:
         return float(self.report()["envelope"]["seconds"])
 
     def fast(self) -> float | None:
-        """Return the part of the rows that native code moved or compared, where the report tells it."""
+        """Return the part of the rows that native code moved or compared, if the report has it."""
         return fast_part(self.report())
 
 
@@ -79,7 +79,7 @@ class Stores:
         servers: the embedded servers.
         directory: where the files of the benchmark are.
         database: the name of the database on both servers.
-        returning: whether MongoDB is the target of the way back, a database of its own.
+        returning: whether MongoDB is the target of the reverse migration, in a separate database.
     """
 
     servers: twinstore_embedded.Servers
@@ -88,7 +88,7 @@ class Stores:
     returning: bool = False
 
     def empty(self) -> None:
-        """Make all databases anew, and remove the directory of the filesystem driver."""
+        """Recreate all databases, and remove the directory of the filesystem driver."""
         shutil.rmtree(self.root, ignore_errors=True)
         for stores in (self, replace(self, returning=True)):
             stores.drop_mongo()
@@ -100,7 +100,7 @@ class Stores:
             client.drop_database(self.mongo_database)
 
     def create_postgres(self, template: str) -> None:
-        """Make the database on PostgreSQL anew, as another one is."""
+        """Recreate the database on PostgreSQL, as a copy of another one."""
         with closing(psycopg.connect(self.servers.postgres.superuser_url(), autocommit=True)) as admin:
             drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
             admin.execute(drop.format(sql.Identifier(self.database)))

@@ -1,6 +1,6 @@
 """The work done by pymongo alone: the commands and concerns of the library, raw documents as the answer.
 
-Nothing is checked and no rule is asked, and what a rule would compute stands there ready.
+It makes no checks and consults no rules; the results of rules are computed in advance.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The work done by psycopg alone: the statements and round trips of the library, raw rows as the answer.
 
-Nothing is checked and no rule is asked, and what a rule would compute stands there ready.
+It makes no checks and consults no rules; the results of rules are computed in advance.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ DAY: Final = timedelta(days=1)
 
 
 def places_of(columns: Sequence[str], *names: str) -> list[int]:
-    """Return where columns stand in a row."""
+    """Return the positions of columns in a row."""
     return [columns.index(name) for name in names]
 
 

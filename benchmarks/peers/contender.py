@@ -1,4 +1,4 @@
-"""What a worker process does over and over, and how it counts and times that."""
+"""The repeated work of a worker process, and how it counts and times it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ Drive = Callable[["Watch"], None]
 class Kind(StrEnum):
     """What is done.
 
-    A claim leaves the job leased. ``PROCESS`` takes jobs that wait through their lives, ``LIFE`` also
-    enqueues them. Workers fire a page of due schedules in its order, or each in an order of its own. A lock
+    A claim leaves the job leased. ``PROCESS`` takes waiting jobs through their lives, ``LIFE`` also
+    enqueues them. Workers fire a page of due schedules in its order, or each in a different order. A lock
     is acquired and released.
     """
 
@@ -61,11 +61,11 @@ WAITING: Final = frozenset({Kind.CLAIM, Kind.PROCESS, Kind.WORKER})
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a worker is to do.
+    """The work for a worker.
 
     Attributes:
         contender: the name of the way to do it.
-        size: how many jobs are asked for at once.
+        size: how many jobs are requested at once.
     """
 
     contender: str
@@ -107,11 +107,11 @@ class Tally:
 
 
 class Watch:
-    """Tells a worker when to stop, and keeps its tally.
+    """Signals a worker when to stop, and keeps its tally.
 
     Args:
         start: the instant of ``perf_counter`` at which all workers begin.
-        left: how much of what was prepared nobody has had yet; workers share it.
+        left: how much of the prepared work is not taken yet; workers share it.
     """
 
     def __init__(self, start: float, seconds: float, left: Synchronized[int]) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTENDERS", "Crew", "Order"]
 
-# Until all have been told; a worker that is told later than this begins late and counts from the start.
+# Until all have their order; a worker that gets it later than this begins late and counts from the start.
 HEAD_START: Final = 0.02
 # Imported once, by the process that all workers are forked from.
 CONTENDERS: Final = {
@@ -39,7 +39,7 @@ CONTENDERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a worker is told: what to do, and for how many seconds at most."""
+    """The order for a worker: what to do, and for how many seconds at most."""
 
     work: Work
     seconds: float
@@ -61,7 +61,7 @@ class Worker:
         self._opened: dict[str, Contender | AsyncContender] = {}
 
     def serve(self) -> None:
-        """Carry out orders until there is none, and close everything."""
+        """Carry out orders until none is left, and close everything."""
         while (order := self._pipe.recv()) is not None:
             self._pipe.send(self._carried_out(order))
         for contender in self._opened.values():
@@ -77,7 +77,7 @@ class Worker:
             watch = self._begun(order)
             drive(watch)
             return watch.closed()
-        except Exception:  # noqa: BLE001  # whatever it is, the parent tells it
+        except Exception:  # noqa: BLE001  # whatever it is, the parent reports it
             return traceback.format_exc()
 
     def _begun(self, order: Order) -> Watch:
@@ -108,10 +108,10 @@ class Crew:
     def run(
         self, order: Order, workers: int, amount: int, *, before: Callable[[], object] = lambda: None
     ) -> list[Tally]:
-        """Let so many workers carry out an order, together, on what was prepared; return their tallies.
+        """Have this number of workers carry out an order together on the prepared work; return their tallies.
 
         Args:
-            order: what each of them is told.
+            order: the order for each of them.
             workers: how many of them.
             amount: how many jobs or firings were prepared.
             before: called when all are ready to begin.

@@ -1,4 +1,4 @@
-"""Which ways of doing the work stand beside each other, and with how many workers."""
+"""Which ways of doing the work are compared, and with how many workers."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def firing(store: Store) -> Plan:
 
 
 def locks(store: Store) -> Plan:
-    """Return the lock beside a bare one, and beside jobs that exclude each other."""
+    """Return the comparison of the lock with a bare one, and with jobs that exclude each other."""
     lock, anew = Kind.LOCK, Kind.LOCK_ANEW
     opened, kept, jobs = "bare, own connection", "bare, connection kept", "procrastinate, jobs with one lock"
     if not store.has_peers:

@@ -85,7 +85,7 @@ class Procrastinate(AsyncContender):
 
     @override
     async def prepare(self, work: Work) -> AsyncStep:
-        # Anew each time: its own worker removes those that have not been heard of for half a minute.
+        # Registered again each time: its own worker removes those without a heartbeat for half a minute.
         self._worker = await self._app.job_manager.register_worker()
         self._numbers = count()
         steps: dict[Kind, AsyncStep] = {
@@ -130,7 +130,7 @@ class Procrastinate(AsyncContender):
         return int(deferred is not None)
 
     async def _lock(self) -> int:
-        """Fetch a job that no other with its lock may run beside, and finish it."""
+        """Fetch a job that excludes other jobs with its lock, and finish it."""
         for pause in pauses(float("inf")):
             await asyncio.sleep(pause)
             found = await self._fetched()

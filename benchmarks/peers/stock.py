@@ -1,4 +1,4 @@
-"""What the work is done on: waiting jobs and due schedules, brought back before each slice."""
+"""The rows for the work: waiting jobs and due schedules, restored before each slice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CRON: Final = "0 3 * * *"
 NOW: Final = datetime.now(UTC).replace(microsecond=0)
 FILLED: Final = ("policy_jobs", "triggers", "schedules", "runs")
 EMPTY: Final = "TRUNCATE " + ", ".join(f"scheduler.{name}" for name in FILLED) + " CASCADE"
-# Without triggers, which some peers have: they tell every insert to listeners.
+# Without triggers, which some peers have: they notify listeners of every insert.
 QUIET: Final = "SET session_replication_role = replica"
 
 
@@ -117,7 +117,7 @@ def emptied(databases: BenchmarkDatabases, *tables: str) -> None:
 
 
 def stocked(databases: BenchmarkDatabases, table: str, *others: str) -> Callable[[int], None]:
-    """Keep the rows that a table has now; return what brings back so many of them, and empties others."""
+    """Keep the rows that a table has now; return a function that restores some of them and empties others."""
     template = f"bench_{table.rpartition('.')[2]}"
 
     def execute(*statements: str) -> None:

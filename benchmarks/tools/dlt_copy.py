@@ -1,6 +1,6 @@
 """Copies the runs with dlt: ``python -m benchmarks.tools.dlt_copy mongo database postgres directory``.
 
-The source for MongoDB that dlt recommends is no package: ``dlt init`` copies it from a repository on the
+The source for MongoDB that dlt recommends is not a package: ``dlt init`` copies it from a repository on the
 network. This resource yields what that one does, the documents of a cursor in batches; nested values stay
 JSON.
 """

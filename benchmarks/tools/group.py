@@ -1,4 +1,4 @@
-"""Other tools beside ours, where they are installed: ``pip install --group bench``."""
+"""Other tools compared with ours, if they are installed: ``pip install --group bench``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SLING: Final = "sling_linux_amd64"
 MISSING: Final = (
     "{} is not installed, so it is not measured; run: pip install --group bench (pip 25.1 or newer)\n"
 )
-# Nothing about a benchmark is to be sent to anybody.
+# No data about a benchmark may be sent anywhere.
 SILENT: Final = {"SLING_DISABLE_TELEMETRY": "TRUE", "RUNTIME__DLTHUB_TELEMETRY": "false"}
 
 

@@ -15,7 +15,7 @@ __all__ = ["Clock", "FixedClock", "ManualClock", "SystemClock", "truncate_to_mil
 
 @runtime_checkable
 class Clock(Protocol):
-    """Tells the time."""
+    """Returns the current time."""
 
     def now(self) -> datetime:
         """Return the present instant: aware, in UTC, truncated to milliseconds."""
@@ -55,7 +55,7 @@ class SystemClock(Clock):
 
 
 class FixedClock(Clock):
-    """A clock that stands still.
+    """A clock that does not advance.
 
     Args:
         instant: the instant that :meth:`now` always returns.

@@ -1,4 +1,4 @@
-"""What the author of a driver imports, beside ``twinstore.errors``, ``twinstore.observing`` and the kit.
+"""What authors of drivers import, besides ``twinstore.errors``, ``twinstore.observing`` and the kit.
 
 Type checkers read ``driver.pyi``, which ``python -m twinstore.codegen.aio`` writes.
 """

@@ -113,20 +113,20 @@ class TwinstoreError(Exception):
 
     @property
     def public_message(self) -> str:
-        """What a client of a service may be told, which names no host, no database, no file and no setting.
+        """The message for a client of a service, without the names of hosts, databases, files and settings.
 
-        It is the message where the request is the cause, and in general words what happened where the store,
-        the server or the settings are, which is from ``http_status`` 500 on.
+        If the request is the cause, it is the message. If the store, the server or the settings are the cause
+        (``http_status`` 500 and above), it says in general words what happened.
         """
         if self.http_status < SERVER_ERROR:
             return self.message
-        # Where Python was told to drop docstrings, the name of the failure stays.
+        # If Python drops docstrings (``-OO``), the name of the failure remains.
         return first_line(type(self).__doc__) or self.code
 
     @override
     def __reduce__(self) -> tuple[object, ...]:
         """Return what an equal error is made of; Python would call the class with the message alone."""
-        # Without __init__, whose arguments only the class itself knows, also that of somebody else.
+        # Without __init__, whose arguments only the class itself knows; this includes third-party classes.
         return bare, (type(self), self.args), self.__getstate__()
 
     @override

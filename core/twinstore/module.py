@@ -1,4 +1,4 @@
-"""What the author of a module imports, beside ``twinstore.errors``, ``twinstore.observing`` and the kit.
+"""What authors of modules import, besides ``twinstore.errors``, ``twinstore.observing`` and the kit.
 
 Type checkers read ``module.pyi``, which ``python -m twinstore.codegen.aio`` writes.
 """

@@ -28,7 +28,7 @@ CHANGED: Final[Mapping[str, tuple[str, str]]] = {
     "<module>.capabilities": ("`await <module>.capabilities()`", "The first use connects."),
     "<module>.bulk": ("\N{EN DASH}", "Bulk work is for tools, which use the synchronous storage."),
 }
-"""What a host finds elsewhere, by the synchronous name: where, and why."""
+"""Names that applications find elsewhere, by the synchronous name: where, and why."""
 
 ADDED: Final[Mapping[str, str]] = {
     "<module>.ensure_migrations()": "`<module>.initializer.ensure_migrations()`",
@@ -36,7 +36,7 @@ ADDED: Final[Mapping[str, str]] = {
 }
 """Second names that only ``twinstore.aio`` has, and what they are the same as."""
 
-# For whoever writes a module, or for the classes among themselves.
+# For authors of modules, or for the classes among themselves.
 NOT_FOR_HOSTS: Final = frozenset(
     {
         "<module>.admits_no_tenant",

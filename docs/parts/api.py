@@ -1,6 +1,6 @@
-"""The reference of the Python API: which names stand on which page, and the pages.
+"""The reference of the Python API: which names are on which page, and the pages.
 
-What is exported is asked of the imported modules, so that no name can be forgotten.
+The exported names come from the imported modules, so that no name can be forgotten.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
     Attributes:
         name: as it is exported.
-        home: where it is defined; what exports it where it is no class and no function.
+        home: where it is defined; the exporting module if it is neither a class nor a function.
         thing: the object.
     """
 
@@ -97,7 +97,7 @@ def home_of(thing: object) -> str:
 
 @cache
 def entries() -> Mapping[str, Mapping[str, Mapping[str, Entry]]]:
-    """Return what is explained, by page, module and heading; each thing stands once."""
+    """Return the entries by page, module and heading; each thing occurs once."""
     found: dict[str, dict[str, dict[str, Entry]]] = {}
     seen: set[str] = set()
     for name, modules in pages().items():
@@ -123,7 +123,7 @@ def candidates(name: str, module: str) -> Iterator[Entry]:
 
 
 def order(entry: Entry) -> tuple[int, str]:
-    """Return where a name stands: functions, classes with methods, models, enumerations, the rest."""
+    """Return the order of a name: functions, classes with methods, models, enumerations, the rest."""
     if entry.home.startswith(INSTALLED):
         return 5, entry.name
     if not is_class(entry.thing):

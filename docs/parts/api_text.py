@@ -1,4 +1,4 @@
-"""What the reference says of one name: signature as it is written, docstring, fields and methods."""
+"""The reference entry of one name: signature as it is written, docstring, fields and methods."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ObjectT = TypeVar("ObjectT", griffe.Attribute, griffe.Function)
 
 @cache
 def source(module: str) -> griffe.Module:
-    """Return a module as it is written; its stub where it makes its names when they are asked for."""
+    """Return the source of a module; its stub if it creates its names on demand."""
     path = CORE.joinpath(*module.split("."))
     files = (path.with_suffix(".pyi"), path.with_suffix(".py"), path / "__init__.py")
     file = next(file for file in files if file.is_file())
@@ -94,7 +94,7 @@ def explained(title: str, name: str, home: str, thing: object, places: Container
 
 
 def constant(item: griffe.Object, name: str) -> str:
-    """Return a constant as it is written; only its type where its value is found when it is asked for."""
+    """Return a constant as it is written; only its type if its value is determined on demand."""
     if not isinstance(item, griffe.Attribute):
         return name
     return f"{name}: {item.annotation}" if item.value is None else f"{name} = {item.value}"
@@ -115,7 +115,7 @@ def function_text(function: griffe.Function) -> Iterator[str]:
 
 
 def described(item: griffe.Object) -> str:
-    """Return a docstring as Markdown, without what stands in the table of attributes."""
+    """Return a docstring as Markdown, without the content of the table of attributes."""
     sections = item.docstring.parsed if item.docstring else []
     return "\n\n".join(filter(None, map(section_text, sections)))
 
@@ -237,7 +237,7 @@ def first_line(item: griffe.Object) -> str:
 
 
 def methods(thing: object, places: Container[str]) -> dict[str, griffe.Function]:
-    """Return the public methods of a class, by name; none for what is no class or was generated."""
+    """Return the public methods of a class, by name; none for other objects or generated classes."""
     if not is_class(thing) or is_generated(thing):
         return {}
     return own(thing, griffe.Function, places)
@@ -267,7 +267,7 @@ def signature(function: griffe.Function) -> str:
 
 
 def closed(text: str) -> tuple[list[str], str]:
-    """Split what follows a parenthesis: what stands between commas up to the closing one, and the rest."""
+    """Split the text after a parenthesis: the parts between commas up to the closing one, and the rest."""
     depth, found = 0, [""]
     for place, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")

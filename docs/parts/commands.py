@@ -70,7 +70,7 @@ def _section(name: str, command: Command) -> str:
     parts = [f"{level} `{name}`", plain(inspect.cleandoc(command.help or ""))]
     if inner := subcommands(command):
         parts.append(f"Commands: {codes(inner)}.")
-    # What every command takes stands with the program, whose options they are.
+    # The options that every command has are listed with the program, which defines them.
     listed = [item for item in command.params if item.name != "help" and not getattr(item, "hidden", False)]
     if rows := [_row(command, item) for item in listed]:
         parts.append(table(("Option", "Default", "Means"), rows))

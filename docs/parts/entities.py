@@ -27,7 +27,7 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
 
     Args:
         module: the module.
-        number: the number of its own section, such as ``3.1``; those of the entities continue it.
+        number: the number of the section of the module, such as ``3.1``; those of the entities continue it.
         held: returns what the stores hold for an entity.
     """
     titles = {entity: f"{number}.{n} {entity.name}" for n, entity in enumerate(module.catalog.entities, 1)}
@@ -49,7 +49,7 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
     )
     stored = {entity.model for entity in titles}
     others = [name for name, model in samples.items() if model not in stored]
-    # What callers send or are told is the row of another model.
+    # Values that callers send or receive are part of the row of another model.
     told = [f"Stored as part of another entity or not at all: {_links(module, others)}."] if others else []
     return "\n\n".join((table(head, rows), *told, *sections))
 
@@ -104,7 +104,7 @@ def document_id_table(modules: Iterable[ModuleSpec[object]]) -> str:
 
 
 def _document_id(entity: Entity) -> tuple[str, str]:
-    """Return what ``_id`` is, and what finds the key: the id, or an index on what stands beside it."""
+    """Return what ``_id`` is, and what finds the key: the id, or an index on the other key fields."""
     index = key_index(entity)
     if index is None:
         return code(entity.key[0]), "`_id` itself"

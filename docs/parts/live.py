@@ -1,4 +1,4 @@
-"""What real servers decide: parts of the pages, and the schema that the shipped migrations make."""
+"""Parts of the pages that need real servers, and the schema that the shipped migrations create."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 CHAPTER: Final = 3
 HOUSEKEEPING: Final = "housekeeping"
 MEMORY: Final = {"Persistence": {"Scheduler": "Memory"}}
-# Nothing is read or written there: the driver is only asked what it can do.
+# Nothing is read or written there: only the capabilities of the driver are queried.
 FILES: Final = {"Persistence": {"TaskRunner": "Filesystem", "Filesystem": {"Root": "/nowhere"}}}
 
 
@@ -89,7 +89,7 @@ def schema_parts(
 
 
 def shipped_schemas(running: Servers) -> dict[Path, str]:
-    """Return the wanted text of each ``schema.txt``, asked of a database that nothing else uses."""
+    """Return the wanted text of each ``schema.txt``, read from a database that nothing else uses."""
     with closing(psycopg.connect(running.postgres.superuser_url(), autocommit=True)) as connection:
         return schema_files(connection, APP)
 

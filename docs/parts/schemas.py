@@ -1,4 +1,4 @@
-"""What a store really holds after its migrations, asked of the servers themselves."""
+"""The actual schema of a store after its migrations, read from the servers themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files beside the migrations of a module: what they make on PostgreSQL, and scripts for mongosh."""
+"""The files next to the migrations of a module: what they create on PostgreSQL, and scripts for mongosh."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ def _made(connection: Connection, module: ModuleSpec[object], role: str) -> str:
 
 
 def _unchecked() -> None:
-    """Nothing stands in an empty database that a migration could take over or hide."""
+    """Do nothing: an empty database has nothing that a migration could take over or hide."""

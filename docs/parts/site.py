@@ -1,7 +1,7 @@
-"""Hooks of MkDocs, which makes the site: what stands outside of docs/ comes along, fences lose our notes.
+"""Hooks of MkDocs, which builds the site: files outside docs/ are included, fences lose our notes.
 
-A page of the repository links files beside docs/ by their relative path. In the site each of these is a page
-of its own below ``repository/``: a Markdown file as it is, any other as a block of code, a folder as a list.
+A page of the repository links files outside docs/ by their relative path. In the site each of these is a page
+below ``repository/``: a Markdown file as it is, any other file as a code block, a folder as a list.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LANGUAGES: Final[Mapping[str, str]] = {
     ".yml": "yaml",
 }
 
-# Long, and seldom what somebody looks for.
+# Long, and seldom searched for.
 FOUND_LATE: Final = "---\nsearch:\n  boost: 0.1\n---\n\n"
 
 Outsiders = dict[str, str]
@@ -103,7 +103,7 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa:
 
 
 def foreign(html: str) -> list[str]:
-    """Return what a page loads from other hosts; links that somebody may follow are none."""
+    """Return what a page loads from other hosts; links for readers do not count."""
     return LOADED.findall(html)
 
 
@@ -167,7 +167,7 @@ def extending() -> str:
 
 
 def is_code(path: str) -> bool:
-    """Whether a path of the repository is that of a file that is no Markdown."""
+    """Whether a path of the repository is that of a file other than Markdown."""
     return not path.endswith(".md") and (ROOT / path).is_file()
 
 

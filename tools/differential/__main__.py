@@ -1,7 +1,7 @@
-"""Search for calls after which two drivers differ; exit code 1 where some were found.
+"""Search for calls after which two drivers differ; exit with 1 if any were found.
 
-It runs tests/drivers/agreement, on servers of its own, with more and longer examples than ``make test-long``.
-An example that fails is made as short as possible and printed. Further arguments go to pytest.
+It runs tests/drivers/agreement, on its own servers, with more and longer examples than ``make test-long``.
+A failing example is shortened as far as possible and printed. Further arguments go to pytest.
 """
 
 from __future__ import annotations

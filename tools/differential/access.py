@@ -76,7 +76,7 @@ PARENTS: Final = (0, 0, 1)
 EVERYTHING: Final = 1000
 SPOT: Final = Spot(label="s", seen_at=at(3))
 INSTANTS: Final = (None, at(0), at(0), at(1))
-# What varies between two rows of one key, by Python name.
+# The values that vary between two rows of one key, by Python name.
 VARIED: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
     NOTES.name: {
         "title": ("t1", "t2", "t3"),
@@ -200,7 +200,7 @@ class AccessGenerator(Random):
         self._unit_scope = unit_scope
 
     def an_owner(self, entity: Entity[Any]) -> Owner:
-        """Return who owns a row; nobody only where the entity admits that."""
+        """Return the owner of a row; none only if the entity allows rows without an owner."""
         if self._unit_scope is NO_TENANT or isinstance(self._unit_scope, Tenant):
             return self._unit_scope
         return NO_TENANT if admits_nobody(entity) and self.randrange(4) == 0 else self.choice(OWNERS)
@@ -332,7 +332,7 @@ class AccessUnderTest:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a rule does to one row.
+    """The answer of a rule about one row.
 
     ``keep`` returns none, ``same`` what was given, ``other`` other content under whatever key was given, or a
     new row; ``refuse`` raises.
@@ -446,7 +446,7 @@ def a_change(generator: AccessGenerator) -> AccessOperation:
         unique = generator.a_unique(entity) if generator.randrange(4) == 0 else None
         key = entity.key_of(row.model, row.storage) if unique is None else unique
         ref = Ref(entity, generator.a_scope(dataset.owner), key)
-        if not any(other.entity == entity for other in refs):  # no row may stand in a step twice
+        if not any(other.entity == entity for other in refs):  # no row may occur twice in a step
             refs.append(ref)
             kind = generator.choice(("keep", "same", *(["other"] * 8), "refuse"))
             answers.append(Answer(kind, row, factory_of(entity).change))
@@ -604,7 +604,7 @@ class AccessesAgree(RuleBasedStateMachine):
 
     @rule(history=access_histories)
     def perform_all(self, history: list[int]) -> None:
-        """Perform some operations where calls go now, and look at what is stored at the end."""
+        """Perform some operations where calls go now, and compare the stored rows at the end."""
         for seed in history:
             self.perform(access_operation(seed, self.home))
         self.compare_stored("these operations")

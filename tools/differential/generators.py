@@ -72,7 +72,7 @@ BEGUN: Final = (RunState.PLANNING, RunState.QUEUED)
 
 
 class ValueGenerator(Random):
-    """Picks values. What is named ``a_…`` or ``some_…`` is valid, everything else may be bad."""
+    """Picks values: methods named ``a_…`` or ``some_…`` return valid ones, all others may return bad ones."""
 
     def __init__(self, seed: int, home: str | None = None) -> None:
         """Take the seed, and the tenant of the open session, to which most calls then belong."""

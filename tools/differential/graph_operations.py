@@ -49,13 +49,13 @@ class MoveGraphJob:
 
 @dataclass(frozen=True)
 class EventsOf:
-    """Look at the events of a job; ids and instants of those that a store wrote differ on each side."""
+    """Read the events of a job; ids and instants of those that a store wrote differ on each side."""
 
     tenant: str
     job_id: str
 
     def __call__(self, session: SchedulerSession | SchedulerStorage) -> object:
-        """Return what they tell, in their order."""
+        """Return what they report, in their order."""
         events = session.graph_jobs.list_events(self.tenant, self.job_id)
         return [(event.kind, event.payload.status, event.payload.job.attempts) for event in events]
 
@@ -80,12 +80,12 @@ def a_job(generator: ValueGenerator) -> GraphBuildJob | GraphOverlayJob:
 
 
 def a_status(generator: ValueGenerator) -> GraphJobStatus:
-    """Return where a job may stand."""
+    """Return the states that a job may be in."""
     return generator.choice(list(GraphJobStatus))
 
 
 def job_id(generator: ValueGenerator) -> object:
-    """Return the id of a job, or something that is none."""
+    """Return the id of a job, or an invalid one."""
     good = generator.choice((a_build, a_build, an_overlay))(generator).id
     return generator.mostly((good, good, f" {good} "), (good.upper(), "gbj_1", "", None, 7))
 
@@ -113,12 +113,12 @@ def one(path: str) -> Callable[[ValueGenerator], Call]:
 
 
 def written(path: str, model: Callable[[ValueGenerator], object]) -> Callable[[ValueGenerator], Call]:
-    """Return writes of a model, or of something that is none."""
+    """Return writes of a model, or of an object that is not a model."""
     return lambda generator: (path, (generator.mostly((model(generator),), (None, "x")),), {})
 
 
 def replaced(path: str, model: Callable[[ValueGenerator], object]) -> Callable[[ValueGenerator], Call]:
-    """Return replacements by a job that nobody has read."""
+    """Return replacements by a job that was not read before."""
     return lambda generator: (
         path,
         (model(generator), generator.mostly(list(GraphJobStatus), ("no status",))),
@@ -145,7 +145,7 @@ def move(generator: ValueGenerator) -> MoveGraphJob:
 
 
 def events(generator: ValueGenerator) -> EventsOf:
-    """Return a look at the events of a job."""
+    """Return a read of the events of a job."""
     job = generator.choice((a_build, a_build, an_overlay))(generator)
     return EventsOf(job.tenant_id, job.id)
 

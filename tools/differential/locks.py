@@ -1,8 +1,8 @@
 """Drives the lock statements of a driver with drawn histories against the rule of leases.
 
-The rule says what each step comes to, from what is stored before it and the time of the server. What a step
-stores must be the row that the rule makes of the instant that the server chose. Contenders are asked, and not
-the handles that callers have, because a handle refuses late steps before a statement is sent.
+The rule decides the result of each step, from the rows stored before it and the time of the server. A step
+must store the row that the rule makes of the instant that the server chose. The calls go to contenders, and
+not to the handles that callers have, because a handle refuses late steps before a statement is sent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 # What a step does, a number that picks the key or the owner, and one that picks all else.
 Step: TypeAlias = tuple[str, int, int]
 
-# Mostly one lock and one name, so that owners meet and only their fences tell them apart.
+# Mostly one lock and one name, so that owners meet and only their fences distinguish them.
 KEYS: Final = (*(("system", "a"),) * 4, ("system", "b"), ("ta", "a"))
 # The second one is a name that a server could take for a field.
 HOLDERS: Final = (*("one name for all",) * 6, "$fence", "$fence", "c")
@@ -65,9 +65,9 @@ class LockSide:
         name: name in reports.
         access: its rows.
         contend: returns what attempts a lock.
-        now: tells the time of its server.
-        let_go: ends what keeps a lock beside its row, as the server does at the end of a lease; ``None``
-            where there is only the row.
+        now: returns the time of its server.
+        let_go: ends what holds a lock in addition to its row, as the server does at the end of a lease;
+            ``None`` if there is only the row.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Run:
                 self.close(owner)
 
     def acquire(self, key: tuple[str, str], holder: str, lease: timedelta) -> None:
-        """Attempt a lock, also in the name of whoever has it."""
+        """Attempt a lock, also in the name of its present owner."""
         claim = LockClaim(
             tenant_id=key[0], lock_key=key[1], holder_id=holder, lease=lease, metadata={"why": f"${holder}"}
         )
@@ -132,7 +132,7 @@ class Run:
         contender = self.side.contend()
         found = contender.acquire(claim)
         if found is None:
-            # What an attempt in vain leaves behind would keep the next one out.
+            # Whatever a failed attempt leaves behind would block the next one.
             self.demand(expected is None, claim, "was refused", before)
             self.demand(contender.acquire(claim) is None, claim, "was granted the second time", before)
             contender.close()
@@ -187,7 +187,7 @@ class Run:
         owner.contender.close()
 
     def let_go(self, key: tuple[str, str]) -> None:
-        """Have the server end what late owners of a lock have beside the row."""
+        """Have the server end what late owners of a lock hold in addition to the row."""
         if self.side.let_go is None:
             return
         self.side.let_go(key)
@@ -206,7 +206,7 @@ class Run:
         except UnavailableError as error:
             if not owner.cut or error.outcome is not Outcome.UNKNOWN:
                 raise
-            # As a handle does: nothing more is asked over a connection that is lost.
+            # As a handle does: no further statement is sent over a lost connection.
             self.close(owner)
             return None
 

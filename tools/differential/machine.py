@@ -71,7 +71,7 @@ def observe(action: Callable[[], object]) -> Outcome:
 
 
 def details(error: TwinstoreError) -> tuple[object, ...]:
-    """Return what an error carries beside its message, without the driver."""
+    """Return what an error carries in addition to its message, without the driver."""
     moves = (error.from_state, error.to_state) if isinstance(error, InvalidTransitionError) else ()
     return (error.code, error.http_status, error.retryable, error.entity, error.key, *moves)
 
@@ -131,7 +131,7 @@ class DriversAgree(RuleBasedStateMachine):
 
     @rule(history=histories)
     def perform_all(self, history: list[int]) -> None:
-        """Perform some operations where calls go now, and look at what is stored at the end."""
+        """Perform some operations where calls go now, and compare the stored rows at the end."""
         for operation in operations(history, self.home):
             note(operation)
             self.perform(operation)

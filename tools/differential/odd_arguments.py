@@ -39,17 +39,17 @@ class OfTheCallerError(Exception):
 
 
 class Text(str):
-    """A text of somebody else."""
+    """A text type from outside the library."""
 
     __slots__ = ()
 
 
 class Instant(datetime):
-    """An instant of somebody else."""
+    """An instant type from outside the library."""
 
 
 def failing() -> Iterator[object]:
-    """Fail when the second item is asked for."""
+    """Fail when the second item is requested."""
     yield from map(fail, [5])
 
 
@@ -68,7 +68,7 @@ def deep() -> list[Any]:
 
 THING: Final = object()
 DEEP: Final = deep()
-# Made anew for each call, because some are used up.
+# Made again for each call, because some are used up.
 ODD: Final[Mapping[str, Make]] = {
     "None": lambda: None,
     "a number": lambda: 5,
@@ -206,7 +206,7 @@ def entered(call: Callable[[Any, Any], AbstractContextManager[object]], make: Ma
 
 def odd_values(annotation: str, good: Good) -> Iterator[tuple[str, Make]]:
     """Yield what an argument may be; an options class also with each of its fields odd."""
-    # What a class or a function of the caller raises is the caller's own.
+    # An exception from a class or a function of the caller belongs to the caller.
     yield from (
         (name, make) for name, make in ODD.items() if name != "a class" or "Callable" not in annotation
     )

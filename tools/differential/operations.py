@@ -104,7 +104,7 @@ def listed(path: str) -> Callable[[ValueGenerator], Operation]:
 
 
 def written(path: str, model: Callable[[ValueGenerator], object]) -> Callable[[ValueGenerator], Operation]:
-    """Return writes of a model, or of something that is none."""
+    """Return writes of a model, or of an object that is not a model."""
     return lambda generator: MethodCall(path, (generator.mostly((model(generator),), (None, "x")),))
 
 
@@ -127,7 +127,7 @@ def looked_up(item: Example, lookup: Lookup) -> Callable[[ValueGenerator], Opera
 
 
 def listed_by(item: Example, listed: ListMethod) -> Callable[[ValueGenerator], Operation]:
-    """Return lists without the filters that may be left out."""
+    """Return lists without the optional filters."""
     path = f"{item.repository}.{listed.method.name}"
 
     def ask(generator: ValueGenerator) -> Operation:
@@ -161,7 +161,7 @@ def purged(path: str) -> Callable[[ValueGenerator], Operation]:
 
 
 def deletion(generator: ValueGenerator) -> Mapping[str, object]:
-    """Return whether soft-deleted rows are asked for, or nothing about it."""
+    """Return whether soft-deleted rows are requested, or nothing about it."""
     return generator.choice(({}, {"include_deleted": True}, {"include_deleted": False}))
 
 
@@ -294,7 +294,7 @@ def project(generator: ValueGenerator) -> Operation:
     )
 
 
-# What is asked through filters, or in more ways than one, below.
+# Queries through filters, or in more ways than one, are below.
 WRITTEN_OUT: Final = frozenset(
     {
         "schedules.get",

@@ -1,10 +1,10 @@
-"""Two units of work on two storages and in two threads, interleaved step by step, and what comes of them.
+"""Two units of work on two storages and in two threads, interleaved step by step, and their outcome.
 
-Which of two rivals loses, and at which call, is left to the driver. What must hold on each is judged by what
-each unit does alone, in memory:
+Which of two concurrent units fails, and at which call, depends on the driver. The oracle for every driver is
+what each unit does alone, in memory:
 
 - a unit that commits has seen what it sees alone: one state and its own writes;
-- stored is what was before, changed by the units that committed and by nothing else;
+- the stored rows are those from before, changed only by the units that committed;
 - of two units that change one row exactly one commits, and of any two that want to, at least one.
 """
 
@@ -40,10 +40,10 @@ Commits: TypeAlias = tuple[bool, bool]
 TENANT: Final = "ta"
 PATIENCE: Final = 30
 LONGEST: Final = 4
-# Errors of the store: the unit cannot go on, and the rival leaves it.
+# Errors of the store: the unit cannot continue and is left.
 FATAL: Final = frozenset({"ConcurrencyError", "DuplicateError"})
 READING: Final = ("get", "list")
-# What creates a row mostly finds it stored already, which ends the unit before it meets its rival.
+# A step that creates a row mostly finds it stored already, which ends the unit before it meets the other one.
 CREATING: Final = frozenset({"create_run", "create_any_run", "retry", "append_audit", "write_audit"})
 ALL: Final[list[tuple[int, Maker]]] = list(OPERATIONS.values())
 WRITERS: Final[list[tuple[int, Maker]]] = [
@@ -115,7 +115,7 @@ def an_interleaving(  # noqa: PLR0917  # what an interleaving is drawn from
 
 
 class UnitStatus(StrEnum):
-    """What became of a unit."""
+    """The outcome of a unit."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -133,7 +133,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Interleaving:
-    """Two plans, and whose turn it is at each step; a rival that has ended is passed over."""
+    """Two plans, and whose turn it is at each step; a unit that has ended is skipped."""
 
     history: Sequence[Operation]
     plans: tuple[Plan, Plan]
@@ -141,7 +141,7 @@ class Interleaving:
 
 
 class Rival:
-    """A unit of work in a thread of its own, which does one step at a time when it is told."""
+    """A unit of work in its own thread, which does one step at a time on request."""
 
     def __init__(self, side: Side, plan: Plan) -> None:
         """Open the unit and fix the state that it reads."""
@@ -187,7 +187,7 @@ class Rival:
 
 @contextmanager
 def rivals(sides: Sequence[Side], plans: Sequence[Plan]) -> Iterator[list[Rival]]:
-    """Open a unit for each plan; whatever is open at the end is given up."""
+    """Open a unit for each plan; abandon units that are open at the end."""
     opened: list[Rival] = []
     try:
         for side, plan in zip(sides, plans, strict=True):
@@ -221,7 +221,7 @@ def run_interleaved(sides: Sequence[Side], interleaving: Interleaving) -> list[R
 
 @dataclass(frozen=True)
 class Alone:
-    """What a unit comes to when nobody else is there: its outcomes, and the rows that it changes."""
+    """The result of a unit without concurrent units: its outcomes, and the rows that it changes."""
 
     status: UnitStatus
     outcomes: list[Outcome]
@@ -246,7 +246,7 @@ def perform_alone(side: Side, history: Sequence[Operation], plan: Plan) -> tuple
 
 
 def judge(name: str, interleaving: Interleaving, both: Sequence[Rival], stored: Rows, oracle: Side) -> None:
-    """Raise ``DivergenceError`` when what came of two rivals follows from no order of their commits."""
+    """Raise ``DivergenceError`` if the outcome of two units follows from no order of their commits."""
     expected: Rows = {}
     alone: list[Alone] = []
     for plan in interleaving.plans:

@@ -68,7 +68,7 @@ def _add_kinds(table: Table, before: str, figures: Sequence[Mapping[str, object]
 def main(given: Sequence[str] | None = None) -> int:
     """Soak, print and judge."""
     options, results, console = arguments(given), dict[str, Result](), Console()
-    # Each attempt to reach a server that is away; what calls are told stands in the journal.
+    # Each attempt to reach a server that is down; the answers that calls get are in the journal.
     for name in ("psycopg.pool", "twinstore"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with TemporaryDirectory() as temporary:

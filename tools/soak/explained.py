@@ -1,6 +1,6 @@
-"""Judges what is stored and was confirmed to nobody: something in doubt must explain it.
+"""Judges what is stored without a confirmation: a call in doubt must explain it.
 
-A write that the store did twice, or did although nobody asked, shows here and nowhere else.
+Only this check finds a write that the store did twice, or did without a request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def violations(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 
 
 def _runs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
-    """Each run that nobody was told of may come from one firing in doubt."""
+    """Each run that was reported to no caller may come from one firing in doubt."""
     told = {line["run"] for line in lines if line["what"] == "fired"}
     doubts = Counter(line["schedule"] for line in doubtful(lines, "fire"))
     for name, trigger in stored.triggers.items():
@@ -40,7 +40,7 @@ def _runs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 
 
 def _leases(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
-    """Each attempt that nobody was told of may come from one call in doubt, which leases a job once."""
+    """Each attempt that was reported to no caller may come from a call in doubt, which leases a job once."""
     told = Counter(line["job"] for line in lines if line["what"] == "leased")
     doubts = doubtful(lines, "lease")
     gaps = {name: job.attempts - told[name] for name, job in stored.jobs.items()}
@@ -53,7 +53,7 @@ def _leases(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 
 
 def _ends(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
-    """Each job that was submitted or completed by nobody may have been by a call in doubt."""
+    """Each job whose submission or completion was not confirmed may come from a call in doubt."""
     for intent, answer in (("submit", "submitted"), ("complete", "completed")):
         told = {line["job"] for line in lines if line["what"] == answer}
         doubts = {name for line in doubtful(lines, intent) for name in line["jobs"]}
@@ -74,7 +74,7 @@ def _moves(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 
 
 def _messages(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
-    """Each line of a log was to be appended to it."""
+    """Each line of a log was intended for it."""
     intended = {
         (line["run"], message) for line in lines if line["what"] == "append" for message in line["messages"]
     }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from twinstore.scheduler.storage import SchedulerSession
 
-# How many calls are given up, and how long they have until then: some end sooner, most of them do not.
+# How many calls are cancelled, and how long they have until then: some end sooner, most of them do not.
 SHARE: Final = 0.4
 LONGEST_SECONDS: Final = 0.03
 
@@ -37,7 +37,7 @@ async def given_up(call: Awaitable[object], random: Random) -> None:
     """Wait for a call, or cancel it after a while by its task or by a deadline.
 
     Raises:
-        TimeoutError: it was given up.
+        TimeoutError: it was cancelled.
     """
     if random.random() >= SHARE:
         await call
@@ -73,13 +73,13 @@ def small_disk(path: Path) -> Iterator[bool]:
 
 
 def fill(path: Path, meanwhile: Callable[[], object]) -> None:
-    """Leave no room on the file system for a while.
+    """Leave no free space on the file system for a while.
 
-    It is made as small as what it holds: a file that fills it would cost memory, and give way to whoever
-    removes another one.
+    The file system is shrunk to the size of its content. A file that fills it would cost memory, and space
+    would become free as soon as another file is removed.
 
     Raises:
-        RuntimeError: it grows faster than it can be limited.
+        RuntimeError: the content grows faster than it can be limited.
     """
     if not any(_limit(path) for _ in range(ATTEMPTS)):
         raise RuntimeError(f"The file system of {path} could not be filled.")
@@ -118,7 +118,7 @@ class Forks:
     _running: dict[int, float] = field(default_factory=dict[int, float])
 
     def fork(self, choice: int) -> None:
-        """Fork inside of a session; reap whoever has ended meanwhile."""
+        """Fork inside a session; reap the children that have ended meanwhile."""
         self.reap()
         random = Random(choice)
         tenant = random.choice(SERVED)
@@ -177,7 +177,7 @@ HELD_SECONDS: Final = 0.2
 
 
 def crowd(lane: Lane, pool: int, choice: int) -> None:
-    """Open units all at once, and hold each for a while; nobody waits in vain."""
+    """Open units all at once, and hold each for a while; every one of them gets a connection."""
     lane.notes.journal.add("fault", kind="crowded")
     threads = [
         Thread(
@@ -232,21 +232,21 @@ class Gate:
 
     @classmethod
     def new(cls) -> Gate:
-        """Make one; whoever is forked afterwards may wait at it."""
+        """Create a gate; processes that are forked afterwards can wait at it."""
         return cls(os.pipe(), os.pipe())
 
     def enter(self) -> None:
-        """Belong to those who wait: give up what would keep the gate closed."""
+        """Join the waiting processes: close the pipe ends that would keep the gate closed."""
         os.close(self.opened[1])
         os.close(self.arrived[0])
 
     def wait(self) -> None:
-        """Say that one stands still, and wait until the gate is opened."""
+        """Report that this process is paused, and wait until the gate is opened."""
         os.write(self.arrived[1], b".")
         os.read(self.opened[0], 1)
 
     def await_arrivals(self, number: int, seconds: float) -> int:
-        """Wait until so many have arrived or the time is over; return how many have."""
+        """Wait until this many have arrived or the time is over; return how many have."""
         found, deadline = 0, time.monotonic() + seconds
         while found < number and (rest := deadline - time.monotonic()) > 0:
             if select.select([self.arrived[0]], [], [], rest)[0]:

@@ -1,6 +1,6 @@
-"""What processes intended and what they were answered, line by line, whatever becomes of them.
+"""The intentions of processes and the answers to them, line by line, whatever happens to the processes.
 
-A lane is a thread or a task. What one writes is noted in parts, each of which is stored or not: ``run
+A lane is a thread or a task. Its writes are noted in parts, each of which is stored or not: ``run
 <id>``, ``line <run> <message>``, and ``count <run>`` of a counter.
 """
 
@@ -34,8 +34,8 @@ class Notes:
     """The notes of one lane.
 
     Attributes:
-        journal: of all processes.
-        lane: its name, which nobody else has.
+        journal: the journal of all processes.
+        lane: the unique name of the lane.
     """
 
     journal: Journal
@@ -43,7 +43,7 @@ class Notes:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def token(self) -> str:
-        """Return a text that nobody else uses."""
+        """Return a unique text."""
         return f"{self.lane}/{next(self._numbers)}"
 
     @contextmanager
@@ -80,7 +80,7 @@ class Notes:
         if isinstance(error, TimeoutError):
             self.journal.add("given up", during=kind, outcome=Outcome.UNKNOWN.value, **of, lane=self.lane)
         elif isinstance(error, ConcurrencyError):
-            # Somebody else was first, which no server has to be away for.
+            # Another client was first; that can happen without any server being down.
             self.journal.add("raced", during=kind, outcome=Outcome.NOT_APPLIED.value, **of, lane=self.lane)
         elif isinstance(error, TwinstoreError) and error.retryable:
             outcome = error.outcome if isinstance(error, UnavailableError) else Outcome.NOT_APPLIED

@@ -1,9 +1,9 @@
-"""Judges what a soak left: the journal of its workers against what the store holds.
+"""Judges the result of a soak: the journal of its workers against the stored data.
 
-A line that says what was answered is a fact, also where it says that nothing was applied. One that is missing
-says nothing: whoever should have written it may have been killed between the answer and the line, or the
-error said that nobody knows. So what was answered must be stored, what was refused must not, and what is
-stored must follow from something that was intended and has no other answer (:mod:`tools.soak.explained`).
+A line with an answer is a fact, even if the answer is that nothing was applied. A missing line proves
+nothing: the worker may have been killed between the answer and the line, or the error said that the outcome
+is unknown. So a confirmed write must be stored, a refused one must not, and everything stored must follow
+from an intention without another answer (:mod:`tools.soak.explained`).
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def _twice(names: Iterable[str]) -> list[str]:
 
 
 def _errors(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
-    """No worker met an error that a repetition does not mend."""
+    """No worker saw an error that a retry does not fix."""
     del stored
     yield from (f"error during {line['during']}: {line['error']}" for line in _of(lines, "error"))
 
 
 def _refused(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
-    """What was refused as not applied is not stored."""
+    """Writes that were refused as not applied are not stored."""
     refused = {
         line["of"]
         for line in _of(lines, "refused")
@@ -103,7 +103,7 @@ def _jobs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 
 
 def _leases(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
-    """Leases of one job follow each other, each with an attempt of its own that the job has counted."""
+    """Leases of one job follow each other, each with its own attempt that the job has counted."""
     leases: dict[str, list[Line]] = {}
     for line in _of(lines, "leased"):
         leases.setdefault(line["job"], []).append(line)
@@ -142,12 +142,12 @@ def _firing(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 
 
 def instant_of(run: str) -> datetime:
-    """Return the instant that the derived id of a run tells."""
+    """Return the instant that the derived id of a run contains."""
     return datetime.strptime(run.rpartition(":")[2], "%Y%m%dT%H%M%S%z")
 
 
 def _graph_jobs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
-    """Each graph job went one way, step by step, and its events tell exactly that way."""
+    """Each graph job went one way, step by step, and its events record exactly that way."""
     for line in _of(lines, "added"):
         if line["job"] not in stored.graph_jobs:
             yield f"graph job {line['job']} is lost: its creation was confirmed"
@@ -162,7 +162,7 @@ def _graph_jobs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 
 
 def _way(job: GraphState) -> Iterator[str]:
-    """Say what is wrong with the way that the events of a job tell."""
+    """Return what is wrong with the way that the events of a job record."""
     if not job.events or job.events[0] != PENDING:
         yield "has no event of its creation"
         return

@@ -68,7 +68,7 @@ def with_next(aways: Sequence[Away]) -> list[tuple[Away, float]]:
 def doubtful(lines: Sequence[Line], what: str) -> list[Line]:
     """Return the intentions that were perhaps carried out.
 
-    They have no answer, because their worker was killed, or the error said that nobody knows.
+    They have no answer, because their worker was killed, or the error said that the outcome is unknown.
     """
     settled = {
         line["of"]
@@ -81,7 +81,7 @@ def doubtful(lines: Sequence[Line], what: str) -> list[Line]:
 ANSWERS: Final = frozenset({"written", "seen"})
 # Of the threads and tasks that do nothing else; the first of a process also forks and crowds.
 LANES: Final = ("/thread-", "/task-")
-# Whoever does not answer for so long after a fault has not recovered by himself.
+# A service that does not answer for so long after a fault has not recovered by itself.
 LONGEST_SECONDS: Final = 25.0
 
 
@@ -103,7 +103,7 @@ def _waits(lines: Sequence[Line]) -> Iterator[tuple[str, str, float]]:
                 continue
             later = bisect_left(instants, away.end)
             first = instants[later] if later < len(instants) else None
-            # Who died or met the next fault meanwhile waited for something else.
+            # A service that died or had the next fault meanwhile waited for something else.
             if first is None and deaths.get(process, limit) < limit:
                 continue
             waited = (limit if first is None or first > limit else first) - away.end

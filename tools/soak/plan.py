@@ -1,4 +1,4 @@
-"""What a soak does: how long, with how many workers, and which faults when; every choice from one seed."""
+"""The plan of a soak: how long, with how many workers, and which faults when; all choices from one seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # From one kill to the next, on average: a worker needs about a tenth of it to open its storage.
 KILL_SECONDS: Final = 0.6
-# From one outage to the next, on average: with the way back about half of the time is without one.
+# From one outage to the next, on average: with recovery about half of the time is without one.
 OUTAGE_SECONDS: Final = 12.0
 # At most so long a server is away before it is started again; its start and an election come on top.
 AWAY_SECONDS: Final = 2.0
@@ -30,7 +30,7 @@ CALM_SECONDS: Final = 10.0
 DISTURBANCE_SECONDS: Final = 1.5
 # Tenants of the services; those of the workers are others, so that neither judge meets rows of the other.
 SERVED: Final = ("red", "green", "blue")
-# What services exclude each other by, and for how long the store keeps a lock.
+# The locks that services use, and for how long the store keeps one.
 LOCKS: Final = ("reports", "imports")
 LEASE: Final = timedelta(seconds=1)
 # No kill while the first workers start.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tools.soak.servers import Server
     from twinstore.scheduler.storage import SchedulerStorage
 
-# What is counted, and by which line of the journal: only what was answered.
+# The counted operations, and the line of the journal for each: only answered ones.
 OPERATIONS: Final = {
     "runs fired": "fired",
     "jobs created": "created",
@@ -52,22 +52,22 @@ SECOND: Final = timedelta(seconds=1)
 LOOK_SECONDS: Final = 0.05
 # A worker that does not end by itself after the time is over hangs.
 PATIENCE_SECONDS: Final = 90
-# How long the server may take to notice that its clients have gone, or given up.
+# How long the server may take to notice that its clients have disconnected or cancelled.
 GRACE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a soak came to.
+    """The result of a soak.
 
     Attributes:
         operations: how many of each kind were answered.
         kills: how many workers were killed.
         outages: how often each thing happened to the server.
-        faults: how often each thing happened inside of a service.
-        left_out: what cannot happen here, and why.
-        refused: how many calls were refused while it was away.
-        unknown: how many calls ended with an unknown outcome, those that were given up included.
+        faults: how often each thing happened inside a service.
+        left_out: the faults that cannot happen here, and why.
+        refused: how many calls were refused while it was down.
+        unknown: how many calls ended with an unknown outcome, cancelled ones included.
         violations: what is wrong, each in one sentence.
     """
 
@@ -91,7 +91,7 @@ def soak(plan: Plan, server: Server) -> Result:
     plan.journal.unlink(missing_ok=True)
     with twinstore.open_storage(plan.settings) as storage:
         first = _prepared(storage.scheduler, plan)
-    # Once for all: each worker would import them anew.
+    # Once for all: otherwise each worker would import them again.
     import_module(f"twinstore_{storage.scheduler.driver.lower()}.special.scheduler_locks")
     with closing(Journal(plan.journal)) as journal:
         Supervisor(plan, journal, server).run()
@@ -158,7 +158,7 @@ class Supervisor:
             raise
 
     def _run(self) -> None:
-        # A process of its own: a restart takes seconds, in which workers are killed and started all the same.
+        # A separate process: a restart takes seconds, during which workers are still killed and started.
         interrupter = forked(partial(interrupt, self._plan, self._server))
         for number in range(self._plan.processes + self._plan.services):
             self._start(number)
@@ -174,7 +174,7 @@ class Supervisor:
         self._gate.close()
 
     def _look_at_rest(self) -> None:
-        """Ask the server what is open while every service stands still."""
+        """Ask the server what is open while every service is paused."""
         arrived = self._gate.await_arrivals(self._plan.services, PATIENCE_SECONDS)
         if arrived < self._plan.services:
             error = f"{arrived} of {self._plan.services} services came to a rest"
@@ -243,7 +243,7 @@ def interrupt(plan: Plan, server: Server) -> None:
 
 
 def _finish(storage: SchedulerStorage, journal: Journal, plan: Plan) -> None:
-    """Take every job to its end, as a last worker that nobody kills."""
+    """Take every job to its end, as a last worker that is not killed."""
     clock = SoakClock(plan.start)
     last = Worker(storage, journal, clock, f"{plan.seed}/last")
     while any(set(storage.policy_jobs.count_by_status(tenant)) - {DONE} for tenant in TENANTS):

@@ -1,8 +1,8 @@
-"""Judges locks: what was done while one was held, and the fences under which it was held.
+"""Judges locks: the work done while a lock was held, and the fences under which it was held.
 
-All instants are of the monotonic clock of the machine, which every process reads alike. A holder is safe from
-its entry to what comes first: its own end, its death, or the end of its lease, counted from before it asked
-for it. Whoever goes on after that is what fences are for, and no violation.
+All instants are from the monotonic clock of the machine, which is the same for every process. A holder is
+safe from its entry until it leaves, dies, or its lease ends, whichever comes first; the lease counts from
+before the request for it. A holder that continues after that is not a violation: fences exist for this case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEASE_NANOSECONDS: Final = LEASE // timedelta(microseconds=1) * 1000
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one holder did: when it asked, entered and was safe no more, in nanoseconds."""
+    """The times of one holder: when it requested, entered and was no longer safe, in nanoseconds."""
 
     key: str
     fence: int
@@ -52,7 +52,7 @@ def _section(steps: Sequence[Line], death: int | None) -> Section:
 
 
 def lock_violations(lines: Sequence[Line], fences: Mapping[str, int]) -> Iterator[str]:
-    """Say where two holders met, or a fence did not grow; ``fences`` are those that are stored."""
+    """Yield where two holders overlapped, or a fence did not grow; ``fences`` are the stored ones."""
     sections = sections_of(lines)
     for key in sorted({section.key for section in sections}):
         mine = [section for section in sections if section.key == key]

@@ -1,4 +1,4 @@
-"""The servers of a soak: what may happen to each, and what it tells of those who use it."""
+"""The servers of a soak: the faults that each can have, and what it reports about its clients."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ HOST: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A process that passes bytes on, stops to, or cuts connections; one other at a time gives it orders.
+    """A process that forwards bytes, stalls or cuts connections; one process at a time gives it orders.
 
-    It is a process, because workers are forked, and what threads hold would be held for ever in their copies.
+    It is a process because workers are forked: resources held by threads would be held forever in the copies.
 
     Attributes:
         port: where clients connect.
-        orders: what it is told.
+        orders: the orders that it receives.
     """
 
     port: int
@@ -84,7 +84,7 @@ def proxy_of(server_port: int, seed: str) -> Iterator[Proxy]:
     orders, inside = Pipe()
 
     def relay() -> None:
-        # Its own copy would keep it from noticing that nobody else has one.
+        # With its own copy it would not notice that no other process has one any more.
         orders.close()
         with suppress(EOFError), CountingWire(socket.AF_INET, (HOST, server_port)) as wire:
             inside.send(wire.port)
@@ -123,8 +123,8 @@ class Server:
         settings: of a store on it, as workers and services open it.
         kinds: what may happen to it, by name; each calls what it is given while it lasts, and ends when the
             server serves again.
-        watch: what it tells of connections and transactions.
-        left_out: what was asked for and cannot happen to it, and why.
+        watch: what it reports about connections and transactions.
+        left_out: the faults that were asked for and that it cannot have, and why.
     """
 
     settings: dict[str, Any]
@@ -280,7 +280,7 @@ def _limited(settings: dict[str, Any], pool: int, proxy: Proxy | None) -> dict[s
         own = persistence["Mongo"]
         limits_of_client = f"maxPoolSize={pool}&timeoutMS={CALL_MS}&serverSelectionTimeoutMS={SELECTION_MS}"
         url = own["ConnectionString"]
-        # Directly: the member would tell its own address, which leads past the proxy.
+        # Directly: the member would announce its own address, which bypasses the proxy.
         changed = url if proxy is None else f"mongodb://{HOST}:{proxy.port}/?directConnection=true"
         persistence["Mongo"] = {**own, "ConnectionString": f"{changed}&{limits_of_client}"}
     return kept({**settings, "Persistence": persistence})

@@ -1,7 +1,7 @@
 """A small service: threads and asyncio tasks that serve several tenants from one process.
 
-It forks, gives calls up and overcrowds its pool while it works. At the end it stands still until the server
-was asked what is open, shows that its pools have lost no connection, closes them, and looks for what is left.
+It forks, cancels calls and overloads its pool while it works. At the end it pauses until the server was asked
+what is open, shows that its pools have lost no connection, closes them, and looks for leftovers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AwaitedLane:
         storage: of the process, which all its tasks share.
         notes: where each call is noted.
         random: decides what is done.
-        cancelling: whether calls are given up.
+        cancelling: whether calls are cancelled.
     """
 
     storage: AsyncSchedulerStorage
@@ -125,7 +125,7 @@ TASKS: Final = 4
 JOIN_SECONDS: Final = 30.0
 # Longer than a service needs for its end.
 STUCK_SECONDS: Final = 75.0
-# For as many units at once as there are connections, with nobody else there.
+# For as many concurrent units as there are connections, without any other client.
 ENTRY_SECONDS: Final = 25.0
 
 
@@ -148,10 +148,10 @@ class Service:
     _go_on: Event = field(default_factory=Event)
 
     def run(self) -> None:
-        """Serve until the time is over, and tell what is left then."""
+        """Serve until the time is over, then report what is left."""
         self.gate.enter()
         before = Remains.now()
-        # Whatever stands still for so long says where.
+        # A process that hangs for so long prints where.
         rest = (self.plan.end - time.monotonic_ns()) / NANOSECONDS
         faulthandler.dump_traceback_later(rest + STUCK_SECONDS)
         tasks = Thread(target=lambda: asyncio.run(self._serve_tasks()), name="tasks", daemon=True)
@@ -212,7 +212,7 @@ class Service:
             self._awaited(thread.name, not thread.is_alive(), thread)
 
     def _awaited(self, what: str, in_time: bool, thread: Thread) -> None:  # noqa: FBT001  # what a wait answers
-        """Note a thread that does not end, and where it stands."""
+        """Note a thread that does not end, and where it is."""
         if not in_time:
             frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001  # documented for debuggers
             where = "".join(traceback.format_stack(frame)[-6:]) if frame else "nowhere"
@@ -241,7 +241,7 @@ class Service:
         try:
             enter()
         except BrokenBarrierError:
-            # Whoever did not arrive tells why.
+            # The units that did not arrive report why.
             return
         except Exception as error:  # noqa: BLE001  # whatever it is, there was no room
             self._no_room(what, error)
@@ -269,8 +269,8 @@ class Service:
         return AwaitedLane(storage, Notes(self.journal, lane), Random(lane), cancelling)
 
     async def _check_awaited_room(self, storage: AsyncSchedulerStorage) -> None:
-        """Open as many units at once as tasks may have, and make a call beside them."""
-        # The last place is for calls that stand alone.
+        """Open as many concurrent units as tasks may have, and make a call in addition."""
+        # The last place is for calls outside units.
         parties = self.plan.pool - 1
         meeting = asyncio.Barrier(parties)
 

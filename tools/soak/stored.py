@@ -1,4 +1,4 @@
-"""What the store holds after a soak, and what a process must not keep: threads and open files."""
+"""The rows in the store after a soak, and what a process must not keep: threads and open files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """Where a policy job stands."""
+    """The state of a policy job."""
 
     status: str
     attempts: int
@@ -41,7 +41,7 @@ class JobState:
 
 @dataclass(frozen=True, slots=True)
 class TriggerState:
-    """What a trigger counts, and the runs of its schedule.
+    """The counters of a trigger, and the runs of its schedule.
 
     Attributes:
         first: the instant that was due first.
@@ -59,7 +59,7 @@ class TriggerState:
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
-    """Where a graph job stands, and the status in each of its events, the first one first."""
+    """The state of a graph job, and the status in each of its events, the first one first."""
 
     status: str
     attempts: int
@@ -89,7 +89,7 @@ def stored_in(storage: SchedulerStorage, plan: Plan, first: dict[str, datetime])
     """Read everything.
 
     Args:
-        storage: the store, at which nobody works any more.
+        storage: the store, which no other process uses any more.
         plan: what was done.
         first: the instant that was due first, by schedule.
     """
@@ -181,7 +181,7 @@ class Remains:
     def now(cls) -> Self:
         """Return those of this process."""
         files: dict[int, str] = {}
-        for name in os.listdir(FILES):  # noqa: PTH208  # the one that lists is gone when it is looked at
+        for name in os.listdir(FILES):  # noqa: PTH208  # the one that lists is gone when it is inspected
             with suppress(FileNotFoundError):
                 files[int(name)] = os.readlink(FILES / name)  # noqa: PTH115  # a text, and often no path
         return cls(frozenset(f"{thread.name} ({thread.ident})" for thread in threading.enumerate()), files)

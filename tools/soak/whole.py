@@ -74,7 +74,7 @@ def _unasked(lines: Sequence[Line], parts: Mapping[str, int]) -> Iterator[str]:
 def _counters(
     lines: Sequence[Line], counters: Mapping[str, int], answers: Mapping[str, str]
 ) -> Iterator[str]:
-    """Each counter has every step that was confirmed, and at most those that nobody knows of."""
+    """Each counter has every step that was confirmed, and at most those whose outcome is unknown."""
     asked: dict[str, Counter[str]] = {key: Counter() for key in counters}
     for line in lines:
         for part in line["parts"] if line["what"] == "write" else ():

@@ -1,4 +1,4 @@
-"""What a worker does, again and again, until it is killed or the time is over."""
+"""The work of a worker process, repeated until it is killed or the time is over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
-# After a refusal: the server is away, and whoever asks again at once only fills the journal.
+# After a refusal: the server is down, and asking again at once only fills the journal.
 PAUSE_SECONDS: Final = 0.1
 # How often it does not what it should: jobs that are forgotten.
 FORGETS: Final = 0.1
@@ -63,7 +63,7 @@ class Worker:
             self.attempt(self._random.choice(activities))
 
     def attempt(self, activity: Callable[[], None]) -> None:
-        """Do one thing; what may be repeated is noted, and any other error is told and ends the worker."""
+        """Do one thing; note repeatable errors, and report any other error, which ends the worker."""
         began = time.monotonic_ns()
         self._open = {}
         try:
@@ -110,7 +110,7 @@ class Worker:
             self._log(run)
 
     def _log(self, run: Run) -> None:
-        """Append to the log of a run, and to that of one that somebody else may write to."""
+        """Append to the log of a run, and to that of a run that other processes may write to."""
         others = self._storage.runs.list(run.tenant_id).items
         for target in (run, self._random.choice(others)):
             messages = [self._next("line") for _ in range(self._random.randint(1, 3))]
@@ -209,7 +209,7 @@ class Worker:
             self._answered()
 
     def _next(self, kind: str) -> str:
-        """Return a name that nobody else uses, also no later process of this worker."""
+        """Return a name that no other process uses, not even a later process of this worker."""
         self._made += 1
         return f"{kind}/{self.name}/{self._made}"
 
@@ -227,7 +227,7 @@ def counter_of(tenant: str) -> str:
 
 
 def own_run(tenant: str, key: str) -> Run:
-    """Return a run that says in its content whose it is, beside its column."""
+    """Return a run that names its tenant in its content, in addition to the column."""
     return make_run(tenant, key, reason=RunReason(manual_reason=f"{tenant} {key}"))
 
 

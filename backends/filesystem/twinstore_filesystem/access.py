@@ -97,7 +97,7 @@ def counted(unit: DocumentUnit, entity: Entity, query: Query, by: str) -> dict[s
     """Return how many rows of a list there are by the text of a field.
 
     Raises:
-        DocumentDecodeError: one cannot be read, so that nobody can tell where it counts.
+        DocumentDecodeError: one cannot be read, so its group is unknown.
     """
     found: Counter[str] = Counter()
     for row in unit.matching(entity, query) if isinstance(unit, FileUnit) else ():

@@ -1,16 +1,16 @@
-"""Growing a log in place: what was acknowledged stays, what was interrupted never shows a part of itself.
+"""Growing a log in place: acknowledged entries stay, interrupted ones are never partly visible.
 
-One entry is one line: written at once, flushed. Torn, it has no line feed and is no JSON, and is ignored.
-Several entries of one call show all or none:
+One entry is one line: written at once, flushed. A torn line has no line feed, is not JSON, and is ignored.
+Of several entries of one call all or none are visible:
 
     1  the file is made longer by their length and one byte: all zero
     2  everything but the first byte is written, and flushed
     3  the first byte is written, and flushed: from here on they are there
     4  the last zero byte is cut off
 
-A line that begins with a zero byte ends the log, for every reader, as long as the last byte of the file is
-zero: then whoever reads from the end must look where the log ends. Afterwards the end is the end, and a zero
-byte is damage like any other: a line that is no JSON.
+As long as the last byte of the file is zero, a line that begins with a zero byte ends the log for every
+reader. A reader that starts from the end must then search for the end of the log. Afterwards the log ends
+with the file, and a zero byte is damage like any other: a line that is not JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LogEnd:
     Attributes:
         position: behind its last whole line.
         unfinished: that line has no line feed yet.
-        torn: what an interrupted write left stands behind it.
+        torn: remains of an interrupted write follow it.
     """
 
     __slots__ = ("position", "torn", "unfinished")
@@ -169,7 +169,7 @@ def _end_by_reading(file: int, size: int) -> LogEnd:
 
 
 def _last_feed(file: int, end: int) -> int:
-    """Return where the last line feed before a position stands, -1 where there is none."""
+    """Return the position of the last line feed before a position, -1 if there is none."""
     while end > 0:
         start = max(0, end - STEP)
         found = os.pread(file, end - start, start).rfind(FEED)

@@ -1,7 +1,7 @@
 """Whole entities for tools: the tree as the source of a copy. It is never the target of one.
 
-What cannot be moved is named with its path: what is not ours, what is no JSON, what has no run, what stands
-twice. Ranges are cut between runs, so that each reads whole files.
+Files and rows that cannot be moved are reported with their path: foreign files, invalid JSON, rows without a
+run, duplicates. Ranges are cut between runs, so that each reads whole files.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class FilesystemView(DocumentView):
             with self._files.tree.opened(file.place) as opened:
                 return opened is not None and log_end(opened).torn
         except ConfigurationError:
-            return False  # it may not be opened, which its row tells
+            return False  # it may not be opened, which its row reports
 
 
 def is_folder(path: Path) -> bool:
@@ -220,7 +220,7 @@ def shown(row: DocumentRow) -> ScanRow:
 
 
 def why(row: FileRow) -> str:
-    """Return where a row stands that cannot be moved, and why."""
+    """Return where a row that cannot be moved is stored, and why it cannot."""
     return f"{row.original.where}: {row.error}" if row.original is not None else str(row.error)
 
 

@@ -61,7 +61,7 @@ class Scan:
         self._is_one = len(entity.key) == 1
 
     def listed(self) -> tuple[list[tuple[str, str]], list[FileRow]]:
-        """Return the runs with the names of their files, in order, and what is not ours or tells no run."""
+        """Return the runs with the names of their files, in order, and entries not ours or without a run."""
         runs: list[tuple[str, str]] = []
         others: list[FileRow] = []
         wanted = "folder" if self._layout.manifest else "file"
@@ -215,7 +215,7 @@ class Scan:
 
 
 def kind_of(path: Path) -> str | None:
-    """Return what stands at a path, links not followed; ``None`` when it was renamed meanwhile."""
+    """Return the kind of entry at a path, links not followed; ``None`` when it was renamed meanwhile."""
     with translated(path):
         try:
             return KINDS.get(stat.S_IFMT(path.lstat().st_mode), "special file")
@@ -278,7 +278,7 @@ def refused(name: str) -> None:
     raise ValueError(name)
 
 
-# The files of an entity in the order of their runs, and what stands among them that is not ours.
+# The files of an entity in the order of their runs, and foreign entries among them.
 
 
 REPEATED: Final = (
@@ -288,7 +288,7 @@ OUT_OF_ORDER: Final = "it stands behind a row of a higher key; put the lines in 
 
 
 def foreign_error(kind: str) -> str:
-    """Say that something in the tree is no part of it."""
+    """Return the error of an entry that is not part of the tree."""
     return f"a {kind} of this name is no part of the layout; move it out of the root"
 
 
@@ -298,12 +298,12 @@ def no_state(place: Place) -> str:
 
 
 def covers(within: KeyRange, place: Key) -> bool:
-    """Whether a range covers a place in the order of the keys; what has no key stands before its run."""
+    """Whether a range covers a place in the order of the keys; a row without a key precedes its run."""
     return (within.lower is None or within.lower <= place) and (within.upper is None or place < within.upper)
 
 
 def known_folders(layouts: Iterable[FileLayout]) -> dict[str, set[str]]:
-    """Return what may stand in the folders above those of the entities."""
+    """Return which entries the folders above those of the entities may have."""
     found: dict[str, set[str]] = {}
     for layout in layouts:
         parts = layout.folder.split("/")
@@ -315,9 +315,9 @@ def known_folders(layouts: Iterable[FileLayout]) -> dict[str, set[str]]:
 def files_in_order(
     files: Files, entity: Entity
 ) -> tuple[list[FileRow], list[RunFile], list[tuple[str, RunFile]]]:
-    """Return what is not ours, the files that tell no run, and the others in the order of their runs.
+    """Return foreign entries, the files whose run is unknown, and the others in the order of their runs.
 
-    The names of all are in memory, and no content.
+    All names are in memory, but no content.
     """
     layout = files.layout(entity)
     strange: list[FileRow] = []
@@ -367,7 +367,7 @@ def rows_in_order(files: Files, run: str, file: RunFile, within: KeyRange) -> It
 
 
 def _covered(within: KeyRange, run: str, row: FileRow) -> Iterator[FileRow]:
-    """Yield a row without a key of its own where a range covers its place."""
+    """Yield a row, which may lack a valid key, if a range covers its place."""
     place = row.key if row.entity.admits_key(row.key) else (run,)
     if covers(within, place):
         yield row
@@ -378,7 +378,7 @@ def _with(row: FileRow, error: str, key: Key) -> FileRow:
 
 
 def _told(files: Files, file: RunFile) -> str | None:
-    """Return the id that stands in a file whose name does not tell it."""
+    """Return the id stored in a file whose name does not contain it."""
     rows = (row for row in files.layout(file.entity).form.rows(file) if row.error is None)
     first = next(rows, None)
     return None if first is None else str(first.key[0])
@@ -394,7 +394,7 @@ def _lacking(files: Files, file: RunFile) -> str | None:
         with files.tree.opened(place) as opened:
             return no_state(place) if opened is None else None
     except ConfigurationError:
-        return None  # it is there, and told of by itself
+        return None  # it exists, and is reported separately
 
 
 def _foreign(files: Files, entity: Entity, folder: str, entry: Entry) -> FileRow:

@@ -28,7 +28,7 @@ class LogCursor:
     def find(self, key: Key) -> FileRow | None:
         """Return the row of a key."""
         last = self._last
-        # What is appended is looked for first, and stands behind everything.
+        # A row to append is looked up first, and comes after all others.
         if last is None or (last.error is None and is_before(last.key, key)):
             return None
         if self._current is None or is_before(key, self._current.key):

@@ -1,4 +1,4 @@
-"""The files of a unit of work: what is read, and what is to be written."""
+"""The files of a unit of work: those it reads, and those it will write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Files:
         self.tree, self.layouts, self.locks, self.clock = tree, layouts, locks, clock
 
     def layout(self, entity: Entity) -> FileLayout:
-        """Return where an entity stands."""
+        """Return where an entity is stored."""
         return self.layouts[entity.name]
 
     def file(self, entity: Entity, run: str) -> RunFile:
@@ -35,7 +35,7 @@ class Files:
         return RunFile(self.tree, entity, self.layout(entity).place(run), encoded(run), run)
 
     def all(self, entity: Entity) -> Iterator[RunFile]:
-        """Yield the files of an entity, in no particular order; what is not ours is left out."""
+        """Yield the files of an entity, in no particular order, without foreign files."""
         layout = self.layout(entity)
         wanted = "folder" if layout.manifest else "file"
         for entry in self.tree.entries(layout.folder):

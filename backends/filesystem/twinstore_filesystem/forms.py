@@ -1,4 +1,4 @@
-"""How the rows of one run stand in a file: one object, an array, or one object a line."""
+"""How the rows of one run are stored in a file: one object, an array, or one object a line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Staged = Mapping["Key", DocumentRow | None]
 """What becomes of rows: stored in place of the one of their key, or removed."""
-# No model holds so many: free JSON ends at 90. What walks a value of many more has no stack left.
+# No model nests this deep: free JSON ends at 90. Walking a much deeper value would exhaust the stack.
 DEEPEST: Final = 128
 OTHER_RUN: Final = "it belongs to another run than the name of the file says"
 
@@ -36,7 +36,7 @@ class RunFile:
 
     Attributes:
         name: the encoded id of the run.
-        run: the id, ``None`` where the name does not tell it.
+        run: the id, ``None`` if the name does not contain it.
     """
 
     def __init__(self, tree: Tree, entity: Entity, place: Place, name: str, run: str | None) -> None:
@@ -48,7 +48,7 @@ class RunFile:
         return () if self.run is None else (self.run,)
 
     def row(self, value: object, original: FileOriginal) -> FileRow:
-        """Return the row of a value in the file, or what stands for one that cannot be read."""
+        """Return the row of a value in the file, or a placeholder for one that cannot be read."""
         try:
             row = file_row(self.entity, value, original)
         except ValueError as error:
@@ -63,7 +63,7 @@ class RunFile:
 
 
 class Form(ABC):
-    """How rows stand in a file.
+    """How rows are stored in a file.
 
     Attributes:
         in_order: whether they are read in the order of the key, without the whole file in memory.
@@ -76,7 +76,7 @@ class Form(ABC):
         return opened_rows(file, self.read(file))
 
     def rows_behind(self, file: RunFile, number: int) -> Iterator[FileRow]:
-        """Yield the rows of a file; those whose key ends with a number up to this may be left out."""
+        """Yield the rows of a file; rows whose key ends with a number up to this may be skipped."""
         del number
         return self.rows(file)
 
@@ -210,7 +210,7 @@ class LinesForm(Form):
     @override
     def find(self, file: RunFile, key: Key) -> FileRow | None:
         last = next(self.backwards(file), None)
-        # What is appended is looked for first, and stands behind everything.
+        # A row to append is looked up first, and comes after all others.
         if last is None or (last.error is None and is_before(last.key, key)):
             return None
         for row in self.rows(file):
@@ -314,7 +314,7 @@ def refuse_deep(content: bytes, value: object) -> None:
 
 
 def members(value: object) -> Iterable[object]:
-    """Return what stands in a JSON object or array."""
+    """Return the content of a JSON object or array."""
     if isinstance(value, dict):
         return cast("dict[str, object]", value).values()
     return cast("list[object]", value) if isinstance(value, list) else ()

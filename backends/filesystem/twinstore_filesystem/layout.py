@@ -1,10 +1,10 @@
-"""Where the rows of each entity stand: the one table of this driver that names entities.
+"""Where the rows of each entity are stored: the one table of this driver that names entities.
 
 state/runs/<run>.json                           one object
 state/approvals/<run>.json                      an array, in order of the second part of the key
 logs/runs/<run>.ndjson                          one object a line, in order of the second part of the key
 artifacts/<run>/artifact-manifest.json          an array, in order of the second part of the key
-state/runs/<run>.lock                           held by whoever writes one of these
+state/runs/<run>.lock                           held by the writer of one of these
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class FileLayout:
     Attributes:
         folder: the folder below the root.
         suffix: what follows the name of the run: of the file, or with ``manifest`` of nothing.
-        form: how the rows stand in the file.
-        manifest: the name of the file in a folder of the run's own.
+        form: how the rows are stored in the file.
+        manifest: the name of the file in the run's own folder.
         run_of: returns the run of a key.
         lock_of: returns whose lock guards the file of a run.
     """
@@ -64,7 +64,7 @@ class FileLayout:
         return Place(self.folder, f"{name}{self.suffix}")
 
     def name_of(self, entry: str) -> str | None:
-        """Return the encoded id for which an entry of the folder stands; ``None`` when it is not ours."""
+        """Return the encoded id that an entry of the folder represents; ``None`` when it is not ours."""
         if not entry.endswith(self.suffix):
             return None
         name = entry[: len(entry) - len(self.suffix)]

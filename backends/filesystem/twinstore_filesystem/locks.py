@@ -1,8 +1,8 @@
 """One writer per run: an exclusive lock on a file, among threads and processes.
 
-A lock belongs to an open file, so threads exclude each other as processes do, and the kernel gives it back
-when the process that held it is gone. Within a process :class:`~twinstore.documents.RowLocks` wakes whoever
-waits; another process is looked at again after a short pause.
+A lock belongs to an open file, so threads exclude each other as processes do, and the kernel releases it when
+the process that held it is gone. Within a process :class:`~twinstore.documents.RowLocks` wakes the waiting
+threads; a lock of another process is polled with a short pause.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RunLocks(Renewable):
                     f"Another process has written the same run for {self._seconds:g} s; repeat the call.",
                     driver=DRIVER,
                 )
-                # Apart from the message, which a client of a service is told.
+                # Separate from the message, which a client of a service gets.
                 error.add_note(
                     f"It holds {self._tree.root / lock.path}; if nothing writes there, look for the process "
                     "with `fuser`."
@@ -104,12 +104,12 @@ class RunLocks(Renewable):
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _attempt(self, lock: Place) -> int | None:
-        """Return the open file once it is locked; ``None`` when somebody else holds it."""
+        """Return the open file once it is locked; ``None`` when another writer holds it."""
         with self._tree.folder(lock.folder, create=True) as folder, translated(self._tree.root / lock.path):
             file = os.open(lock.name, LOCK, MODE, dir_fd=folder)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Whoever removed it meanwhile left this one without a name, and the next opens another file.
+                # If it was removed meanwhile, this file has no name, and the next writer opens another file.
                 if _same(file, lock.name, folder):
                     return file
             except BlockingIOError:

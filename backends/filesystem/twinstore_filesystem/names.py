@@ -22,7 +22,7 @@ TEMPORARY: Final = "~"
 
 
 def encoded(run: str) -> str:
-    """Return the name that stands for an id."""
+    """Return the name that represents an id."""
     # Lone surrogates too: an id that no store admits is looked for and not found, like any other.
     data = run.encode("utf-8", "surrogatepass")
     text = quote(data, safe="").replace("~", "%7E")
@@ -34,13 +34,13 @@ def encoded(run: str) -> str:
 
 
 def is_shortened(name: str) -> bool:
-    """Whether a name has the form of a long id; the id itself stands in the file only."""
+    """Whether a name has the form of a long id; the id itself is only in the file."""
     head, mark, digits = name.rpartition(SHORTENED)
     return bool(mark and head) and len(digits) == DIGITS and len(name) == LONGEST
 
 
 def decoded(name: str) -> str | None:
-    """Return the id for which a name stands; ``None`` where it is shortened, or the name of no id."""
+    """Return the id that a name represents; ``None`` if it is shortened, or not the name of an id."""
     try:
         run = unquote(name, errors="strict")
     except UnicodeDecodeError:

@@ -29,6 +29,6 @@ def twinstore_register_backend() -> BackendSpec:
         settings=FilesystemSettings,
         factory=open_module,
         extra="twinstore",
-        # Where the rows of an entity stand is a customer's layout, so no other module has one.
+        # The layout of the files of an entity is a customer's, so no other module has one.
         modules=frozenset({"taskrunner"}),
     )

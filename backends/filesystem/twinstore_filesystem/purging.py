@@ -1,6 +1,6 @@
-"""Removing the rows of a list file by file: each is looked at once, whatever the size of a batch.
+"""Removing the rows of a list file by file: each file is read once, whatever the size of a batch.
 
-A list over all runs reads every file for each of its batches. Here every run is a batch of its own, under its
+A list over all runs reads every file for each of its batches. Here every run is a separate batch, under its
 lock; a file that holds none of the rows is only read.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def purge(files: Files, steps: Steps, entities: Sequence[Entity], entity: Entity, query: Query) -> int:
     """Remove every row that matches a list, whatever its limit; return how many.
 
-    Rows that cannot be read stay: nobody knows how old they are.
+    Rows that cannot be read stay: their age is unknown.
     """
     removed = 0
     with Stepwise(in_unit=steps.in_unit) as done:
@@ -45,7 +45,7 @@ def purge_run(unit: DocumentUnit, entities: Sequence[Entity], entity: Entity, qu
     found = list(readable_keys(unit, entity, query))
     for key in found:
         unit.hold(entity, key)
-    # Once more under the lock: others may have changed the file meanwhile.
+    # Again under the lock: others may have changed the file meanwhile.
     found = list(readable_keys(unit, entity, query)) if found else []
     for key in found:
         discard(unit, entities, entity, key)
@@ -60,7 +60,7 @@ def readable_keys(unit: DocumentUnit, entity: Entity, query: Query) -> Iterator[
 
 
 def runs_of(files: Files, entity: Entity) -> Iterator[str]:
-    """Yield the runs that have a file of an entity; of a long id only the rows tell it."""
+    """Yield the runs that have a file of an entity; a long id is read from the rows."""
     form = files.layout(entity).form
     for file in files.all(entity):
         if file.run is not None:

@@ -1,4 +1,4 @@
-"""Rows as the files hold them, with where each stands and why it cannot be read."""
+"""Rows as the files hold them, with where each is stored and why it cannot be read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ M = TypeVar("M", bound=CanonicalModel)
 
 @dataclass(frozen=True, slots=True)
 class FileOriginal(Original):
-    """The bytes of a file, or of a part of it, as they are when somebody asks."""
+    """The bytes of a file, or of a part of it, as they are at the time of the request."""
 
     tree: Tree
     place: Place
@@ -61,9 +61,9 @@ class FileRow(DocumentRow):
     """A row as a file holds it.
 
     Attributes:
-        error: why it cannot be read, ``None`` when it is JSON in its place; whether the JSON forms a model
-            is told when it is decoded.
-        whole: the file as a whole cannot be read, so that nothing of the row is known but its run.
+        error: why it cannot be read, ``None`` when it is JSON in its place; decoding shows whether the JSON
+            forms a model.
+        whole: the file as a whole cannot be read, so only the run of the row is known.
         original: its bytes.
     """
 
@@ -97,7 +97,7 @@ def is_whole(part: object) -> TypeGuard[float]:
 def broken_row(
     entity: Entity, key: Key, error: str, original: FileOriginal | None, *, whole: bool = False
 ) -> FileRow:
-    """Return what stands for a row that cannot be read; its key is as much of it as is known."""
+    """Return a placeholder for a row that cannot be read; its key is as much of it as is known."""
     known = dict(zip(entity.key, key, strict=False))
     return FileRow(entity, key, known, {}, {}, error, whole, original)
 
@@ -106,7 +106,7 @@ def decoded_row(entity: Entity[M], row: DocumentRow) -> Row[M]:
     """Return the model of a row.
 
     Raises:
-        DocumentDecodeError: what is stored forms none; names the file.
+        DocumentDecodeError: the stored row does not form one; names the file.
     """
     original = row.original if isinstance(row, FileRow) else None
     where = "" if original is None else f"{original.where}: "
@@ -129,7 +129,7 @@ def text_of(document: Mapping[str, object]) -> bytes:
 
 
 def _lists(value: object) -> object:
-    """Return a value with lists in place of tuples, which nobody looks into for numbers."""
+    """Return a value with lists in place of tuples, which are not searched for numbers."""
     if isinstance(value, Mapping):
         return {name: _lists(item) for name, item in cast("Mapping[str, object]", value).items()}
     if isinstance(value, (list, tuple)):

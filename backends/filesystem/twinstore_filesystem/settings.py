@@ -15,7 +15,7 @@ class FilesystemSettings(BackendSettings):
 
     Attributes:
         root: the folder that holds everything; created when absent. A relative one is below the folder in
-            which the process was started. It must be on a local file system that tells upper from lower case.
+            which the process was started. It must be on a local, case-sensitive file system.
         lock_timeout_ms: how long a writer waits for another one of the same run, in milliseconds.
     """
 

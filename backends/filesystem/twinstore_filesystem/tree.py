@@ -1,7 +1,7 @@
 """The tree of files below the root: opened by name without following links, replaced as a whole.
 
-A file is written beside its place, flushed, renamed over it, and the folder is flushed: a reader sees the
-old file or the new one, also after a crash. Only logs grow in place, see
+A file is written next to its final place, flushed, renamed over it, and the folder is flushed: a reader sees
+the old file or the new one, even after a crash. Only logs grow in place, see
 :mod:`twinstore_filesystem.appending`.
 """
 
@@ -20,7 +20,7 @@ from twinstore_filesystem.errors import DRIVER, foreign, translated
 from twinstore_filesystem.names import TEMPORARY
 
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Without waiting: the other end of a pipe that somebody put there may never come.
+# Without waiting: if a named pipe is there, its other end may never open.
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 GROW: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -31,7 +31,7 @@ BUFFER: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a file stands below the root.
+    """Where a file is below the root.
 
     Attributes:
         folder: a fixed folder, such as ``logs``.
@@ -51,7 +51,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What stands in a folder under a name: ``file``, ``folder``, or something else."""
+    """What a name in a folder is: ``file``, ``folder``, or something else."""
 
     name: str
     kind: str
@@ -113,7 +113,7 @@ class Tree:
             os.close(outer)
 
     def entries(self, folder: str, own: str = "") -> list[Entry]:
-        """Return what stands in a folder, in no particular order; nothing where it is absent."""
+        """Return the entries of a folder, in no particular order; nothing if it is absent."""
         with self.folder(folder, own) as opened:
             if opened is None:
                 return []
@@ -142,7 +142,7 @@ class Tree:
     def pieces(self, place: Place, start: int, size: int | None, piece: int) -> Iterator[bytes]:
         """Yield a part of a file in pieces; ``None`` for all that follows. Absent: nothing."""
         if size == 0:
-            return  # of what is no file nothing is opened
+            return  # entries that are not files are not opened
         with self.opened(place) as file:
             position, left = start, size
             while file is not None and left != 0:

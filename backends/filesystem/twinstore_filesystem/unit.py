@@ -88,7 +88,7 @@ class FileUnit(DocumentUnit):
         layout, file = self._files.layout(entity), self._files.file(entity, run)
         if not layout.form.in_order or layout.lock(key) not in self._locks:
             return layout.form.find(file, key)
-        # Nobody else writes it now, so that one pass serves every look of this unit.
+        # No other writer changes it now, so one pass serves every lookup of this unit.
         if (entity, run) not in self._cursors:
             self._cursors[entity, run] = LogCursor(layout.form, file)
         return self._cursors[entity, run].find(key)
@@ -114,7 +114,7 @@ class FileUnit(DocumentUnit):
         self.state.check_commit()
         self.state.check()
         is_begun = False
-        # Parents first: nobody is to see a row whose run is not there yet.
+        # Parents first: readers must not see a row whose run does not exist yet.
         for entity in sorted(self._staged, key=lambda item: item.depth):
             for run, rows in self._staged[entity].items():
                 try:
@@ -138,7 +138,7 @@ class FileUnit(DocumentUnit):
         self._files.locks.release(self, kept)
 
     def shows(self, scope: Tenants, row: FileRow) -> bool:
-        """Whether a tool that asks for the rows of a scope gets a row; what cannot be read is nobody's."""
+        """Whether a tool that reads a scope gets a row; a row that cannot be read belongs to no scope."""
         if scope is ALL_TENANTS:
             return True
         try:
@@ -159,7 +159,7 @@ class FileUnit(DocumentUnit):
             if entity.tenancy.kind is not TenancyKind.PARENT:
                 is_seen = self._is_seen(query.scope, row)
             else:
-                # Once for each run: its state tells whose its rows are.
+                # Once for each run: its state determines the owner of its rows.
                 if row.parent_key not in seen:
                     seen[row.parent_key] = self._is_seen(query.scope, row)
                 is_seen = seen[row.parent_key]
@@ -200,7 +200,7 @@ class FileUnit(DocumentUnit):
         return [key.field for key in free] == [entity.key[-1]] and query.order[-1].field == entity.key[-1]
 
     def _exists(self, entity: Entity, run: str) -> bool:
-        """Whether a run has a file of an entity, or nobody can tell."""
+        """Whether a run has a file of an entity; true also if that is unknown."""
         try:
             with self._files.tree.opened(self._files.layout(entity).place(run)) as file:
                 return file is not None
@@ -222,14 +222,14 @@ class FileUnit(DocumentUnit):
         self._staged.setdefault(entity, {}).setdefault(run, {})[key] = row
 
     def _is_seen(self, scope: Tenants, row: DocumentRow) -> bool:
-        """Whether a scope sees a row; whose a file is that cannot be read, nobody can tell."""
+        """Whether a scope sees a row; the owner of a file that cannot be read is unknown."""
         kind = row.entity.tenancy.kind
         if kind is TenancyKind.NONE or scope is ALL_TENANTS:
             return True
         if kind is TenancyKind.PARENT:
             return self._sees_parent(scope, row)
         owner = row.owner
-        # A list must not leave it out in silence, so everybody is told that it cannot be read.
+        # A list must not skip it silently, so every caller gets the error that it cannot be read.
         is_whole = isinstance(row, FileRow) and row.whole
         return is_whole or (owner is not UNKNOWN_TENANT and admits(scope, owner))
 
@@ -239,7 +239,7 @@ class FileUnit(DocumentUnit):
             return False
         found = self.get(parent.entity, key, scope)
         if isinstance(found, FileRow) and found.whole and found.original is not None:
-            # Of this run nobody may see anything before somebody has repaired it.
+            # No tenant may see anything of this run before it is repaired.
             reason = f"{found.original.where}: {found.error}"
             raise undecodable(reason, entity=parent.entity.name, key=found.key_text, driver=DRIVER)
         return found is not None

@@ -40,7 +40,7 @@ class MemoryBackend(DocumentBackend[R]):
     repeats = False
 
     def __init__(self, module: ModuleSpec[R], store: MemoryDatabase | None = None) -> None:
-        """Take the module and the store; default: one of its own."""
+        """Take the module and the store; default: a separate store."""
         super().__init__(module, CAPABILITIES)
         self.store = store or MemoryDatabase()
         self.initializer = initializer_class(module)(module.name)
@@ -67,7 +67,7 @@ class MemoryBackend(DocumentBackend[R]):
 
 
 def open_backend(request: OpenRequest) -> MemoryBackend[object]:
-    """Open the store that the settings name, or one of its own."""
+    """Open the store that the settings name, or a separate one."""
     settings = request.settings
     name = settings.store if isinstance(settings, MemorySettings) else None
     return MemoryBackend(request.module, None if name is None else shared_store(name))

@@ -10,7 +10,7 @@ class MemorySettings(BackendSettings):
 
     Attributes:
         store: name of a store that every storage of this process with the same name shares; without a name
-            each opened storage has a store of its own, which vanishes with it.
+            each opened storage has a separate store, which vanishes with it.
     """
 
     store: str | None = None

@@ -1,10 +1,10 @@
 """The store: tables of immutable values, units of work that stage their writes, and claims between units.
 
-A unit claims whatever it writes, or reads in order to write, before it looks at it. A claim is exclusive
-until the unit ends, as a row lock is on a server. Reads claim nothing. They see the writes of their own unit
-and what is committed: in a step of a repository at this moment, in a unit that a caller opened (an isolated
-one) at its first call. Steps wait for the claims of others. Of two isolated units the first writer wins: the
-other one loses at once, and also when it claims what was committed since its first call.
+A unit claims what it writes, or reads in order to write, before it reads it. A claim is exclusive until
+the unit ends, like a row lock on a server. Reads do not claim. They see the writes of their own unit and the
+committed state: in a step of a repository at this moment, in a unit that a caller opened (an isolated one) at
+its first call. Steps wait for the claims of others. Of two isolated units the first writer wins: the other
+one loses at once, and also when it claims what was committed since its first call.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TableName(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A value with the unique values that it occupies beside its key, and the number of its write."""
+    """A value with the unique values that it occupies in addition to its key, and the number of its write."""
 
     value: object
     unique: tuple[Hashable, ...]
@@ -56,7 +56,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class TableContents:
-    """The rows of a table and who holds each unique value; ``None`` stands for a staged removal."""
+    """The rows of a table and who holds each unique value; ``None`` marks a staged removal."""
 
     rows: dict[Key, Slot | None] = field(default_factory=dict)
     holders: dict[Hashable, Key | None] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class TableContents:
         apply(staged.holders, self.holders)
 
     def note_before(self, staged: TableContents, before: TableContents) -> None:
-        """Keep what stands here now of all that a unit is about to change."""
+        """Keep the current values of all that a unit is about to change."""
         note_before(staged.rows, self.rows, before.rows)
         note_before(staged.holders, self.holders, before.holders)
 
@@ -98,7 +98,7 @@ class MemoryDatabase:
         """Start empty.
 
         Args:
-            name: what tells this store from others; default: a random text.
+            name: what distinguishes this store from others; default: a random text.
             clock: judges leases, as the clock of a server does.
             patience: how long a unit waits for another one, in seconds.
         """
@@ -106,7 +106,7 @@ class MemoryDatabase:
         self.clock = clock or SystemClock()
         self.patience = patience
         self.numbers = count(1)
-        # Numbers of its own, so that rows of several stores can be copied into one.
+        # Separate numbers for each store, so that rows of several stores can be copied into one.
         self._first = random.randrange(NUMBER_BLOCKS) * NUMBERS_OF_A_BLOCK  # noqa: S311  # no secret
         self._inserted: dict[str, int] = {}
         self._tables: dict[str, TableContents] = {}
@@ -114,14 +114,14 @@ class MemoryDatabase:
         self._snapshots: set[Unit] = set()
         self.waiting = 0
         self._committing: dict[str, TableContents] = {}
-        # One for everything: a commit is a few assignments, and whoever waits must see any unit end.
+        # One for everything: a commit is a few assignments, and every waiter must see any unit end.
         # Entered itself and not through the condition, whose ``with`` a signal could leave locked.
         self._lock = RLock()
         self._changed = Condition(self._lock)
         renew_in_child(self)
 
     def renew(self) -> None:
-        """Keep the rows in a forked child as a copy of its own; the open units are the parent's."""
+        """Keep the rows in a forked child as a separate copy; the open units are the parent's."""
         self._lock = RLock()
         self._changed = Condition(self._lock)
         self._locks, self._snapshots = {}, set()
@@ -133,8 +133,8 @@ class MemoryDatabase:
 
         Args:
             read_only: repositories refuse to write in it.
-            isolated: it reads one state and loses to whoever wrote first; otherwise it reads what is
-                committed and waits for others.
+            isolated: it reads one state and loses to the first writer; otherwise it reads the committed state
+                and waits for others.
         """
         return Unit(self, read_only=read_only, isolated=isolated)
 
@@ -216,7 +216,7 @@ class MemoryDatabase:
         with self._lock:
             self._finish()  # what the handler of a signal has interrupted
             self._snapshots.discard(unit)
-            # Before anything changes: whoever reads one state goes on seeing what is replaced now.
+            # Before anything changes: a unit that reads one state continues to see what is replaced now.
             for table, contents in staged.items():
                 for other in self._snapshots:
                     self._contents(table).note_before(contents, other.before(table))
@@ -323,7 +323,7 @@ class Unit:
             self._end({})
 
     def _end(self, staged: dict[str, TableContents]) -> None:
-        # In this order: a unit that was interrupted before its claims were dropped is rolled back once more.
+        # In this order: a unit that was interrupted before its claims were dropped is rolled back again.
         self.store.end(self, staged)
         self.state.closed = True
         self._staged, self._before = {}, {}

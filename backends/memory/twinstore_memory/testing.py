@@ -126,7 +126,7 @@ def memory_deployments(
     migrated: bool = True,
     make: Callable[[ModuleSpec[object], str], Deployment] = MemoryDeployment,
 ) -> Iterator[Deployment]:
-    """Make a store of its own; it has no schema, so it is always migrated."""
+    """Make a separate store; it has no schema, so it is always migrated."""
     del migrated
     name = uuid4().hex
     try:

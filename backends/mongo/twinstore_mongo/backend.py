@@ -131,7 +131,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
 
     @override
     def check_ready_within(self, timeout_ms: int) -> None:
-        """Do the same; what has not answered in time is given up."""
+        """Do the same; a call without an answer in time is cancelled."""
         end = monotonic() + timeout_ms / 1000
         server = "MongoDB"
         try:
@@ -149,7 +149,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
             ) from error
 
     def _look(self, store: OpenDatabase) -> None:
-        # A server that is silent is told as soon as one that cannot be found.
+        # A silent server is reported as soon as one that cannot be found.
         seconds = (store.where.timeout_ms or READY_MS) / 1000
         with translating(store.where.reading), pymongo.timeout(seconds), store.limited():
             store.client.server_info()

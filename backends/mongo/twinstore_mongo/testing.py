@@ -1,7 +1,7 @@
 """Throw-away databases for the tests of a host, on a MongoDB server that the host names.
 
 For each installed module ``library`` there is a class ``MongoLibraryTestContext``: a context manager with a
-migrated storage of that module on a database that nobody else uses, and that is dropped at the end.
+migrated storage of that module on a database for this test alone, which is dropped at the end.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
 
     @override
     def check_ready_within(self, timeout_ms: int) -> None:
-        """Do the same; what has not answered in time is given up."""
+        """Do the same; a call without an answer in time is cancelled."""
         seconds = timeout_ms / 1000
         self._look(seconds, monotonic() + seconds)
 

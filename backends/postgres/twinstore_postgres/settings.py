@@ -29,7 +29,7 @@ class PostgresSettings(BackendSettings):
             the days of a migration".
         transaction_pooler: a pooler in transaction mode answers at ``connection_string``: nothing is prepared
             on the server, and every transaction sends its own settings; see "Behind a transaction pooler".
-        lock_connections_max: how many connections for locks a storage may have open beside the pool; each
+        lock_connections_max: how many connections for locks a storage may have open outside the pool; each
             lock that is held or waited for needs one.
         application_role: the role that migrations grant to.
         pool_min, pool_max: size of the connection pool.
@@ -38,7 +38,7 @@ class PostgresSettings(BackendSettings):
         pool_max_lifetime_ms: how long a connection of the pool is used, in milliseconds; when it comes back
             after that, a new one takes its place, a little earlier or later for each.
         statement_timeout_ms: the server cancels a statement after this many milliseconds; 0 never. A call to
-            a server that says nothing is given up 5 seconds later.
+            a silent server is cancelled 5 seconds later.
         pipeline: send the statements of a call at once, past the cursors of psycopg, for half the processor
             time of a call. Off, tools that wrap cursors see each statement; see "Metrics, traces and logs".
         allow_unsafe_role: accept a role that row-level security does not bind, and unsafe settings of

@@ -157,7 +157,7 @@ class Log(Generic[M]):
         self._next: int | None = None
 
     def place(self, row: Row[M]) -> Row[M]:
-        """Return an entry as it is stored, or will be: with a number of its own.
+        """Return an entry as it is stored, or will be: with its own number.
 
         Raises:
             ConflictError: its key is taken by other content, or there is no number left for it.
@@ -214,7 +214,7 @@ def newest(access: Access, entity: Entity, *conditions: Condition) -> Page[Row] 
 
 
 def searched(access: Access, entity: Entity, name: str) -> int:
-    """Return the same where the last row cannot be read: no list tells its number, but that it is there."""
+    """Return the same if the last row cannot be read: a list shows only that it exists, not its number."""
     low, high = 0, 1
     while is_reached(access, entity, AtLeast(name, high)):
         low, high = high, high * 2
@@ -269,7 +269,7 @@ def every_row(access: Access, entity: Entity[M], query: Query) -> Iterator[Row[M
         # In the order of the key: a count sees no order, and this one is always total.
         part = replace(query, order=key_order(entity), limit=PAGE, after=after)
         found = access.page(entity, part)
-        # A row that nobody can read cannot be counted by its fields either, in whatever scope.
+        # An unreadable row cannot be counted by its fields either, in any scope.
         for broken in found.undecodable:
             raise undecodable(
                 broken.reason, entity=broken.entity, key=broken.key, driver=access.binding.driver
@@ -301,10 +301,10 @@ def marked_in_portions(
 
 
 class Stepwise:
-    """Once a step was done, no failure of a later one says that nothing was applied.
+    """Once a step is done, the failure of a later step does not report that nothing was applied.
 
-    That a store could not be reached for the last batch of a purge is true, and of the call as a whole it
-    would be told that nothing was removed.
+    If the store is unreachable for the last batch of a purge, the error would otherwise report for the whole
+    call that nothing was removed.
     """
 
     __slots__ = ("_in_unit", "_some_done")
@@ -354,7 +354,7 @@ class AccessDefaults(Access, ABC):
         # Replaced as a whole, so that it need not be readable; one that must not change does.
         ref = Ref(entity, scope, key, replaces_unreadable=not entity.append_only)
         self.change([ref], replaced)
-        # An insert is refused for the reason that every insert tells first, which may be the parent.
+        # An insert is refused for the reason that every insert reports first, which may be the parent.
         return self.insert(entity, scope, row) if is_taken else row
 
     @override
@@ -374,7 +374,7 @@ class AccessDefaults(Access, ABC):
         marked: list[Row[M]] = []
         with Stepwise(in_unit=self.binding.in_unit) as steps:
             for row in first_readable(self, entity, query):
-                # One step per row: read without locks, each must match once more when it is held.
+                # One step per row: rows are read without locks, so each must match again once it is locked.
                 ref = Ref(entity, query.scope, entity.key_of(row.model, row.storage))
                 marking = Marking(entity, query, sets)
                 self.change([ref], marking)

@@ -58,7 +58,7 @@ def required(found: T | None, entity: Entity, key: str, driver: str) -> T:
 
 
 def duplicate_id(entity: Entity, key: str, driver: str) -> DuplicateError:
-    """Return the error of an id that exists; it does not tell whose it is."""
+    """Return the error of an id that exists; it does not name the owner."""
     return DuplicateError(
         f"The {entity.singular} id {key!r} already exists; choose another id.",
         **entity.located(key, driver=driver),

@@ -252,7 +252,7 @@ class GuardedAccess(Access):
                 with self.inner.unit(scope, atomic=atomic) as access:
                     yield GuardedAccess(access, self.lifetime, self.calls, self.units)
             except BaseException:
-                # What the block has written to the unit of somebody else cannot be taken back alone.
+                # What the block wrote to an outer unit cannot be rolled back separately.
                 self._abort()
                 raise
 
@@ -291,7 +291,7 @@ class GuardedAccess(Access):
             self._abort()
             raise
 
-    # Outside a unit there is nothing to abort: the next call begins a transaction of its own.
+    # Outside a unit there is nothing to abort: the next call begins a separate transaction.
     def _abort(self) -> None:
         binding = self.binding
         if binding.in_unit:
@@ -470,11 +470,11 @@ def _other_tenant(entity: Entity) -> ValidationError:
 # made. So the size is counted as MongoDB counts it, whatever the store, before anything is written.
 
 
-# What a store adds of its own, such as a second form of the key, a version, or a lease, has the rest.
+# The rest is for what a store adds, such as a second form of the key, a version, or a lease.
 MOST_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024
 # A row above the limit that an older version has stored may still change its state, which adds a few fields.
 GROWTH: Final = 64 * 1024
-# What a field, an item of a list or a member of a map has beside its texts, at most.
+# The most bytes that a field, an item of a list or a member of a map has in addition to its texts.
 PART: Final = 64
 WIDEST: Final = 4
 # So many times its JSON a document has at most. What gains most is a list of digits: two bytes each, and in
@@ -559,7 +559,7 @@ def limit_of(stored: Iterable[Row | None]) -> int:
 
 def may_be_large(entity: Entity, rows: Sequence[Row]) -> bool:
     """Whether rows may be above the limit together."""
-    # Where a store makes their JSON anyway, nearly all are so far below it that its length tells.
+    # If a store makes their JSON anyway, its length suffices: nearly all rows are far below the limit.
     by_json = any(item.of_content is not None for item in entity.derived)
     if by_json and sum(map(most_by_json, rows)) <= MOST_BYTES:
         return False
@@ -567,7 +567,7 @@ def may_be_large(entity: Entity, rows: Sequence[Row]) -> bool:
 
 
 def most_by_json(row: Row) -> int:
-    """Return how many bytes a row has at most, as its JSON tells; too many where it has none."""
+    """Return an upper bound of the bytes of a row, computed from its JSON; too many if it has none."""
     markers = row.storage.values()
     try:
         content = row.content

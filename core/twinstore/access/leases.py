@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """Who may work, and until when.
+    """The holder of a lease, and its end.
 
     Attributes:
-        holder: the last holder, ``None`` when nobody ever held it or it was given back.
+        holder: the last holder, ``None`` when it was never held or was released.
         fence: grows by one with every new ownership and never falls.
         expires_at: by the server's clock; ``None`` without a holder.
     """
@@ -27,7 +27,7 @@ class LeaseState:
 
 
 def held(state: LeaseState, now: datetime) -> bool:
-    """Whether somebody holds the lease: it is free from the very instant at which it expires."""
+    """Whether the lease is held: it is free from the very instant at which it expires."""
     return state.holder is not None and state.expires_at is not None and state.expires_at > now
 
 
@@ -41,7 +41,8 @@ def acquired(
     """
     if held(state, now) and state.holder != holder and state.holder not in dead:
         return None
-    # Also for the same holder: a call of its own that still hangs must not pass for this ownership.
+    # Also for the same holder: an earlier call of that holder that still hangs must not pass for this
+    # ownership.
     return LeaseState(holder, state.fence + 1, now + duration)
 
 
@@ -57,7 +58,7 @@ def renewed(
 
 def released(state: LeaseState, holder: str, fence: int) -> LeaseState | None:
     """Return the lease given back, ``None`` when it is another one's; the fence stays."""
-    # The fence stays, because it tells late writers of this holder from the next one.
+    # The fence stays, because it distinguishes late writers of this holder from the next holder.
     return LeaseState(None, state.fence, None) if owned(state, holder, fence) else None
 
 

@@ -49,7 +49,7 @@ class UndecodableRow:
 
     Attributes:
         entity: the entity.
-        tenant: whose it is, ``None`` where it tells none.
+        tenant: its owner, ``None`` if it names none.
         key: its key, as messages show it.
         reason: which paths of it break which rules.
     """
@@ -102,8 +102,8 @@ class SortKey:
 
 def fingerprint(filters: object) -> str:
     """Return what binds a token to its filter, direction and tenant: 16 hex digits."""
-    # 64 bits: it guards against mistakes, not against attacks. Whoever forges a token sees no row that the
-    # tenant of the call does not see.
+    # 64 bits: it guards against mistakes, not against attacks. A caller who forges a token does not see any
+    # row that the tenant of the call does not see.
     return sha256(json_text.dumps_sorted(filters)).hexdigest()[:16]
 
 
@@ -135,7 +135,7 @@ def decode_token(token: str, entity: str, print_: str, order: Sequence[SortKey])
 
 def _token_content(token: str) -> dict[str, json_text.JsonValue]:
     try:
-        # The padding is left out of tokens, so that they need no escaping in a URL.
+        # Tokens have no padding, so that they need no escaping in a URL.
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
         content = json_text.parse_json(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (AttributeError, ValueError, binascii.Error, RecursionError) as error:
@@ -188,7 +188,7 @@ def paginate(  # a page is made of exactly these
     key: Callable[[R], Sequence[SortValue]],
     owner: Callable[[R], object] | None,
 ) -> Page[T]:
-    """Return the page made of up to ``limit + 1`` rows; the extra row only tells that there is more.
+    """Return the page made of up to ``limit + 1`` rows; the extra row only shows that there is more.
 
     Args:
         rows: what the store found, in order.
@@ -219,7 +219,7 @@ def decoded(
     """Return the rows that can be decoded, and those that were passed over, each with its error.
 
     Raises:
-        DocumentDecodeError: a row cannot be decoded and nobody tells its owner.
+        DocumentDecodeError: a row cannot be decoded and ``owner`` is ``None``.
     """
     items: list[T] = []
     passed: list[tuple[UndecodableRow, DocumentDecodeError]] = []
@@ -261,7 +261,7 @@ def _token_after(
 ) -> str:
     """Return the token that continues after the last row that has a place in the order.
 
-    What follows that row on this page is broken, and is named by the next page once more.
+    The rows after it on this page are broken, and the next page names them again.
     """
     for row in reversed(shown):
         try:
@@ -270,7 +270,7 @@ def _token_after(
             # Only a row that cannot be decoded holds such a value.
             continue
         parts = [value for value in values if isinstance(value, SORTED)]
-        # Rows of a store tell whatever is there; a row that can be decoded tells what sorts it.
+        # Rows of a store return any stored value; a row that can be decoded returns the values that sort it.
         if len(parts) == len(values):
             return encode_token(entity, print_, parts)
     raise broken or _malformed()

@@ -63,7 +63,7 @@ class Access(Protocol):
     and unique values are taken. Every method raises the errors of the library only; all of them may raise
     ``UnavailableError`` and those that return rows ``DocumentDecodeError``. Outside a unit each is atomic;
     ``mark`` is so row by row. A row whose description has a parent is inserted only where the parent is seen.
-    Where both the parent is absent and the key is taken, the parent is told.
+    If the parent is absent and the key is taken, the parent is reported.
     """
 
     @property
@@ -90,14 +90,14 @@ class Access(Protocol):
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
         """Return how many rows match, by the text of one field; limit and order do not matter.
 
-        Values that no row has are left out; a field that is absent counts under the empty text.
+        Values that no row has are omitted; an absent field counts under the empty text.
         """
         ...
 
     def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:
         """Return the keys of the first rows of a list, in its order, and load nothing else of them.
 
-        A row that cannot be read is named where the store tells its key; otherwise it is as by ``page``.
+        A row that cannot be read is named if the store returns its key; otherwise it is as by ``page``.
         """
         ...
 
@@ -146,16 +146,17 @@ class Access(Protocol):
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         """Set fields of the first rows of a list; return them as they are then, in the order of the list.
 
-        No row is marked for two callers: those that another one marks are passed over or waited for. Those
-        that match no longer are left out; unreadable ones as by ``page``, and they stay as they are.
+        No row is marked for two callers: rows that another caller marks are passed over or waited for. Rows
+        that match no longer are skipped; unreadable ones are handled as by ``page``, and they stay as they
+        are.
         """
         ...
 
     def amend(self, entity: Entity, query: Query, sets: Values) -> int:
-        """Set fields of the first rows of a list without a look at what else they hold; return how many.
+        """Set fields of the first rows of a list without reading their other fields; return how many.
 
-        Unlike ``mark`` it works on rows that nobody can read. The fields are neither part of the key nor the
-        tenant; what is derived from them stays as it is.
+        Unlike ``mark`` it works on unreadable rows. The fields are neither part of the key nor the tenant;
+        fields derived from them stay as they are.
 
         Raises:
             DocumentDecodeError: a row cannot be read, and the driver changes no such row.
@@ -224,7 +225,7 @@ class Ref(Generic[M_co]):
         below: the key of its parent, where the caller knows it. A store may look there only: a rule that gets
             ``None`` then inserts the row, or does not depend on it.
         replaces_unreadable: a stored row that forms no model counts as absent, and what the rule returns
-            takes its place. Whose it is its stored values tell, so that a foreign one stays out of sight.
+            takes its place. The stored values decide who owns it, so a foreign row stays hidden.
     """
 
     entity: Entity[M_co]
@@ -251,11 +252,11 @@ class Ref(Generic[M_co]):
 
 Rows = tuple["Row | None", ...]
 Moment = Callable[[], datetime]
-"""Returns the time by the clock of the server, read after the rows were locked; whole milliseconds in UTC."""
+"""Returns the time by the server clock, read after the rows were locked; whole milliseconds in UTC."""
 Rule = Callable[[Rows, Moment], Rows]
 """Gets the rows of some refs (absent or foreign: ``None``), returns what to store (``None``: as it is).
 
-It has no effect of its own, because it may be called again after a lost race.
+It has no side effects, because it may be called again after a lost race.
 """
 
 
@@ -268,7 +269,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class ServerTime:
-    """The time by the clock of the server, and so much more."""
+    """The time by the server clock, plus an offset."""
 
     later: timedelta = timedelta(0)
 
@@ -303,7 +304,7 @@ class Binding:
         scope: the tenant or purpose of the session, or unbound.
         state: whether the set can still be used; a failed unit cannot.
         read_only: the unit was opened for reading.
-        in_unit: whether somebody else ends the transaction that calls belong to.
+        in_unit: whether an outer unit ends the transaction that calls belong to.
     """
 
     driver: str

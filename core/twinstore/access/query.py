@@ -151,7 +151,7 @@ def print_of(scope: Tenants, where: Sequence[Condition], order: Sequence[SortKey
 
 
 def _scope_print(scope: Tenants) -> object:
-    """Return what stands for a scope in a token; an id never looks like the list."""
+    """Return what represents a scope in a token; an id never looks like the list."""
     if isinstance(scope, Tenant):
         return scope.id
     return None if scope is ALL_TENANTS else ["no tenant"]

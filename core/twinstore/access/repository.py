@@ -224,7 +224,7 @@ class Repository(StaysInProcess):
         return removed
 
     def _stepwise(self) -> Stepwise:
-        """Return the block of a call whose steps stand by themselves."""
+        """Return the block of a call whose steps are independent."""
         return Stepwise(in_unit=self._access.binding.in_unit)
 
 

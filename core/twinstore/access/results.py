@@ -1,7 +1,7 @@
-"""What a caller's function or a rule returns is checked before any driver writes it.
+"""Checks the result of a caller's function or a rule before any driver writes it.
 
 A function that gets a stored row and returns the new one could name another tenant or another key. A driver
-that wrote it would change a row that nobody was asked about.
+that wrote it would change a row that the call is not about.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def pauses(
     Args:
         attempts: at most so many attempts, at least 1; ``None`` for any number.
         seconds: no pause begins later than this after the first attempt.
-        clock: tells the seconds.
+        clock: returns the time in seconds.
 
     Raises:
         ValidationError: fewer than one attempt.
@@ -83,47 +83,47 @@ def repeat(
             try:
                 return action()
             except ConcurrencyError as error:
-                if given_up():  # nobody waits for the winner any more
+                if given_up():  # no caller waits any more
                     raise
                 note_lost_race(error, pause)
                 row = (error.driver, error.module, error.entity, error.key)
-                # Whoever was first is done then, which no pause could tell better.
+                # The winner is done when the turn is granted, which is more exact than any pause.
                 if error.entity is None or not TURNS.wait(row, end - clock()):
                     sleep(pause)
         return action()
 
 
-# Turns of threads that compete for one row: whoever lost waits in a line instead of losing again and again.
+# Turns of threads that compete for one row: a thread that lost queues instead of losing again and again.
 #
-# Stores without locks let one of several rivals win and the others repeat. With many of them most attempts
-# lose once more, and the longer somebody waits the rarer he tries. In one process that can be spared: those
-# who lost against a row repeat one after the other, in the order in which they lost. Nothing depends on
-# having the turn: rivals of other processes are met as before, and nobody waits for it for long.
+# Stores without locks let one of several competing writers win; the others repeat. With many of them most
+# attempts lose again, and back-off makes long waiters retry less often. One process can avoid that: threads
+# that lost a race for a row repeat one after the other, in the order in which they lost. Correctness does not
+# depend on having the turn: writers in other processes still compete, and no thread waits for it for long.
 
 
-# Whoever has the turn may be held up by a server that is silent; the others then go on without.
+# An unresponsive server may block the thread that has the turn; the others then go on without it.
 LONGEST_WAIT: Final = 2.0
 
 
 class Own(threading.local):
-    """What a thread has: how deep its repetitions are nested, and its one place in a line."""
+    """What a thread has: how deep its repetitions are nested, and its one place in a queue."""
 
     depth = 0
     place: Place | None = None
 
 
 class Place:
-    """A place in the line of a row."""
+    """A place in the queue of a row."""
 
     def __init__(self, row: Hashable) -> None:
         self.row = row
-        # Not an event: where the handler of a signal raises while somebody waits for one, its lock may stay
-        # taken, and whoever grants the turn would stand still with the lock of all lines.
+        # Not an event: if a signal handler raises while a thread waits for one, its lock may stay taken, and
+        # the thread that grants the turn would hang while it holds the lock of all queues.
         self._granted = threading.Lock()
         self._granted.acquire()
 
     def grant(self) -> None:
-        """Let whoever waits go on; he may have been told before."""
+        """Let the waiting thread go on; a repeated call does nothing."""
         with suppress(RuntimeError):
             self._granted.release()
 
@@ -154,10 +154,10 @@ class Repetition:
 
 
 class Turns(Renewable):
-    """The lines of this process."""
+    """The queues of this process."""
 
     def __init__(self, longest: float = LONGEST_WAIT) -> None:
-        """Start without any; nobody waits longer than so many seconds."""
+        """Start without any; no thread waits longer than so many seconds."""
         self._longest = longest
         self._own = Own()
         self._lock = threading.Lock()
@@ -176,7 +176,7 @@ class Turns(Renewable):
         return Repetition(self._own, self._leave)
 
     def wait(self, row: Hashable, seconds: float) -> bool:
-        """Wait for a turn, at most so many seconds; return whether somebody else was first.
+        """Wait for a turn, at most so many seconds; return whether another thread was first.
 
         A thread has one turn at most: with two of them, two threads could wait for each other.
         """
@@ -191,7 +191,7 @@ class Turns(Renewable):
         return not is_first and place.wait(min(seconds, self._longest))
 
     def _leave(self, place: Place) -> None:
-        """Let the next one of a line go on, also where this turn was never granted."""
+        """Let the next thread in the queue go on, even if this turn was never granted."""
         with self._lock:
             line = self._lines.get(place.row)
             if line is None or place not in line:

@@ -182,7 +182,7 @@ def bound_scope(
     Args:
         tenant_id: the one tenant.
         purpose: why all tenants are needed.
-        notifier: tells of the opening of system scope; ``None``: whoever tells of the present call.
+        notifier: reports the opening of system scope; ``None``: the notifier of the present call.
         without_tenant: whether the module has rows without a tenant, so that neither may be given.
 
     Raises:
@@ -193,7 +193,7 @@ def bound_scope(
     if (tenant_id is None) == (purpose is None):
         raise TenantScopeError("Open a session for one tenant, or without a tenant and with a purpose.")
     if tenant_id is None:
-        # Every letter of it stands in a log, and it is counted by: so it is text, and no lone surrogate.
+        # It is logged in full and is a label of a counter, so it must be text without lone surrogates.
         reason = text_argument(cast("str", purpose), "purpose")
         note_system_scope(reason, notifier)
         return Scope(purpose=reason)
@@ -201,7 +201,7 @@ def bound_scope(
 
 
 def note_system_scope(purpose: str, notifier: Notifier | None = None) -> None:
-    """Log and count one opening of system scope, and tell the observers of the storage."""
+    """Log and count one opening of system scope, and notify the observers of the storage."""
     with _openings_lock:
         known = purpose in _openings or (len(_openings) < MAX_PURPOSES and len(purpose) <= MAX_PURPOSE_LENGTH)
         counted = purpose if known else OTHER_PURPOSE

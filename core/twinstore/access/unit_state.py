@@ -63,7 +63,7 @@ class Lifetime:
         self._driver = driver
 
     def check(self) -> None:
-        """Raise ``ConfigurationError`` after the end: it would connect again, and nobody would close that."""
+        """Raise ``ConfigurationError`` after the end: it would reconnect, and nothing would close that."""
         if self.closed:
             raise ConfigurationError("This storage is closed; open a new one.", driver=self._driver)
 
@@ -72,8 +72,8 @@ class Lifetime:
 class ReadyWithin(Protocol):
     """A driver that can say within a given time whether it is ready.
 
-    Without it the storage asks :meth:`ModuleBackend.check_ready` on a thread of its own, and leaves it there
-    when the time is over.
+    Without it the storage calls :meth:`ModuleBackend.check_ready` in a separate thread, and abandons that
+    thread when the time is over.
     """
 
     def check_ready_within(self, timeout_ms: int) -> None:

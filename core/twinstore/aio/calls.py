@@ -1,12 +1,12 @@
 """Running the synchronous library in worker threads, of which there are only so many.
 
-    SharedThreads: calls that stand alone, each in any thread
+    SharedThreads: independent calls, each in any thread
     UnitThread:    the calls of one session or unit of work, in one thread in their order
 
-Calls, sessions and units stand in one line for the places that the driver can serve. Who waits takes no
-thread, and a thread that is free goes to the first in the line, without a round through the event loop. A
-part of the places is never given to sessions and units, which keep theirs for long: the call that one of them
-makes past itself would otherwise wait for a place that only its own end gives back.
+Calls, sessions and units share one queue for the places that the driver can serve. A waiting call takes no
+thread, and a free thread takes the first job of the queue without a round through the event loop. Some places
+are never given to sessions and units, which keep theirs for long: a call made outside a unit from within it
+would otherwise wait for a place that only the end of that unit gives back.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Job(Generic[T]):
     )
 
     def __init__(self, call: Callable[[], T], *, wanted: bool = False) -> None:
-        """Take the call; ``wanted``: it is made in any case, whoever waits for it."""
+        """Take the call; ``wanted``: it is made even if no task waits for it."""
         self._loop = asyncio.get_running_loop()
         self._call = call
         self._who, self._context = caller(), copy_context()
@@ -102,7 +102,7 @@ class Job(Generic[T]):
 
     def make(self) -> None:
         """Make the call and hand the answer over; nothing where it was given up before. Never raises."""
-        # Before the question: whoever gives the call up either is seen here or sees that it has begun.
+        # Before the check: a cancelling task is either seen here or sees that the call has begun.
         self.begun = True
         running = self.running
         if running.given_up:
@@ -158,8 +158,8 @@ class Worker:
 
         Args:
             name: of the thread.
-            after: is told of each job that was made; returns another one to make at once.
-            retire: is asked after a while without work whether the thread may end.
+            after: called with each job that was made; returns another job to make at once.
+            retire: called after a while without work; returns whether the thread may end.
         """
         self._jobs: SimpleQueue[Job[object] | None] = SimpleQueue()
         self._after = after
@@ -195,7 +195,7 @@ class Worker:
 
 P = ParamSpec("P")
 
-# One place in so many is for calls that stand alone. A service with fewer may want all of them for units.
+# One place in so many is for independent calls. A service with fewer may want all of them for units.
 CALLS_SHARE: Final = 5
 # How many handles, such as locks, may be waited for at the same time, each in a thread.
 ATTEMPTS: Final = 32
@@ -211,7 +211,7 @@ class CallThreads(ABC):
     @property
     @abstractmethod
     def shared(self) -> SharedThreads:
-        """The threads of calls that stand alone."""
+        """The threads of independent calls."""
 
     @property
     @abstractmethod
@@ -251,8 +251,8 @@ class CallThreads(ABC):
     async def enter(self, entering: Entering[T]) -> T:
         """Return the value of a block that is entered in a worker thread.
 
-        A task that is cancelled meanwhile leaves the block as soon as it is entered, in the same thread, also
-        when nobody looks at the task any more and when its event loop has been closed.
+        If the task is cancelled meanwhile, the same thread leaves the block as soon as it is entered, even if
+        nothing awaits the task any more or its event loop has been closed.
         """
         job = Job(entering.enter)
         self.submit(job)
@@ -268,7 +268,7 @@ class CallThreads(ABC):
         except asyncio.CancelledError:
             self.shared.give_up(job)
             if entering.abandon():
-                # A new error: whoever keeps this one must not keep what the block had.
+                # A new error: a caller that keeps this one must not keep what the block had.
                 left = self._begun(partial(entering.leave, asyncio.CancelledError()))
                 left.add_done_callback(looked_at)
             raise
@@ -316,7 +316,7 @@ class SharedThreads(CallThreads, Renewable):
 
     @override
     def renew(self) -> None:
-        """Work with threads of its own in a forked child; those of the parent do not exist there."""
+        """Work with new threads in a forked child; those of the parent do not exist there."""
         # Not renewed by itself: jobs of the parent wait for event loops that do not run here.
         self._lock = Lock()
         self._idle: list[Worker] = []
@@ -365,9 +365,9 @@ class SharedThreads(CallThreads, Renewable):
         self.submit(job)
 
     def give_up(self, job: Job[T]) -> None:
-        """Let nobody wait for a job; what it does on a server is cancelled."""
+        """Cancel the wait for a job, and what the job does on a server."""
         job.running.given_up = True
-        # Its error is nobody's any more, and nothing that asyncio should report.
+        # No task awaits its error any more, and asyncio should not report it.
         job.future.add_done_callback(looked_at)
         # After that: a job that has not begun sees that it is not wanted any more.
         if job.begun:
@@ -375,8 +375,7 @@ class SharedThreads(CallThreads, Renewable):
 
     def close(self) -> None:
         """Accept no further calls; those that were made end by themselves, and open units may go on."""
-        # Without waiting: a call may wait for a lock of the server, and the event loop would stand still with
-        # it.
+        # Without waiting: a call may wait for a lock of the server, which would block the event loop.
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -424,7 +423,7 @@ class SharedThreads(CallThreads, Renewable):
             return None
 
     def _end(self, lease: Lease, worker: Worker) -> None:
-        """Take the thread of a session or unit that has ended; calls that came too late are told so by it."""
+        """Take back the thread of a session or unit that has ended; its late calls go back to the queue."""
         lease.worker = None
         self._held -= 1
         self._moved = time.monotonic()
@@ -449,7 +448,7 @@ class SharedThreads(CallThreads, Renewable):
             self._watching.call_later(STALL_SECONDS / LOOKS, self._look)
 
     def _look(self) -> None:
-        """Refuse those who have waited for long in a line that stands still: the first may wait for them."""
+        """Refuse calls that have waited long in a queue that does not move: the first may wait for them."""
         with self._lock:
             self._watching = None
             long_ago = time.monotonic() - STALL_SECONDS
@@ -518,7 +517,7 @@ class UnitThread(CallThreads, Lease):
 
 
 def wanted(line: deque[Job[object]]) -> Job[object] | None:
-    """Return the first job of a line that somebody waits for."""
+    """Return the first job of a queue that a task still waits for."""
     while line:
         if not line[0].running.given_up:
             return line[0]
@@ -535,7 +534,7 @@ def taken_out(line: deque[Job[object]], since: float) -> list[Job[object]]:
 
 
 def looked_at(future: asyncio.Future[T]) -> None:
-    """Look at the outcome of what nobody waits for, so that asyncio does not report it."""
+    """Retrieve an outcome that no task awaits, so that asyncio does not report it."""
     if not future.cancelled():
         future.exception()
 
@@ -569,12 +568,12 @@ class Entering(Generic[T]):
         if abandoned:
             try:
                 self.leave(CancelledError())
-            except Exception as error:  # noqa: BLE001  # nobody waits for it
+            except Exception as error:  # noqa: BLE001  # no task awaits it
                 log.debug("A block that a cancelled task had opened ended with %s.", type(error).__name__)
         return value
 
     def abandon(self) -> bool:
-        """Note that the task has been cancelled; return whether the block must be left by somebody else."""
+        """Note that the task has been cancelled; return whether another thread must leave the block."""
         with self._lock:
             self._abandoned = True
             return bool(self._values)

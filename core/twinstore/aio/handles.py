@@ -1,7 +1,7 @@
 """Handles for asyncio: what a call hands out, and the blocks that it opens.
 
-A handle may be waited for as long as somebody else has what is wanted. In the threads that all calls share,
-those who wait would keep out the one who gives it up.
+A task may wait for a handle as long as another holder has it. In the threads that all calls share, the
+waiters would block the holder that is about to release it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def handed_out(
 
 
 def given_up(found: AbstractContextManager[object] | None, error: BaseException | None) -> None:
-    """Give up a handle that nobody gets."""
+    """Release a handle that no task receives."""
     del error  # of the task, which is none of the handle's
     if found is not None:
         found.__exit__(None, None, None)

@@ -70,7 +70,7 @@ class AsyncModuleStorage(Generic[S, A]):
 
     @property
     def unbound(self) -> A:
-        """The repositories and services; each call stands on its own."""
+        """The repositories and services; each call is independent."""
         return self._facade(self._storage.unbound, self._threads)
 
     async def capabilities(self) -> Capabilities:
@@ -99,14 +99,14 @@ class AsyncModuleStorage(Generic[S, A]):
     ) -> AsyncGenerator[A]:
         """Open a unit of work: commit at normal exit, roll back on any exception or cancellation.
 
-        See :meth:`twinstore.storage.module.ModuleStorage.transaction`; a second unit of one task is
-        refused, units of several tasks stand beside each other.
+        See :meth:`twinstore.storage.module.ModuleStorage.transaction`; a second unit of one task is refused,
+        while several tasks may each have one.
 
         Raises:
             UnavailableError: besides, all places for sessions and units stayed in use.
         """
         opening = self._storage.unobserved_transaction(tenant_id, purpose=purpose, read_only=read_only)
-        # Here, because the unit itself is opened in a thread of its own, which knows nothing of this task.
+        # Here, because the unit itself is opened in a separate thread, which knows nothing of this task.
         with observing(self._storage.sessions.notifier, "transaction"), self._storage.open_units.opened():
             async with in_one_thread(opening, self._facade, self._threads) as bound:
                 yield bound
@@ -253,10 +253,10 @@ def open_storage(
         secrets_dir: as for :func:`twinstore.open_storage`.
         clock: the clock of the services.
         options: as for :func:`twinstore.open_storage`.
-        observers: as for :func:`twinstore.open_storage`; they are told in the threads that make the calls.
+        observers: as for :func:`twinstore.open_storage`; they are called in the threads that make the calls.
         concurrency: how many calls, sessions and units of work may be at work at the same time, each of them
-            in a thread; ``None``: as many as the driver can serve (``PoolMax`` on PostgreSQL). Sessions
-            and units get four fifths of five or more, so that calls go on. Those who wait take no thread.
+            in a thread; ``None``: as many as the driver can serve (``PoolMax`` on PostgreSQL). Sessions and
+            units get four fifths of five or more, so that calls go on. Waiting tasks take no thread.
 
     Raises:
         ConfigurationError: as :func:`twinstore.open_storage`.
@@ -338,7 +338,7 @@ class AsyncModuleSessions(Generic[S, A]):
 
 
 def observing(notifier: Notifier | None, name: str) -> AbstractContextManager[None]:
-    """Return a block whose length the observers are told, in the context of the task inside."""
+    """Return a block whose duration is reported to the observers, in the context of the task inside."""
     return nullcontext() if notifier is None else notifier.block(name, nullcontext())
 
 

@@ -1,7 +1,7 @@
 """Whether the key and the tenant of a row that a model does not hold, or not alone, are in normal form.
 
-A model normalises what stands in it. Where key or tenant are storage markers nobody does, and a service that
-asks for the normal form would never find the row.
+A model normalises its fields. If key or tenant are storage markers, nothing normalises them, and a service
+that queries the normal form would never find the row.
 """
 
 from __future__ import annotations

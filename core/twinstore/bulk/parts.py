@@ -34,7 +34,7 @@ class WriteCounts:
         return taken
 
     def outcome(self) -> ImportOutcome:
-        """Return the outcome; owners without rows are left out."""
+        """Return the outcome; owners without rows are omitted."""
         return ImportOutcome(
             written=dict(+self.written),
             unchanged=dict(+self.unchanged),

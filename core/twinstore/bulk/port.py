@@ -78,15 +78,16 @@ class Record:
 
     Attributes:
         key: the key; ``None`` when what is stored is not a key of the entity.
-        owner: who owns the row; "no tenant" and "cannot be told" are different.
+        owner: who owns the row; "no tenant" and "unknown" are different.
         model: the decoded row, ``None`` when it cannot be decoded.
-        storage: the storage markers of the entity, instants as datetimes; absent markers are left out.
+        storage: the storage markers of the entity, instants as datetimes, without absent markers.
         text_timestamp: whether an instant was stored as text.
-        ignored: whether an unknown property of it was left out, because the caller ignores that.
+        ignored: whether an unknown property of it was skipped, because the caller ignores that property.
         error: why the row cannot be decoded.
-        original: what is stored, as JSON text or as something that tells it in pieces. With ``error`` it is
-            required; else a quarantine that needs it takes the model, which is another form of the row.
-        torn_tail: it is no row, but what an interrupted writer left behind the last one: counted, not moved.
+        original: the stored value, as JSON text or as an object that returns it in pieces. With ``error`` it
+            is required; otherwise a quarantine that needs it uses the model, which is another form of the
+            row.
+        torn_tail: not a row, but what an interrupted writer left after the last one: counted, not moved.
     """
 
     key: Key | None
@@ -96,7 +97,7 @@ class Record:
     text_timestamp: bool = False
     ignored: bool = False
     error: str | None = None
-    # Not compared: it tells in pieces what the other attributes say, and is another object at each read.
+    # Not compared: it returns in pieces what the other attributes say, and is a new object at each read.
     original: Original | str | None = field(default=None, compare=False)
     torn_tail: bool = False
 
@@ -154,7 +155,7 @@ class ImportOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What a store has of one entity, for whoever only reads it.
+    """What a store has of one entity, for a caller that only reads it.
 
     Attributes:
         entity: its name.
@@ -175,7 +176,7 @@ class BulkPort(Protocol):
 
     @property
     def identity(self) -> str:
-        """A text without secrets by which the server itself tells this store from others.
+        """A text without secrets by which the server itself distinguishes this store from others.
 
         It is the same under whatever name a client reaches the server.
         """
@@ -183,9 +184,9 @@ class BulkPort(Protocol):
 
     @property
     def instance(self) -> str:
-        """A text without secrets that is the same for every user of this store, until its server starts anew.
+        """A text without secrets that is the same for every user of this store, until its server restarts.
 
-        Not every user may learn the ``identity``, which then is another text for him. Default: the identity.
+        Not every user may read the ``identity``; such a user gets another text there. Default: the identity.
         """
         return self.identity
 
@@ -257,7 +258,7 @@ class BulkPort(Protocol):
     def writer(
         self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> AbstractContextManager[RangeWriter]:
-        """Open a writer for one range; what it was not told to commit is rolled back at the end.
+        """Open a writer for one range; what it has not committed is rolled back at the end.
 
         Args:
             entity: what is written.
@@ -313,14 +314,14 @@ class BulkView(Protocol):
             within: the range.
             tenant_id: reads the rows of one tenant alone.
             batch_size: how many rows a batch has at most.
-            ignored: unknown properties at the top of a document that are left out of the row; a store that
-                does not leave them out returns such a row with its ``error``.
+            ignored: unknown properties at the top of a document that are excluded from the row; a store that
+                does not exclude them returns such a row with its ``error``.
         """
         del ignored
         return self.records(entity, within, tenant_id=tenant_id, batch_size=min(batch_size, 1000))
 
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
-        """Return single rows for a copy, in no particular order; absent keys are left out."""
+        """Return single rows for a copy, in no particular order; absent keys are skipped."""
         ...
 
     def rows(
@@ -333,7 +334,7 @@ class BulkView(Protocol):
         ...
 
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        """Return single rows for a comparison, in no particular order; absent keys are left out."""
+        """Return single rows for a comparison, in no particular order; absent keys are skipped."""
         ...
 
     def digests(
@@ -364,9 +365,10 @@ class BulkView(Protocol):
             part: which of the parts, from zero; a store that cannot divide its rows has all in the first.
             parts: how many there are.
             of_source: what no copy reads, such as how often a row was changed, need not be of this driver.
-            ignored: unknown properties at the top of a document that are left out of its content; the cells
+            ignored: unknown properties at the top of a document that are excluded from its content; the cells
                 count the rows that have one. A store may show such rows as any other.
-            accepts: asked whether the models accept the ``content`` of a row, where nothing else tells.
+            accepts: returns whether the models accept the ``content`` of a row; called where nothing else
+                shows it.
             tell: called with the number of rows read since the last call; what it raises ends the reading.
         """
         del entity, bounds, secret, tenant_id, cutoff, part, parts, of_source, ignored, accepts, tell

@@ -1,8 +1,8 @@
 """What a copy does with rows that a process may hold, and with those that a store keeps to itself.
 
-A row that is copied as released is written by the rule of its description: nobody holds the copy, and of two
-fences the higher one stays. The rule is decided while the row of the target is locked, because a service may
-take it at any moment, and a fence that falls would let two owners pass for one.
+A row that is copied as released is written by the rule of its description: the copy has no holder, and of two
+fences the higher one remains. The rule is decided while the row of the target is locked, because a service
+may take it at any moment, and a fence that falls would let two owners pass for one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def without_kept_apart(port: BulkPort, entity: Entity, counted: Mapping[str, int
 
 
 def released(entity: Entity, model: CanonicalModel) -> CanonicalModel:
-    """Return a row as a copy of it is stored, which nobody holds."""
+    """Return a row as its copy is stored, without a holder."""
     if entity.release is None:
         return model
     end, beginning = (entity.shapes[name].name for name in (entity.release.end, entity.release.beginning))
@@ -74,7 +74,7 @@ def released(entity: Entity, model: CanonicalModel) -> CanonicalModel:
 
 
 def fence_in(entity: Entity, content: bytes) -> int | None:
-    """Return the fence in the content of a scanned row, ``None`` where none stands there as a number."""
+    """Return the fence in the content of a scanned row, ``None`` if it is not there as a number."""
     if entity.release is None:
         return None
     document: object = orjson.loads(content)["doc"]
@@ -168,7 +168,7 @@ class ReleasingWriter(RangeWriter):
             self._note(record, overwritten=before is not None)
 
     def _is_misplaced(self, key: Key) -> bool:
-        """Whether something stands beside a row of the target that no driver puts there: another identity."""
+        """Whether a row of the target has something that no driver writes there: another identity."""
         if self._entity.derived or self._entity.beside:
             return False
         with self._port.view() as view:

@@ -41,7 +41,7 @@ __all__ = [
 SECRET_BYTES: Final = 16
 """The length of the key of digests."""
 
-# What most entities have beside their content.
+# What most entities have in addition to their content.
 NOTHING_BESIDE: Final = b"{}"
 MODULUS: Final = 2**128
 
@@ -52,15 +52,15 @@ class ScanRow:
 
     Attributes:
         key: the key; ``None`` when what is stored is not a key of the entity.
-        owner: who owns the row, as far as the stored value tells.
+        owner: who owns the row, as far as the stored value shows.
         content: JSON of ``{"doc": wire form, "storage": markers}`` with sorted keys and no blanks, taken from
-            the stored values without the models; what is not in the form in which the driver writes it stands
+            the stored values without the models; a value in another form than the driver writes is stored
             under a mark of this module.
-        beside: in the same form what the store holds beside the content: fields that it repeats, and those
-            that follow from the content; null stands for an absent value.
+        beside: in the same form what the store holds in addition to the content: fields that it repeats, and
+            those that follow from the content; null means an absent value.
         expires: the instant by which retention judges the row.
         stored_bytes: what the row takes in the store, where ``content`` shows only a digest of it.
-        error: why no copy takes the row, where the store can tell; ``content`` then has a mark.
+        error: why the row cannot be copied, if the store knows; ``content`` then has a mark.
     """
 
     key: Key | None
@@ -101,7 +101,7 @@ class Counted:
 
     Attributes:
         rows: their number by the label of their owner.
-        largest: the bytes of the largest row as it is stored, ``None`` where the store does not tell them.
+        largest: the bytes of the largest row as it is stored, ``None`` if the store does not report them.
     """
 
     rows: dict[str, int]
@@ -128,7 +128,7 @@ class Cell:
 
     Attributes:
         count: how many rows the digest is of.
-        expired: how many there are beside them that retention removes.
+        expired: how many further rows there are that retention removes.
         xor: of the numbers of the rows, each the first 128 bits of the SHA-256 of its ``content``. Reports
             show it and ``sum``; both can be forged and prove nothing.
         sum: of the same numbers, modulo 2^128.
@@ -161,13 +161,14 @@ class Cell:
 class RangeDigests:
     """The digests of the rows of one store by range and owner.
 
-    A row is in them only when it stands as the driver of the store writes it, without a mark and with nothing
-    beside its content. Any other one makes its range unproven, and the rows decide as they are read by key.
+    They include a row only if it is stored as the driver of the store writes it, without a mark and with
+    nothing in addition to its content. Any other row makes its range unproven; the rows, read by key, then
+    decide.
 
     Attributes:
         cells: by the number of the range and the label of the owner.
         unproven: ranges of which the cells do not hold every row.
-        unplaced: rows of which the range cannot be told; then no range is proved.
+        unplaced: rows whose range is unknown; then no range is proved.
         judged: the models would accept each row that a cell of a proved range counts.
         unique: the store holds no two rows of one key, or says of each that it cannot be placed.
         rows: how many were read.
@@ -199,11 +200,10 @@ class RangeDigests:
 
 # How a comparison shows a stored value that a copy would not have written in this form.
 #
-# A scan shows what is stored as canonical JSON where it stands in the one form in which the driver of that
-# store writes it: the BSON type, the number of bits, the text of a number. In every other form the value
-# stands under a mark, an object whose one name begins with U+0000, which no document of ours can hold. So the
-# content of a row without marks is equal on two stores exactly when each of them holds what a copy would have
-# stored.
+# A scan shows a value as canonical JSON if it is stored in the one form in which the driver of that store
+# writes it: the BSON type, the number of bits, the text of a number. A value in any other form is put under a
+# mark, an object whose one name begins with U+0000, which no document of ours can hold. So the content of a
+# row without marks is equal on two stores exactly when each of them holds what a copy would have stored.
 
 
 MARK: Final = "\x00"
@@ -243,7 +243,7 @@ PIECE_BYTES: Final = 600_000
 
 
 class Original(ABC):
-    """The stored form of one row; it costs nothing until somebody asks for it."""
+    """The stored form of one row; it costs nothing until a caller reads it."""
 
     __slots__ = ()
 

@@ -47,7 +47,7 @@ class Obstacle:
 
 
 def unique_keys(entity: Entity, record: Record) -> Iterator[UniqueKey]:
-    """Yield the unique values that a record occupies beside its key; absent values are never taken."""
+    """Yield the unique values that a record occupies besides its key; absent values are never taken."""
     model, storage = record.model, record.storage
     if model is None:
         return
@@ -104,7 +104,7 @@ def _stuck(
 
 
 def holders_of(access: Access, entity: Entity, uniques: Sequence[UniqueKey]) -> dict[Value, Key | None]:
-    """Return the key of the row that has each unique value; values that nobody has are left out."""
+    """Return the key of the row that has each unique value; values that no row has are omitted."""
     found: dict[Value, Key | None] = {}
     for start in range(0, len(uniques), ASKED_AT_ONCE):
         some = uniques[start : start + ASKED_AT_ONCE]
@@ -120,7 +120,7 @@ def _asked_alone(access: Access, entity: Entity, unique: UniqueKey) -> dict[Valu
     try:
         return _asked(access, entity, [unique])
     except DocumentDecodeError:
-        # There is one, and no more can be told of it.
+        # There is one, and nothing more is known about it.
         return {value_of(unique): None}
 
 

@@ -113,10 +113,10 @@ class LifeInCopy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """How a row that somebody may hold is copied, so that nobody holds the copy.
+    """How a row that may be held is copied, so that the copy is not held.
 
-    A comparison looks at key, tenant and fence alone, because the rest belongs to whoever held it last; the
-    fence is the one value in which a target may be ahead.
+    A comparison looks at key, tenant and fence alone, because the rest belongs to the last holder; the fence
+    is the only value in which a target may be ahead.
 
     Attributes:
         end: the instant until which it is held; the copy has ``beginning`` there.
@@ -137,7 +137,7 @@ class Layout(Enum):
     """How a table holds the model; documents hold it by field in either case."""
 
     COLUMNS = "one column per field of the model"
-    PAYLOAD = "the whole model in one JSON column, markers and repeated fields beside it"
+    PAYLOAD = "the whole model in one JSON column, markers and repeated fields in columns next to it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,26 +171,27 @@ class Entity(Generic[M_co]):
         module: the module it belongs to.
         model: what a row is to a caller; the base of several models, see
             :class:`~twinstore.models.shapes.VariantModel`, where they share a table.
-        key_parts: what identifies a row, in order; unique across tenants. A field of the model that stands in
-            the payload alone is an expression on it in tables, whose own primary key is the assigned marker.
+        key_parts: what identifies a row, in order; unique across tenants. A field of the model that is stored
+            only in the payload is an expression on it in tables, whose own primary key is the assigned
+            marker.
         tenancy: how rows belong to tenants.
         group: logical group in parity reports.
         layout: how a table holds the model.
         beside: fields of the model that a payload layout repeats as columns.
-        columns: names of columns that do not follow the custom, by wire name, marker or derived field.
+        columns: names of columns that do not follow the convention, by wire name, marker or derived field.
         fixed_table: whether the table is a customer's: it has no column that counts changes, and its instants
             have six digits, into which the library writes whole milliseconds all the same.
         narrow: integer fields, or lists of integers, that a table holds in 32 bits.
         filled: text fields that a table refuses when they are empty.
         storage: storage markers.
         derived: internal fields that follow from model and markers, in the order of documents.
-        derived_key: where the one part of the key is a marker: computes it for rows without a key of their
-            own, from the markers and the canonical JSON of the model without its key. Such a model names the
-            key only where it is not the computed one.
+        derived_key: where the one part of the key is a marker: computes it for rows without their own key,
+            from the markers and the canonical JSON of the model without its key. Such a model names the key
+            only where it is not the computed one.
         indexes: all indexes but that of the key.
         parent: the entity this one belongs to.
-        retention: which rows are due for removal.
-        dated: the instant of the last change of a row, or of its making where nothing tells the last change;
+        retention: which rows expire.
+        dated: the instant of the last change of a row, or of its creation if no field has the last change;
             tools choose rows by it.
         append_only: rows are never changed, not even by a copy that overwrites.
         versioned: stores count the changes of each row, so that writing an equal row again still conflicts
@@ -199,9 +200,9 @@ class Entity(Generic[M_co]):
         release: of rows that are copied as released: how.
         kept_apart: keys of rows that each store keeps to itself: neither copied, compared nor counted.
         sequence: the integer field of an ordered log that ``Access.append`` assigns.
-        own_id: the field that is ``_id`` in documents where the key is another one that follows from it.
-        generated_id: whether documents have a generated ``ObjectId`` as ``_id``, which is no part of the key:
-            its fields stand under their own names, and a unique index finds a row.
+        own_id: the field that is ``_id`` in documents where the key is another field that follows from it.
+        generated_id: whether documents have a generated ``ObjectId`` as ``_id``, which is not part of the
+            key; the fields of the key are stored under their own names, and a unique index finds a row.
         collection: name of the collection; default: ``name``.
         collection_setting: the setting of the driver that may replace the name of the collection.
     """
@@ -312,9 +313,9 @@ class Entity(Generic[M_co]):
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """The wire names of key and tenant that stand in the model, each with its Python name.
+        """The wire names of key and tenant that are fields of the model, each with its Python name.
 
-        Those that are storage markers are left out.
+        Those that are storage markers are omitted.
         """
         wanted = self.key if self.tenant_field is None else (*self.key, self.tenant_field)
         return {wire: self.shapes[wire].name for wire in wanted if wire in self._plain_fields}
@@ -354,7 +355,7 @@ class Entity(Generic[M_co]):
 
     @cached_property
     def uniques(self) -> tuple[Index, ...]:
-        """The unique indexes beside the key."""
+        """The unique indexes except that of the key."""
         return tuple(index for index in self.indexes if index.unique and set(index.names) != set(self.key))
 
     def unique(self, name: str) -> Index:
@@ -396,7 +397,7 @@ class Entity(Generic[M_co]):
         )
 
     def owner_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Owner:
-        """Return who owns a row; of an entity without a tenant of its own nobody does."""
+        """Return who owns a row; rows of an entity without its own tenant have no owner."""
         tenant = self.tenant_of(model, storage)
         return NO_TENANT if tenant is None else Tenant(tenant)
 
@@ -408,7 +409,7 @@ class Entity(Generic[M_co]):
         return tenant if isinstance(tenant, str) else None
 
     def is_seen(self, scope: Tenants, model: CanonicalModel, storage: Mapping[str, object]) -> bool:
-        """Whether a row is known to be seen in a scope; a row of a parent does not tell."""
+        """Whether a row is known to be seen in a scope; for a row that belongs to a parent it is unknown."""
         match self.tenancy.kind:
             case TenancyKind.NONE:
                 return True
@@ -446,7 +447,7 @@ class Module:
     entities: tuple[Entity, ...] = field(default_factory=tuple)
 
     def __post_init__(self) -> None:
-        """Refuse entities that cannot be told apart or do not belong together."""
+        """Refuse entities that cannot be distinguished or do not belong together."""
         problem = next(problems_of_module(self), None)
         if problem is not None:
             raise ValueError(f"module {self.name} {problem}")  # met by programmers only
@@ -586,7 +587,7 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
     if entity.tenancy.kind is TenancyKind.PARENT and not is_present(entity, entity.parent.field):
         yield f"belongs to the tenant of a parent, but may lack {entity.parent.field}"
     if entity.tenancy.kind is TenancyKind.PARENT and entity.parent.field not in entity.key:
-        # A key alone must tell which parent decides who sees the row.
+        # The key alone must identify the parent that decides who sees the row.
         yield f"belongs to the tenant of a parent, but {entity.parent.field} is not part of its key"
 
 
@@ -646,7 +647,7 @@ def problems_of_variants(entity: Entity) -> Iterator[str]:
     variants = variants_of(entity.model)
     if variants and entity.layout.name != "PAYLOAD":
         yield "holds several models, whose fields have no columns in common; use Layout.PAYLOAD"
-    # What stores look for by a name of its own must be there whichever model a row is.
+    # Fields that stores search by name must exist in every model.
     tenant = () if entity.tenant_field is None else (entity.tenant_field,)
     wanted = {*entity.beside, *entity.key, *tenant} & entity.shapes.keys()
     for variant in variants:
@@ -696,7 +697,7 @@ def problems_of_own_id(entity: Entity) -> Iterator[str]:
 
 
 def problems_of_generated_id(entity: Entity) -> Iterator[str]:
-    """Yield what contradicts an ``_id`` that nothing in the row tells."""
+    """Yield what contradicts an ``_id`` that does not follow from the row."""
     if not entity.generated_id:
         return
     if entity.own_id is not None:

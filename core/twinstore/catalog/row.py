@@ -1,4 +1,4 @@
-"""A row: a model with what is stored beside it."""
+"""A row: a model with the markers stored next to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[M_co]):
-    """A model with its storage markers; absent markers are left out."""
+    """A model with its storage markers; absent markers are omitted."""
 
     model: M_co
     storage: Mapping[str, object] = field(default_factory=lambda: NO_STORAGE)

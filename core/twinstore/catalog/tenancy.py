@@ -1,7 +1,7 @@
-"""Whose rows a call is about: one tenant's, those without a tenant, or everybody's.
+"""Whose rows a call is about: one tenant's, those without a tenant, or all rows.
 
-"No tenant" is a value like any other. "The tenant cannot be told" is not: it is what a tool says of a stored
-row whose tenant field is broken, and no call accepts it.
+"No tenant" is a value like any other. "The tenant is unknown" is not: a tool reports it for a stored row
+whose tenant field is broken, and no call accepts it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TenantSentinel(Enum):
 NO_TENANT: Final = TenantSentinel.NO_TENANT
 """The rows without a tenant, where an entity admits them."""
 ALL_TENANTS: Final = TenantSentinel.ALL_TENANTS
-"""Every row, whoever owns it; system scope."""
+"""Every row, regardless of its owner; system scope."""
 UNKNOWN_TENANT: Final = TenantSentinel.UNKNOWN_TENANT
 """The owner of a stored row whose tenant field holds no tenant id; never the scope of a call."""
 
@@ -61,7 +61,7 @@ Owner = Tenant | NoTenant
 Tenants = Tenant | NoTenant | AllTenants
 """Whose rows a call sees."""
 StoredOwner = Tenant | NoTenant | UnknownTenant
-"""Who owns a row that a tool read, as far as it can be told."""
+"""Who owns a row that a tool read, as far as it is known."""
 
 
 class TenancyKind(Enum):
@@ -87,7 +87,7 @@ class Tenancy:
 
     @classmethod
     def optional(cls, name: str = "tenantId") -> Tenancy:
-        """A row names its tenant or has none; "no tenant" is a scope of its own."""
+        """A row names its tenant or has none; "no tenant" is a separate scope."""
         return cls(TenancyKind.OPTIONAL, name)
 
     @classmethod
@@ -97,14 +97,14 @@ class Tenancy:
 
     @classmethod
     def through_parent(cls) -> Tenancy:
-        """A row is seen by whoever sees its parent; it names no tenant itself."""
+        """A row is seen by callers that see its parent; it does not name a tenant itself."""
         return cls(TenancyKind.PARENT)
 
 
 # In tallies and reports owners are texts. No tenant id is empty or contains a colon.
 UNKNOWN_LABEL: Final = ""
 NO_TENANT_LABEL: Final = ":none"
-# No tenant id is as long. A label stands in every tally and in every line of a row, so it must be short.
+# No tenant id is as long. A label is in every tally and in every line of a row, so it must be short.
 LONGEST_LABEL: Final = 256
 
 
@@ -147,7 +147,7 @@ def admits(scope: Tenants, owner: Owner) -> bool:
 
 
 def setting_of(scope: Tenants, *, every: str, none: str) -> str:
-    """Return a scope as a store that is told it by a text: the id, or the text for all or for none."""
+    """Return a scope as text, for a store that takes it as text: the id, or the text for all or for none."""
     if isinstance(scope, Tenant):
         return scope.id
     return every if scope is ALL_TENANTS else none

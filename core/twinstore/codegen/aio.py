@@ -1,10 +1,10 @@
 """Writes the package ``aio`` of a module: an awaited class for each part of a session, and for the storage.
 
-Everything is read from the source of the session and of the Protocols that it names, as text: a broken
-output cannot keep this script from mending it, and it stands outside the packages that it writes for the same
-reason. ``twinstore dev aio MODULE`` does it for any module. ``python -m twinstore.codegen.aio`` does it for
-the modules of this distribution, and writes what their models tell type checkers and the stubs of names; with
-``--check`` it fails when a file is not current.
+Everything is read from the source of the session and of the Protocols that it names, as text, so that a
+broken output cannot keep this script from repairing it. For the same reason it is outside the packages that
+it writes. ``twinstore dev aio MODULE`` does it for any module. ``python -m twinstore.codegen.aio`` does it
+for the modules of this distribution, and also writes the stubs of names for type checkers; with ``--check``
+it fails when a file is not current.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinstore.errors import ConfigurationError
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.plugins.modules import module_spec
 
-# Under a name of its own, because a module may have an entity of that name.
+# Under another name, because a module may have an entity of that name.
 THREADS: Final = "CallThreads"
 SHARED: Final = "SharedThreads"
 AWAITED: Final = "Awaited"
@@ -79,7 +79,7 @@ class Facade:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the parts of a module stand, for the generator.
+    """Where the parts of a module are defined, for the generator.
 
     Attributes:
         title: the name of the module in names of classes.
@@ -183,7 +183,7 @@ def aio_files(spec: ModuleSpec[object]) -> dict[Path, str]:
         modules.setdefault(facade.module.rpartition(".")[2], []).append(facade)
     files = {f"{name}.py": facade_file(name, members) for name, members in modules.items()}
     files["__init__.py"] = session_file(source, found)
-    # Formatted as if they stood beside the package: ruff sorts imports by the packages that exist already.
+    # Formatted as if they were next to the package: ruff sorts imports by the packages that exist already.
     beside = source.folder.parent
     return {source.folder / name: formatted(beside / name, text) for name, text in files.items()}
 
@@ -340,8 +340,8 @@ def main() -> int:
 
 # What the generator of ``aio`` writes for handles: Protocols that calls of a module hand out.
 #
-# A handle is a Protocol with ``__enter__``, defined beside the Protocol whose methods return it. Its
-# properties are read as they are, its methods are awaited, and its blocks become asynchronous ones.
+# A handle is a Protocol with ``__enter__``, defined in the module of the Protocol whose methods return it.
+# Its properties are read as they are, its methods are awaited, and its blocks become asynchronous ones.
 
 
 BLOCK: Final = "AbstractContextManager"

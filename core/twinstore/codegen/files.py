@@ -41,14 +41,14 @@ def formatted(path: Path, text: str) -> str:
 
 
 def update_files(wanted: dict[Path, str], *, check: bool) -> bool:
-    """Write the files and remove what else stands beside them; return whether anything was not current.
+    """Write the files and remove other files next to them; return whether anything was not current.
 
     Args:
         wanted: text by path. A generated package is here as a whole: its other files are removed.
         check: write and remove nothing.
 
     Raises:
-        ConfigurationError: somebody has written a file there by hand.
+        ConfigurationError: a file there was written by hand.
     """
     packages = {path.parent for path in wanted if path.name == "__init__.py"}
     for package in packages:

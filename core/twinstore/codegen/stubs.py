@@ -1,7 +1,7 @@
 """The stubs of the names that derive from our modules and drivers, for type checkers.
 
-At run time the names come from what is installed; a type checker installs nothing, so it is told what this
-distribution brings. See :mod:`twinstore.codegen.aio`, which writes them.
+At run time the names come from what is installed; a type checker installs nothing, so the stubs list what
+this distribution brings. See :mod:`twinstore.codegen.aio`, which writes them.
 """
 
 from __future__ import annotations

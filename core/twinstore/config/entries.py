@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 MOST_CHARACTERS: Final = 60
-# Deeper than any setting, and less deep than Python recurses: a mapping may stand inside itself.
+# Deeper than any setting, and less deep than Python recurses: a mapping may contain itself.
 DEEPEST: Final = 50
 DEEPEST_SHOWN: Final = 5
 

@@ -55,7 +55,7 @@ def _yaml(text: str) -> object:
     import yaml  # noqa: PLC0415  # few applications have such a file
 
     try:
-        # Looked at before it is built: a few lines of aliases can stand for gigabytes.
+        # Inspected before it is built: a few lines of aliases can expand to gigabytes.
         if (root := yaml.compose(text, yaml.SafeLoader)) is not None:
             _expanded_size(root, {})
         return yaml.safe_load(text)
@@ -65,11 +65,11 @@ def _yaml(text: str) -> object:
 
 
 def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Return the number of nodes that one stands for, with its aliases written out.
+    """Return the number of nodes of one with its aliases expanded.
 
     Args:
         node: where to begin.
-        known: sizes by identity; a node is looked at once, however often aliases name it.
+        known: sizes by identity; a node is inspected once, however often aliases name it.
 
     Raises:
         RefusedFileError: there are too many, a node contains itself, or a mapping repeats a key.
@@ -197,7 +197,7 @@ def read_env_file(
     text = _text(path, f"{name} ({origin})")
     lines = [(n, found) for n, line in enumerate(text.split("\n"), 1) if (found := LINE.match(line))]
     values: dict[str, str] = {}
-    # The environment first. With interpolation of its own, python-dotenv would prefer the lines, and read an
+    # The environment first. With its own interpolation, python-dotenv would prefer the lines, and read an
     # unknown name as an empty text.
     known = ChainMap(dict(environ), values)
     for variable, value in dotenv_values(stream=StringIO(text), interpolate=False).items():

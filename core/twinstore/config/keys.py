@@ -21,7 +21,7 @@ OWN_DRIVERS: Final = ("Filesystem", "Memory", "Mongo", "Postgres")
 
 
 class Leaf(Enum):
-    """What stands at a key that is no section of known names."""
+    """What is at a key that is not a section of known names."""
 
     VALUE = auto()
     # A section in which any name is a value.
@@ -36,12 +36,12 @@ Tree = dict[str, "Tree | Leaf"]
 
 
 def modules() -> Mapping[str, ModuleSettings]:
-    """Return by module where its settings stand."""
+    """Return the locations of the settings by module."""
     return {name: plugin.settings for name, plugin in module_plugins().items()}
 
 
 def key_tree() -> Tree:
-    """Return what may stand where, as the modules say it."""
+    """Return the tree of allowed keys, as the modules define it."""
     root: Tree = {}
     drivers = dict.fromkeys(_sorted({*OWN_DRIVERS, *installed_backend_names()}), Leaf.DRIVER)
     for keys in modules().values():
@@ -52,7 +52,7 @@ def key_tree() -> Tree:
         storage = _section(root, keys.storage)
         storage |= drivers
         for path in (path for paths in keys.roles.values() for path in paths):
-            # The same object, so that a role may set whatever stands below the storage section of its module.
+            # The same object, so that a role may set every key below the storage section of its module.
             _section(root, path[:-1])[path[-1]] = storage
     _section(root, ("Persistence",)).update(drivers)
     return root
@@ -66,7 +66,7 @@ def _section(root: Tree, path: ConfigPath) -> Tree:
 
 
 def model_tree(model: type[BaseModel]) -> Tree:
-    """Return what may stand where, as a model says it."""
+    """Return the tree of allowed keys, as a model defines it."""
     found: Tree = {}
     for name, field in model.model_fields.items():
         inner: object = field.annotation
@@ -78,10 +78,10 @@ def model_tree(model: type[BaseModel]) -> Tree:
 
 
 def module_keys(module: str) -> ModuleSettings:
-    """Return where the settings of a module stand.
+    """Return the location of the settings of a module.
 
     Raises:
-        ConfigurationError: there is no such module, or its plug-in is broken.
+        ConfigurationError: the module does not exist, or its plug-in is broken.
     """
     known = modules()
     if (settings := known.get(module.casefold())) is not None:
@@ -93,7 +93,7 @@ def module_keys(module: str) -> ModuleSettings:
 
 def allowed_drivers(keys: ModuleSettings) -> tuple[str, ...]:
     """Return the driver names a module may be switched to: our own for it, and every other installed one."""
-    # Which modules a driver of somebody else stores is known once it is imported, and settings import none.
+    # Which modules a third-party driver stores is known once it is imported, and settings import no driver.
     return _sorted({*keys.drivers, *installed_backend_names()} - ({*OWN_DRIVERS} - {*keys.drivers}))
 
 
@@ -118,11 +118,11 @@ def spelled(entry: SettingsEntry, tree: Tree, start: int = 0) -> ConfigPath:
 
     Args:
         entry: the entry.
-        tree: what may stand where.
+        tree: the tree of allowed keys.
         start: at which segment of the key the tree begins.
 
     Raises:
-        ConfigurationError: a key is unknown, or a value stands where a section is expected.
+        ConfigurationError: a key is unknown, or a value is given instead of a section.
     """
     path, here = entry.path[:start], cast("Tree | Leaf", tree)
     for depth, segment in enumerate(entry.path[start:], start):

@@ -71,7 +71,7 @@ def load_settings(
     tree = key_tree()
     tops = frozenset(name.casefold() for name in tree)
     lines, settings = read_env_file(*named, process, tops) if named else ({}, [])
-    # What an environment file says stands for the environment, which wins over it.
+    # An environment file is a fallback for the environment, which wins over it.
     variables = {**lines, **process}
     mapping, file, origin = _given(source)
     config = _named(file, "configuration", CONFIG_VARIABLE, variables)
@@ -110,7 +110,7 @@ def _named(given: object, what: str, variable: str, variables: Mapping[str, str]
     """Return the path that an argument or else a variable names, and who named it.
 
     Raises:
-        ConfigurationError: something else stands there, such as a connection string.
+        ConfigurationError: the value is not a path, for example a connection string.
     """
     kind = type(given).__name__
     if given is None:

@@ -123,7 +123,8 @@ class Settings:
         return self._options(module_keys(module))
 
     def _options(self, keys: ModuleSettings) -> ModuleOptions:
-        # By the location that pydantic tells: the option, or in one that is a mapping the name as well.
+        # By the location that pydantic reports: the option, and for an option that is a mapping the name as
+        # well.
         found = {
             (name, *(entry.path[-1:] if path else ())): entry
             for name, section in keys.option_paths.items()
@@ -292,7 +293,7 @@ def _given_options(given: object) -> Iterator[SettingsEntry]:
 
 
 def _refuse_contradiction(first: SettingsEntry, second: SettingsEntry) -> None:
-    """Let two keys for one thing say the same only; which one would win otherwise nobody could tell."""
+    """Refuse two keys for one setting with different values: it would be unclear which one wins."""
     if first.text != second.text:
         raise _contradiction(first, second)
 
@@ -306,7 +307,7 @@ def _contradiction(first: SettingsEntry, second: SettingsEntry) -> Configuration
 
 def _shown(entry: SettingsEntry) -> object:
     """Return the value of an entry as a listing may show it."""
-    # What is written below the key of a secret, or beside it by a slip, may be the secret itself.
+    # A text below the key of a secret, or next to it by mistake, may be the secret itself.
     if any(map(resembles_secret_key, entry.path)):
         return MASK
     if isinstance(entry.value, SecretStr) or any(map(_is_connection, entry.path)):
@@ -339,8 +340,8 @@ def build_settings(
         spec: the driver.
         entries: by folded path relative to the section.
         section: the section of the module, for messages about absent keys.
-        note: where absent keys might have stood, for the message.
-        partly: whether absent keys are none of the caller's concern, who looks at the given ones.
+        note: where absent keys might be, for the message.
+        partly: whether to ignore absent keys, because the caller checks only the given ones.
 
     Raises:
         ConfigurationError: a key is unknown, a value is refused, or a required one is absent.
@@ -362,8 +363,8 @@ def build_settings(
         problems += [note] if absent else []
     except TwinstoreError:
         raise
-    # A validator of somebody else may raise anything, and what it says may repeat what it was given.
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # told in the message
+    # A third-party validator may raise anything, and its message may repeat the value that it was given.
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # reported in the message
         problem = (
             f"The settings of the driver {spec.name} ({':'.join(section)}) were refused with "
             f"{type(error).__name__}, whose text is withheld because it may repeat a secret; correct them, "

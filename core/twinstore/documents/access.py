@@ -124,7 +124,7 @@ class DocumentAccess(AccessDefaults):
             held = hold(unit, entity, scope, wanted.key)
             if held.row is not None and content(held.row) == content(wanted):
                 return
-            # An insert is refused for the reason that every insert tells first.
+            # An insert is refused for the reason that every insert reports first.
             store(unit, scope, NOTHING if entity.append_only else held, wanted)
 
         self._steps.take(replace)
@@ -136,7 +136,7 @@ class DocumentAccess(AccessDefaults):
         try:
             return self._steps.take(lambda unit: self._changed(unit, refs, ruled))
         except RuleEndedError as ended:
-            # With the cause that the rule gave it: the wrapper is ours and tells a caller nothing.
+            # With the cause that the rule gave it: the wrapper is ours and is of no use to a caller.
             raise ended.error from ended.error.__cause__
 
     def _changed(self, unit: DocumentUnit, refs: Sequence[Ref], rule: Rule) -> Rows:
@@ -368,7 +368,7 @@ class Steps(Protocol):
     Attributes:
         state: whether the access can still be used.
         read_only: the unit was opened for reading.
-        in_unit: somebody else ends the unit.
+        in_unit: the caller ends the unit.
     """
 
     state: UnitState
@@ -381,7 +381,7 @@ class Steps(Protocol):
 
 
 class OwnUnits(Steps):
-    """Each step is a unit of its own: an access without a transaction."""
+    """Each step is a separate unit: an access without a transaction."""
 
     read_only = False
     in_unit = False
@@ -414,7 +414,7 @@ class OwnUnits(Steps):
 
 
 class OneUnit(Steps):
-    """All steps belong to one unit, which somebody else ends: an access in a transaction."""
+    """All steps belong to one unit, which the caller ends: an access in a transaction."""
 
     in_unit = True
 
@@ -434,7 +434,7 @@ class OneUnit(Steps):
 # Exclusive rights to rows between the units of one process, for stores that lock no rows themselves.
 
 
-# As long as the memory driver waits, so that rivals lose alike on both.
+# As long as the memory driver waits, so that competing writers lose alike on both.
 PATIENCE_SECONDS: Final = 5.0
 
 
@@ -442,7 +442,7 @@ class RowLocks(Renewable):
     """Who may write which row. Between processes the store compares when it commits: see the guide.
 
     Of two units of callers the first writer wins, so the other one loses at once instead of waiting for a
-    lock that it could not use. A call that stands alone waits, and builds on what it has waited for.
+    lock that it could not use. A call outside a unit waits, and then uses the committed row.
     """
 
     def __init__(self, driver: str, patience: float = PATIENCE_SECONDS) -> None:
@@ -465,8 +465,8 @@ class RowLocks(Renewable):
         """Give a unit the right to a row until :meth:`release`.
 
         Args:
-            unit: whose right it is; it is asked for in the thread that will end the unit.
-            row: what tells the row from others.
+            unit: whose right it is; called in the thread that will end the unit.
+            row: what identifies the row.
             isolated: the unit is one that a caller opened.
 
         Raises:
@@ -495,20 +495,20 @@ class RowLocks(Renewable):
         """Take back every right of a unit; a second call does nothing."""
         with self._lock:
             self._holders = {row: holder for row, holder in self._holders.items() if holder[0] is not unit}
-            # All, because each waits for rows of its own, and only it can tell whether they are free now.
+            # All, because each waits for its own rows, and only it knows whether they are free now.
             self._changed.notify_all()
 
 
 class DocumentUnit(ABC):
     """Stored rows of any entity in one unit of work. Used by one thread at a time.
 
-    Reads see what the unit has written. In an isolated unit they see one state of the store beside that, the
-    one of its first call; otherwise what is committed at the moment.
+    Reads see what the unit has written. In an isolated unit they otherwise see one state of the store, that
+    of its first call; in other units, what is committed at the moment.
 
     Attributes:
         driver: the name of the driver, for messages.
         state: whether the unit can still be used.
-        read_only: nobody will write in it.
+        read_only: the unit will not write.
     """
 
     driver: ClassVar[str]
@@ -527,23 +527,23 @@ class DocumentUnit(ABC):
 
     @abstractmethod
     def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[DocumentRow]:
-        """Yield the rows of a range in the order of the key, by a statement of its own.
+        """Yield the rows of a range in the order of the key, by a separate statement.
 
         It is what a comparison reads, so it shares no paging with :meth:`select`. Memory is bounded.
         """
 
     @abstractmethod
     def hold(self, entity: Entity, key: Key) -> None:
-        """Let nobody else change, insert or remove this row until the unit ends.
+        """Prevent others from changing, inserting or removing this row until the unit ends.
 
-        A store without locks notes what is there, and compares when it commits.
+        A store without locks notes the stored row, and compares when it commits.
 
         Raises:
             ConcurrencyError: another unit has changed it first, or holds it for too long.
         """
 
     def hold_value(self, entity: Entity, unique: UniqueKey) -> None:
-        """Let nobody else take unique values until the unit ends, where a store can lock what no row has."""
+        """Keep others from taking unique values until the unit ends, if a store can lock unused values."""
         del entity, unique
 
     @abstractmethod
@@ -569,12 +569,12 @@ class DocumentUnit(ABC):
     def keys(self, entity: Entity, query: Query) -> list[Key]:
         """Return the keys of the first ``limit`` rows of a list, in its order.
 
-        A store that can tell them without the rows does so: the rows may be large.
+        A store that can return them without the rows does so: the rows may be large.
         """
         return [row.key for row in self.select(entity, query)[: query.limit]]
 
     def part(self) -> AbstractContextManager[object]:
-        """Bound a step whose writes vanish when it fails, in a transaction that somebody else will commit."""
+        """Bound a step whose writes vanish when it fails, in a transaction that the caller will commit."""
         return nullcontext()
 
     def get(self, entity: Entity, key: Key, scope: Tenants = ALL_TENANTS) -> DocumentRow | None:
@@ -583,7 +583,7 @@ class DocumentUnit(ABC):
         return found[0] if found else None
 
     def holder(self, entity: Entity, unique: UniqueKey) -> Key | None:
-        """Return the key of the row that has some unique values, whoever owns it."""
+        """Return the key of the row that has some unique values, regardless of its owner."""
         equal = (Equals(name, value) for name, value in zip(unique.index.names, unique.values, strict=True))
         query = Query(
             entity=entity.name,
@@ -636,7 +636,7 @@ def first_keys(rows: Iterable[DocumentRow], order: tuple[SortKey, ...], count: i
 
 @total_ordering
 class Standing:
-    """Where a row stands in an order, comparable with the others."""
+    """The position of a row in an order, comparable with the others."""
 
     __slots__ = ("_parts",)
 

@@ -58,9 +58,9 @@ class DocumentBackend(AccessBackend[R]):
         """Open a unit of work; no I/O yet.
 
         Args:
-            read_only: nobody will write in it.
-            isolated: a caller opened it. It reads one state, that of its first call, and loses to whoever
-                wrote first; otherwise it reads what is committed, and waits for others.
+            read_only: the unit will not write.
+            isolated: a caller opened it. It reads one state, that of its first call, and loses to the first
+                writer; otherwise it reads what is committed, and waits for others.
         """
 
     @abstractmethod

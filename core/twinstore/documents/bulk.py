@@ -1,6 +1,6 @@
 """The bulk port over the unit of work of a store of documents.
 
-A view is an isolated unit that only reads; a writer is a unit that nobody sees before it commits, the ledger
+A view is an isolated unit that only reads; a writer is a unit that is invisible before it commits, the ledger
 included. Records come page by page from ``select`` and are decoded; rows to compare come from ``scan``, one
 statement for a whole range, and are never decoded.
 """
@@ -64,7 +64,7 @@ class Opener(Protocol):
         ...
 
     def unbound(self) -> Access:
-        """Return the access whose calls stand on their own."""
+        """Return the access whose calls are independent."""
         ...
 
     def access_by(self, steps: Steps, scope: Scope) -> Access:
@@ -84,12 +84,12 @@ class DocumentBulk(BulkPort):
         place: str,
         ledger_initializer: Initializer,
     ) -> None:
-        """Take the backend, which opens the units, and what the port tells.
+        """Take the backend, which opens the units, and the values that the port returns.
 
         Args:
             backend: opens the units.
             entities: those of its module.
-            identity: a text without secrets that tells this store from others; see the Protocol.
+            identity: a text without secrets that distinguishes this store from others; see the Protocol.
             place: driver and place for people, without secrets.
             ledger_initializer: creates and upgrades the schema of the ledger of copies.
         """
@@ -172,7 +172,7 @@ class DocumentBulk(BulkPort):
     def writer(
         self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Generator[DocumentWriter]:
-        """Open a writer; its one unit needs no ``check`` of its own."""
+        """Open a writer; its one unit needs no separate ``check``."""
         del check
         unit = self._backend.begin()
         with ending(unit.rollback):

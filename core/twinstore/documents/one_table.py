@@ -78,7 +78,7 @@ class OneTable:
 
     def select(self, entity: Entity, query: Query, source: str = "rows") -> SqlText:
         """Return the statement of a list: the first ``limit + 1`` rows of a table or view."""
-        # One row more than asked for tells whether there is a next page.
+        # One row more than requested shows whether there is a next page.
         return self._listed(READ, entity, query, source, query.limit + 1)
 
     def select_keys(self, entity: Entity, query: Query, source: str = "rows") -> SqlText:
@@ -339,7 +339,7 @@ class ScriptInitializer(Initializer, ABC):
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
-        """Return what is not applied as it is shipped; nobody looks for additions."""
+        """Return what is not applied as it is shipped; additions are not checked."""
         del additions
         return tuple(
             f"The migration {status.name} of {self._module} is {status.state}."

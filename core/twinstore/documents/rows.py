@@ -39,13 +39,13 @@ NO_MARKERS: Final[Mapping[str, object]] = {}
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
-    """One stored row, whatever it holds. None of the mappings is ever changed.
+    """One stored row, with any content. None of the mappings is ever changed.
 
     Attributes:
         entity: what it is.
         key: the values of its key.
-        document: the properties by wire name; absent ones are left out.
-        markers: the storage markers of the entity; absent ones are left out.
+        document: the properties by wire name; absent ones are omitted.
+        markers: the storage markers of the entity; absent ones are omitted.
         derived: the internal fields that follow from model and markers.
     """
 
@@ -57,18 +57,18 @@ class DocumentRow:
 
     @property
     def owner(self) -> StoredOwner:
-        """Who owns the row; of an entity without a tenant of its own nobody does."""
+        """Who owns the row; rows of an entity without its own tenant have no owner."""
         name = self.entity.tenant_field
         tenant = None if name is None else self.value(name)
         if isinstance(tenant, str):
             return Tenant(tenant)
         required = self.entity.tenancy.kind is TenancyKind.REQUIRED
-        # Broken is not the same as without: nobody may see a row whose tenant cannot be told.
+        # Broken is not the same as without: no caller may see a row whose tenant is unknown.
         return UNKNOWN_TENANT if required or tenant is not None else NO_TENANT
 
     @property
     def tenant_id(self) -> str | None:
-        """The tenant, ``None`` when there is none or it cannot be told."""
+        """The tenant, ``None`` when there is none or it is unknown."""
         owner = self.owner
         return owner.id if isinstance(owner, Tenant) else None
 
@@ -92,7 +92,7 @@ class DocumentRow:
 
     @property
     def unique(self) -> tuple[tuple[Index, Hashable], ...]:
-        """The unique values that the row occupies beside its key."""
+        """The unique values that the row occupies in addition to its key."""
         return tuple(
             (index, unique_value(index, tuple(self.value(name) for name in index.names)))
             for index in self.entity.uniques
@@ -101,12 +101,12 @@ class DocumentRow:
 
 
 def unique_value(index: Index, values: tuple[object, ...]) -> Hashable:
-    """Return what stands in the store for the values of a unique index."""
+    """Return the stored form of the values of a unique index."""
     return (index.name, *values)
 
 
 def encode(entity: Entity, model: CanonicalModel, markers: Mapping[str, object] = NO_MARKERS) -> DocumentRow:
-    """Return the row of a model; absent markers are left out."""
+    """Return the row of a model; absent markers are omitted."""
     present = {name: value for name, value in markers.items() if value is not None}
     derived = {item.name: item.value(model, present) for item in entity.derived}
     return DocumentRow(entity, entity.key_of(model, present), model.wire(), present, derived)
@@ -136,8 +136,8 @@ def decode(entity: Entity[M], row: DocumentRow, driver: str) -> Row[M]:
 def row_of_json(entity: Entity, document: str, markers: str, derived: str) -> DocumentRow:
     """Return a row that a store keeps as three JSON objects, each written by ``jsontext.dumps``.
 
-    An instant in its canonical spelling is an instant again. In any other spelling somebody else has written
-    it: it stays text, and bulk reports it as such.
+    An instant in its canonical spelling is an instant again. Another spelling comes from another program: it
+    stays text, and bulk reports it as such.
 
     Raises:
         ValueError: a text is not a JSON object; the store must refuse such a row by a constraint.
@@ -155,7 +155,7 @@ def row_of_values(
     values = [_restored(entity, members) for members in (document, markers, derived)]
     # First without a key, which is read from the values as any other field.
     row = DocumentRow(entity, (), *values)
-    # What is stored may be of another type all the same; ``admits_key`` tells where it matters.
+    # The stored value may be of another type all the same; ``admits_key`` checks it where it matters.
     key = tuple(cast("str | int", row.value(name)) for name in entity.key)
     return DocumentRow(entity, key, *values)
 

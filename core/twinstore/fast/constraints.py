@@ -229,7 +229,7 @@ MUST_BE_THERE = Absence(Presence.REQUIRED)
 
 
 def absence_of(info: FieldInfo, node: Node, cls: type, *, optional: bool) -> Absence:
-    """Return what it means that a field is not there.
+    """Return what the absence of a field means.
 
     Args:
         info: the field.
@@ -238,7 +238,7 @@ def absence_of(info: FieldInfo, node: Node, cls: type, *, optional: bool) -> Abs
         optional: whether its value may be ``None``.
 
     Raises:
-        UnrecognisedError: it may be left out of the wire form by a function that no program knows.
+        UnrecognisedError: it may be omitted from the wire form by a function that no program knows.
     """
     found = _absence(info, node, cls, optional=optional)
     if info.exclude_if is None:
@@ -317,7 +317,7 @@ def _number(default: object, node: Node) -> int | None:
             return None
 
 
-# Whether a model is one whose class does nothing beside what its annotations and rules say.
+# Whether the class of a model does only what its annotations and rules say.
 #
 # Validators and the like are known from the body of the class; see :class:`twinstore.models.rules.Body`.
 
@@ -326,7 +326,7 @@ def _number(default: object, node: Node) -> int | None:
 HARMLESS: Final = frozenset(
     {"title", "alias_generator", "json_schema_extra", "use_attribute_docstrings", "protected_namespaces"}
 )
-# What would run beside the fields, or in place of them.
+# What would run in addition to the fields, or in place of them.
 HOOKS: Final = frozenset(
     {
         "__get_pydantic_core_schema__",
@@ -351,7 +351,7 @@ NOT_NESTED: Final = (
 
 
 def check_class(model: type[CanonicalModel]) -> None:
-    """Refuse a class that does something of its own with its data.
+    """Refuse a class with custom handling of its data.
 
     Raises:
         UnrecognisedError: it does; says what.
@@ -401,7 +401,7 @@ def names_asked_without(model: type[CanonicalModel]) -> frozenset[str]:
 
 
 def check_field(info: FieldInfo) -> None:
-    """Refuse a field with something beside its annotation, its constraints, its default and its names.
+    """Refuse a field with more than its annotation, its constraints, its default and its names.
 
     Raises:
         UnrecognisedError: it has; says what.

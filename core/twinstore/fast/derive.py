@@ -76,10 +76,10 @@ MAPS: Final[Mapping[object, tuple[TextFlag, TextFlag]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Variety:
-    """How a model is known where it stands.
+    """How a model is known at its place.
 
     Attributes:
-        there: the wire names of fields that are declined where they are not there.
+        there: the wire names of fields whose absence is declined.
         ranks: the order of enumerations that do not sort by their text, by Python name.
     """
 
@@ -112,7 +112,7 @@ class Deriver:
         self._open: list[type[CanonicalModel]] = []
 
     def used(self, roots: Sequence[int]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
-        """Return the nodes that can be reached from some, numbered anew, and the new numbers of those."""
+        """Return the nodes that can be reached from some, renumbered, and the new numbers of those."""
         reached = dict.fromkeys(number for root in roots for number in self._below(root))
         numbers = {number: position for position, number in enumerate(reached)}
         nodes = tuple(renumbered(self.nodes[number], numbers) for number in reached)
@@ -413,7 +413,7 @@ def enum_node(cls: type[StrEnum], ranks: tuple[Enum, ...] | None) -> Node:
     """Return the node of an enumeration of texts; ``ranks`` are its members in another order.
 
     Raises:
-        UnrecognisedError: it does something of its own with its members.
+        UnrecognisedError: it has custom handling of its members.
     """
     if hasattr(cls, "__get_pydantic_core_schema__") or len(cls) > MOST_TEXTS:
         raise UnrecognisedError(f"is of the type {cls.__name__}, which no program knows")
@@ -443,7 +443,7 @@ def list_rule(kind: NodeKind, metadata: Metadata) -> ListRule:
 
 
 def told(things: tuple[object, ...]) -> str:
-    """Return what stands in the metadata of an annotation as a message names it."""
+    """Return an item of the metadata of an annotation as a message names it."""
     names = (getattr(getattr(item, "func", item), "__name__", type(item).__name__) for item in things)
     return " and ".join(names) or "no constraint"
 

@@ -65,7 +65,7 @@ class Sink(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A function of the library that tells whether the models accept a stored document.
+    """A function of the library that returns whether the models accept a stored document.
 
     Attributes:
         function: its address; it takes what is below, the document, its size and a buffer.
@@ -77,7 +77,7 @@ class Judge:
 
 
 def document_form(found: ctypes.CDLL, data: bytes) -> Handle:
-    """Return what stands where in documents, as the library holds it."""
+    """Return the form of documents, as the library holds it."""
     native = declared(found, FUNCTIONS)
     return Handle(native, native.ts_document_form_new(data, len(data)), "ts_document_form_free")
 
@@ -112,9 +112,9 @@ class Scanner:
             bounds: where its ranges end.
             secret: the key of the digests.
             cutoff: when rows have expired.
-            accepts: asked about what the judge does not accept: a document as it is stored, or the content of
-                a line; without it nobody judges.
-            judge: asked about each document before.
+            accepts: called for what the judge does not accept: a document as it is stored, or the content of
+                a line; without it nothing is judged.
+            judge: called for each document before.
         """
         self._library, self._form, self._accepts, self._judge = found, form, accepts, judge
         data = bounds_data(entity, bounds)
@@ -163,7 +163,7 @@ class Scanner:
         return rows
 
     def _ask(self, unjudged: Buffer, accepts: Callable[[bytes], bool]) -> None:
-        """Have the models judge what nobody has judged, once for each range that they refuse."""
+        """Have the models judge what is not judged yet, once for each range that they refuse."""
         data = unjudged.tobytes()
         unjudged.clear()
         at = 0
@@ -211,7 +211,7 @@ def read_digests(data: bytes) -> RangeDigests:
 
 
 def read_labels(data: bytes, at: int) -> tuple[list[str], int]:
-    """Return the owners that stand at some place, and where they end."""
+    """Return the owners stored at some place, and where they end."""
     (count,) = COUNT.unpack_from(data, at)
     at += COUNT.size
     labels: list[str] = []

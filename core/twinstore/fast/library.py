@@ -122,7 +122,7 @@ def _is_checkout() -> bool:
 
 
 def _is_current(found: ctypes.CDLL) -> bool:
-    """Tell whether the library is of the C files of this checkout; a wheel has none, and its own library."""
+    """Return whether the library was built from the C files of this checkout; a wheel has no C files."""
     if not _is_checkout():
         return True
     declared(found, {"ts_version": (ctypes.c_char_p,)})

@@ -1,6 +1,6 @@
 """The parts of a reader program: what a document must look like for native code to take it.
 
-The numbers are those of :mod:`twinstore.fast.program`; native code has the same ones in a header of its own.
+The numbers are those of :mod:`twinstore.fast.program`; native code has the same numbers in a header.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TextFlag(IntFlag):
 
 
 HEX_DIGIT: Final = "\x01"
-"""Stands in a template for a lower-case hexadecimal digit."""
+"""Represents a lower-case hexadecimal digit in a template."""
 LOWER_KEYS: Final = 1
 """The flag of free JSON whose names of the first level are ASCII without upper-case letters."""
 KEPT_ORDER: Final = 2
@@ -72,7 +72,7 @@ class Presence(IntEnum):
 
 
 class ListRule(IntEnum):
-    """What the entries of a list must be beside what each of them is."""
+    """What the entries of a list must be together, in addition to the node of each entry."""
 
     NONE = 0
     SET = 1
@@ -138,7 +138,7 @@ class NodeField:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What a rule looks at: a path of field numbers from the object of the rule, and numbers beside it.
+    """What a rule reads: a path of field numbers from the object of the rule, and further numbers.
 
     The numbers are positions in the texts of the enumeration at the path.
     """
@@ -151,7 +151,7 @@ class Operand:
 class NodeRule:
     """A rule between fields.
 
-    The operands by kind, as :mod:`twinstore.models.rules` names them; in brackets the numbers beside a path:
+    The operands by kind, as :mod:`twinstore.models.rules` names them; in brackets the numbers next to a path:
 
     - FIELD_AT_MOST: field, limit
     - SUM_AT_MOST: limit, fields...
@@ -197,7 +197,7 @@ class Node:
         unique: whether no two neighbours of an ordered list are equal in the first key.
         limit: of a list the most entries, -1 for any number.
         keys: of an ordered list, the deciding one first.
-        distinct: of an ordered list the field in which no two entries are equal, wherever they stand; -1 for
+        distinct: of an ordered list the field in which no two entries are equal, at any distance; -1 for
             none.
     """
 
@@ -228,9 +228,9 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class DueWhere:
-    """A condition under which a row is due for removal: what stands in a slot.
+    """A condition under which a row expires: the value of a slot.
 
-    It is one of ``numbers``, positions in the texts of its enumeration; without any it is there at all.
+    It is one of ``numbers``, positions in the texts of its enumeration; without any it must only be present.
     """
 
     slot: int
@@ -250,7 +250,7 @@ LONGEST: Final = 256
 def template_of(pattern: str) -> str | None:
     """Return the only form of text that a pattern admits, ``None`` where it may admit another one.
 
-    In the template :data:`~twinstore.fast.nodes.HEX_DIGIT` stands for a hexadecimal digit.
+    In the template :data:`~twinstore.fast.nodes.HEX_DIGIT` represents a hexadecimal digit.
     """
     if not (pattern.startswith("^") and pattern.endswith("$")):
         return None

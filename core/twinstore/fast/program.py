@@ -55,12 +55,12 @@ class Program:
         root: the node of the model.
         markers: the storage markers.
         key: the slots of the key, in order.
-        tenant: the slot of the tenant, ``None`` where the row has none of its own.
+        tenant: the slot of the tenant, ``None`` if the row has no tenant itself.
         tenant_may_lack: whether a row may have no tenant.
-        expires: the slot of the instant by which rows are due for removal.
-        due_where: under which conditions a row is due then.
-        exact_retention: whether only the description can tell which rows are due; ``expires`` is ``None``
-            then, and who needs to know asks for records.
+        expires: the slot of the instant by which rows expire.
+        due_where: under which conditions a row expires then.
+        exact_retention: whether only the description can decide which rows have expired; ``expires`` is
+            ``None`` then, and callers that need to know read records.
     """
 
     entity: Entity
@@ -175,7 +175,7 @@ def _derived(entity: Entity) -> Program:
 #   rules, q node of the items (-1), q list rule, q list flags (1 descending, 2 unique by the first key), q
 #   most entries (-1 for any number), list of q sort keys (number of the field, and 2 to the power of 32 where
 #   ranked), q number of the field that no two entries share (-1 for none)
-# - field: text wire name, q node, q presence, q left out, text of the default, q number of the default
+# - field: text wire name, q node, q presence, q omitted, text of the default, q number of the default
 # - rule: q op, list of operands; operand: list of q numbers of fields (a path), list of q numbers
 
 
@@ -283,7 +283,7 @@ def _operand(writer: Writer, operand: Operand) -> None:
 
 
 INT32_MIN: Final = -(2**31)
-# A tenant that stands in a row is also the label under which the row is counted.
+# The tenant that a row names is also the label under which the row is counted.
 TENANT: Final = TextFlag.TENANT | TextFlag.NONEMPTY | TextFlag.NO_CONTROL
 MARKERS: Final[Mapping[Kind, Node]] = {
     Kind.TEXT: Node(kind=NodeKind.TEXT, flags=TextFlag.NO_NUL),

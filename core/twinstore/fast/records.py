@@ -1,4 +1,4 @@
-"""Batches whose rows are packed by the native library; each is a record for whoever asks for it."""
+"""Batches whose rows are packed by the native library; each becomes a record when it is read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FUNCTIONS: Final = {
     "ts_examine": (ctypes.c_int64, Address, Address, Size, ctypes.c_int64, Address, Address),
     "ts_without": (ctypes.c_int64, Address, Size, Address, Size, Address),
 }
-# Of a value by its tag, where the size is fixed; texts and JSON tell theirs.
+# Of a value by its tag, if the size is fixed; texts and JSON carry theirs.
 TEXT: Final = 1
 INTEGER: Final = 2
 SIZES: Final = {0: 0, 2: 8, 3: 1, 4: 8, 6: 1, 7: 8}
@@ -88,8 +88,8 @@ class TakesPacked:
 class PackedBatch(Sequence[Record]):
     """The rows of a batch in key order, as :meth:`~twinstore.bulk.port.RangeWriter.write` takes them.
 
-    Nearly all are packed. To whoever knows nothing of that it is a sequence of records: each is made of its
-    stored bytes, the exact way, when it is asked for, and not kept.
+    Nearly all are packed. Other code sees a sequence of records: each is made of its stored bytes, by the
+    exact way, when it is read, and is not kept.
 
     Attributes:
         program: by which the rows are packed; its slots say what they hold.
@@ -106,7 +106,7 @@ class PackedBatch(Sequence[Record]):
         self.rows = self._all = rows
         self._stored = stored
         self._place = memoryview(stored.places).cast("I")
-        # Of those that were packed at first, where some were left out since.
+        # Of those that were packed at first, if some were removed since.
         self._kept: Sequence[int] = range(len(self._place) // PLACE)
         self._examined: Examined | None = None
         self._take(exact)
@@ -162,7 +162,7 @@ class PackedBatch(Sequence[Record]):
         """Return the key of a packed row, by its number among the packed ones."""
         values = self._values(number, self.program.key)
         key = tuple(value for value in values if value is not None)
-        # A row holds other kinds of values in another form, so that only its record tells.
+        # A row holds other kinds of values in another form, so only its record has the key.
         return key if len(key) == len(values) else self.record(number).key
 
     def owner_of(self, number: int) -> StoredOwner:
@@ -184,7 +184,7 @@ class PackedBatch(Sequence[Record]):
     def examined(self, limit: datetime | None = None) -> Examined | None:
         """Count the packed rows, and find those that are due at a limit.
 
-        Return ``None`` where their keys do not rise from each to the next: then only the records tell.
+        Return ``None`` if their keys do not strictly rise: then callers must read the records.
         """
         if limit is None and self._examined is not None:
             return self._examined
@@ -409,7 +409,7 @@ READ_FUNCTIONS: Final = {
 
 
 class Identity(IntEnum):
-    """What stands as ``_id``."""
+    """What is stored as ``_id``."""
 
     SLOT = 0
     JOINED = 1
@@ -423,7 +423,7 @@ class StoredSlot:
     """How documents hold a slot.
 
     Attributes:
-        name: its name there, empty for the one that stands as ``_id``.
+        name: its name there, empty for the one that is stored as ``_id``.
         is_long: whether integers always have 64 bits.
     """
 

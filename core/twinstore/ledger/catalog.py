@@ -1,4 +1,4 @@
-"""The ledger of copies as a module of its own: entities like any other, in a schema of their own.
+"""The ledger of copies as a module: entities like any other, in a separate schema.
 
 It lives in the target, because it changes in one transaction with the rows that are copied. It belongs to no
 tenant.

@@ -111,7 +111,7 @@ class JobLedger(LedgerRows):
         return self._told(job_id, lambda job: job.evolve(max_rate=rate))
 
     def _told(self, job_id: str, change: Callable[[CopyJob], CopyJob]) -> CopyJob:
-        """Change a job on behalf of somebody who does not hold its lease."""
+        """Change a job on behalf of a caller that does not hold its lease."""
 
         def changed(stored: CopyJob | None, now: Moment) -> CopyJob:
             del now
@@ -124,7 +124,7 @@ class JobLedger(LedgerRows):
     # ---------------------------------------------------------------------------------------- leases
 
     def lease(self, job_id: str) -> Lease | None:
-        """Return the lease that somebody holds on a job now. Nobody, or expired: ``None``."""
+        """Return the lease held on a job now. Not held, or expired: ``None``."""
         found: list[Lease] = []
 
         def look(stored: CopyJob | None, now: Moment) -> None:
@@ -133,7 +133,7 @@ class JobLedger(LedgerRows):
             if stored is not None and held(stored.lease, now()):
                 found.append(lease_of(stored))
 
-        # Through a change that writes nothing, because only there the server tells its time.
+        # Through a change that writes nothing, because only a change has access to the server clock.
         change_model(self._access, JOBS, (job_id,), look)
         return found[0] if found else None
 
@@ -173,14 +173,14 @@ class JobLedger(LedgerRows):
         return lease_of(self._must(change_model(self._access, JOBS, (lease.job_id,), extend), lease.job_id))
 
     def regain(self, lease: Lease, duration: timedelta) -> Lease:
-        """Extend a lease that may have expired, as long as nobody has taken it since.
+        """Extend a lease that may have expired, as long as no other holder has taken it since.
 
         Raises:
             LeaseLostError: another holder has, or had, it.
         """
 
         def extend(stored: CopyJob | None, now: Moment) -> CopyJob:
-            # The same fence: without an owner in between nobody has planned, completed or stopped anything.
+            # The same fence: there was no owner in between, so nothing was planned, completed or stopped.
             if stored is None or not owned(stored.lease, lease.holder, lease.fence):
                 raise self._lost(lease)
             return stored.leased(LeaseState(lease.holder, lease.fence, now() + duration))
@@ -200,7 +200,7 @@ class JobLedger(LedgerRows):
     def _leased(
         self, lease: Lease, change: Callable[[CopyJob], CopyJob], access: Access | None = None
     ) -> None:
-        """Change a job under its lease; the row is written in any case, so that a rival conflicts."""
+        """Change a job under its lease; the row is always written, so that a competing writer conflicts."""
 
         def checked(stored: CopyJob | None, now: Moment) -> CopyJob:
             if stored is None or not owned(stored.lease, lease.holder, lease.fence):

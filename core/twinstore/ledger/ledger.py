@@ -3,7 +3,7 @@
 Who may do what:
 
 - The **lease** of a job belongs to one coordinator; it plans, reopens, completes and stops.
-- A **worker** takes ranges, and whoever holds the fence of a range commits it.
+- A **worker** takes ranges, and the worker that holds the fence of a range commits it.
 - The **lines** about single documents are stored and forgotten with their range.
 """
 
@@ -254,7 +254,7 @@ class RangeLedger(JobLedger):
     def _take_pending(self, job_id: str, worker: str, entity: str) -> Claim | None:
         where = (*of_entity(job_id, entity), Equals("state", RangeState.PENDING.value))
         query = self._query(RANGES, where, BY_NUMBER, 1)
-        # A rival may have marked the row that was the first one; then there may be others.
+        # A competing worker may have marked the row that was the first one; then there may be others.
         for pause in pauses():
             marked = self._access.mark(RANGES, query, taken_by(worker))
             if marked:
@@ -397,8 +397,8 @@ class Ledger(RangeLedger):
     ) -> None:
         """Store the lines of a range in place of those of an earlier attempt, inside its transaction.
 
-        One line at a time is taken of either, so that they need not all be in memory. With ``more`` they are
-        stored beside those that :meth:`note_ahead` has stored for this claim.
+        Both are read one line at a time, so that they need not all be in memory. With ``more`` they are
+        stored in addition to those that :meth:`note_ahead` has stored for this claim.
         """
         # A range that is copied again, after it was taken over or reopened, has lines of the attempt before.
         if not more:

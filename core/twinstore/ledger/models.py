@@ -27,19 +27,19 @@ from twinstore.models.fields import (
     is_empty,
 )
 
-# Why a job takes no more ranges when somebody only wants it to wait.
+# Why a job takes no more ranges when an operator only pauses it.
 PAUSED: Final = "paused"
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """The status of a job."""
 
     RUNNING = "running"
     COMPLETE = "complete"
 
 
 class RangeState(StrEnum):
-    """Where a range stands. ``live`` ranges are complete; ``failed`` ones were given back too often."""
+    """The status of a range. ``live`` ranges are complete; ``failed`` ones were given back too often."""
 
     PENDING = "pending"
     COPYING = "copying"
@@ -54,8 +54,8 @@ class CopyJob(CanonicalModel):
         settings: those that make two runs the same job.
         generation: grows each time a complete job starts over.
         planned: how many ranges the present generation has.
-        holder, fence, expires_at: the lease of whoever plans, completes or stops the job.
-        stop: whether workers are to take no more ranges, with the reason: it may only be a pause.
+        holder, fence, expires_at: the lease of the coordinator that plans, completes or stops the job.
+        stop: whether workers must stop taking ranges, with the reason: it may only be a pause.
         max_rate: documents per second of all workers together.
     """
 
@@ -112,10 +112,10 @@ class CopyRange(CanonicalModel):
         lower, upper: JSON of the two ends; absent ends are open. As text, which holds every key: a JSON
             value of PostgreSQL refuses U+0000.
         worker: who copies or copied it.
-        fence: grows with every claim; whoever commits the range must hold the claim of this fence.
+        fence: grows with every claim; the worker that commits the range must hold the claim of this fence.
         attempts: how often it was claimed since it was last open.
         deaths: how often it was found with a worker that is dead.
-        tally: what copying it amounted to, once it is live.
+        tally: the result of copying it, once it is live.
     """
 
     job_id: Id
@@ -138,7 +138,7 @@ class QuarantineLine(CanonicalModel):
     """One document that could not be moved; a long ``raw`` continues in rows with the next ``part``.
 
     Attributes:
-        number: the range it stands in.
+        number: the range it belongs to.
         line: its place among the lines of the range.
         tenant: the label of its owner.
         key: JSON of its key, absent where it has none.
@@ -192,7 +192,7 @@ class RangeTally:
 
     @classmethod
     def of(cls, lines: Iterable[TallyLine]) -> RangeTally:
-        """Return the tally of stored lines; a kind that this version does not know is left out."""
+        """Return the tally of stored lines; a kind that this version does not know is skipped."""
         counts: dict[str, dict[str, int]] = {item.name: {} for item in fields(cls)}
         for line in lines:
             # An older release may report on a job that a newer one began.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def statuses(
     shipped: Iterable[MigrationStatus], recorded: Iterable[MigrationStatus]
 ) -> tuple[MigrationStatus, ...]:
-    """Return where each migration stands, by name.
+    """Return the status of each migration, by name.
 
     Args:
         shipped: those of a module, as pending.

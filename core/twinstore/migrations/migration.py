@@ -1,8 +1,8 @@
-"""Schema migrations as tools and hosts see them; the drivers implement :class:`Initializer`.
+"""Schema migrations as tools and applications see them; the drivers implement :class:`Initializer`.
 
-A part of a schema can make the server act on rows that are there already: a TTL index removes old ones, a
-validator refuses others the next time they are written, row-level security hides them from whoever does not
-know of it. Each such :class:`Effect` is counted before, and needs a :class:`Consent`.
+A part of a schema can make the server act on existing rows: a TTL index removes old ones, a validator refuses
+others the next time they are written, row-level security hides them from clients that do not know of it. Each
+such :class:`Effect` is counted before, and needs a :class:`Consent`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 
-# Whoever refuses or hides more rows than this learns nothing from the exact number, which costs a full scan.
+# If more rows than this are refused or hidden, the exact number is of no use, and it costs a full scan.
 COUNTED_ROWS: Final = 10_000
 
 
 class MigrationState(StrEnum):
-    """Where one migration stands."""
+    """The status of one migration."""
 
     APPLIED = "applied"
     PENDING = "pending"
@@ -114,7 +114,7 @@ class Consent:
             )
 
     def covers(self, effect: Effect) -> bool:
-        """Tell whether this is the consent that an effect needs."""
+        """Return whether this is the consent that an effect needs."""
         if (self.kind, self.name) != (effect.kind, effect.name):
             return False
         # Fewer rows than agreed to are fine: the server may have removed some since the plan was printed.
@@ -143,15 +143,15 @@ def consent_required(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationDraft:
-    """What the descriptions of a module want of a kind of store and no shipped migration makes.
+    """What the descriptions of a module require of a kind of store and no shipped migration creates.
 
     Attributes:
         folder: the folder of that kind of store in the migrations of a module.
         suffix: how the names of its files end, such as ``.sql``.
         text: the next migration, for a person to read; ``None`` when nothing is missing.
-        contradictions: what a shipped migration makes otherwise than described, one sentence each.
-        repeats: names of the files that make a part of ``text`` already, which the snapshot beside them does
-            not show yet.
+        contradictions: what a shipped migration creates otherwise than described, one sentence each.
+        repeats: names of the files that already create a part of ``text``, which the snapshot next to them
+            does not show yet.
     """
 
     folder: str
@@ -163,7 +163,7 @@ class MigrationDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaSnapshot:
-    """What a server holds when every migration of a module has been applied, shipped beside them.
+    """What a server holds when every migration of a module has been applied; shipped next to them.
 
     Attributes:
         folder: the folder of that kind of store in the migrations of a module.
@@ -228,14 +228,14 @@ class Initializer(Protocol):
 
         Args:
             release: also apply the migrations of the category ``release``, which an operator asks for.
-            accept: what the server may do to rows that are there; what is not needed has no effect.
+            accept: what the server may do to existing rows; what is not needed has no effect.
 
         Raises:
             ConsentRequiredError: the server would remove, refuse or hide rows, or more than were agreed to.
             MigrationChecksumError: an applied migration was changed afterwards.
             MigrationMissingError: an applied migration is not shipped: the schema is newer than this library.
-            MigrationError: a migration failed, duplicates stand in the way of a unique index, or tables of
-                somebody else stand where ours should be.
+            MigrationError: a migration failed, duplicates prevent a unique index, or tables of another
+                application have the names of ours.
         """
         ...
 
@@ -257,8 +257,8 @@ class Initializer(Protocol):
         """Return how the real schema differs from the wanted one, one sentence each; writes nothing.
 
         Args:
-            additions: also name what is there beside the wanted schema and changes no answer and no write,
-                such as an index of somebody else for speed.
+            additions: also name objects that exist in addition to the wanted schema and do not change any
+                answer or write, such as an index that others added for speed.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""Taking a migration back: what it made is dropped, and its row leaves the ledger.
+"""Reverting a migration: what it created is dropped, and its row is removed from the ledger.
 
-Only a migration for which the module ships a file in the folder ``revert`` beside its migrations can be taken
-back. Nobody can see whether the rows are anywhere else, so each table that holds some needs a
+Only a migration for which the module ships a file in the folder ``revert`` next to its migrations can be
+reverted. The driver cannot see whether the rows exist anywhere else, so each table that holds some needs a
 :class:`~twinstore.migrations.migration.Consent` of the kind ``drop``, with their number.
 """
 
@@ -77,7 +77,7 @@ class RevertsMigrations(Protocol):
         ...
 
     def revert(self, migration: str, *, accept: AbstractSet[Consent] = frozenset()) -> Reversal:
-        """Drop what a migration made and remove its row from the ledger.
+        """Drop what a migration created and remove its row from the ledger.
 
         No migration runs meanwhile, and no row is added between counting and dropping. A migration that is
         not applied: does nothing. Repeated call: the same. Killed in the middle: may be repeated, or the
@@ -88,7 +88,7 @@ class RevertsMigrations(Protocol):
             accept: for each table or collection with rows, that so many may be dropped.
 
         Raises:
-            ConsentRequiredError: rows would be lost to which nobody has agreed; nothing was dropped.
+            ConsentRequiredError: rows without consent would be lost; nothing was dropped.
             ValidationError: as for :meth:`reversal`.
             MigrationError: as for :meth:`reversal`.
         """
@@ -96,7 +96,7 @@ class RevertsMigrations(Protocol):
 
 
 def revert_files(migrations: Traversable) -> tuple[RevertFile, ...]:
-    """Return what a module ships beside the migrations in this folder, by name; none where it ships none."""
+    """Return what a module ships next to the migrations in this folder, by name; none if it ships none."""
     folder = migrations / FOLDER
     entries = [entry for entry in folder.iterdir() if NUMBER.match(entry.name)] if folder.is_dir() else []
     found = (
@@ -141,7 +141,7 @@ def needed_by(migration: str, others: Iterable[str], *, module: str, driver: str
 
 
 def check_consent(reversal: Reversal, accept: AbstractSet[Consent]) -> None:
-    """Refuse to drop rows that nobody has agreed to lose.
+    """Refuse to drop rows without consent.
 
     Raises:
         ConsentRequiredError: names each table or collection, its rows, and how to agree.

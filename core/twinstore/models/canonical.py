@@ -52,9 +52,9 @@ FIRST_VALUE: Final = JSONDecoder()
 class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
     """Base of every entity and nested object: frozen, closed, camelCase on the wire.
 
-    Python names are snake_case; wire names come from aliases; both are accepted on input.
-    The order of the fields is the order of the properties. Rules between fields stand in ``rules``; a class
-    that has a list of its own repeats those of its bases in it (``rules = (*Base.rules, ...)``).
+    Python names are snake_case; wire names come from aliases; both are accepted on input. The order of the
+    fields is the order of the properties. Rules between fields are in ``rules``; a class that has its own
+    list repeats those of its bases in it (``rules = (*Base.rules, ...)``).
     """
 
     rules: ClassVar[tuple[ModelRule, ...]] = ()
@@ -93,14 +93,14 @@ class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
         """Check the rules once the fields are known.
 
         Raises:
-            TypeError: a rule does not fit the fields, or one of a base class is left out.
+            TypeError: a rule does not fit the fields, or a rule of a base class is missing.
         """
         super().__pydantic_init_subclass__(**config)
         inherited = [
             rule for base in cls.__bases__ if issubclass(base, CanonicalModel) for rule in base.rules
         ]
-        # A list of its own replaces that of the base; without this check the rules of the base would be lost
-        # in silence.
+        # A list in the class replaces that of the base; without this check the rules of the base would be
+        # silently lost.
         if not set(inherited) <= set(cls.rules):
             raise TypeError(
                 f"{cls.__name__}.rules leaves out rules of a base class; begin it with *Base.rules"
@@ -114,7 +114,7 @@ class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
         return type(self).model_validate(values)
 
     def wire(self) -> dict[str, object]:
-        """Return the properties by wire name in canonical order; optional nulls are left out.
+        """Return the properties by wire name in canonical order; optional nulls are omitted.
 
         Instants stay datetimes and enumerations stay (text) enumerations, as the drivers want them.
         """
@@ -191,7 +191,7 @@ def values_of(model: CanonicalModel) -> Mapping[str, object]:
 
 @cache
 def _remembered(cls: type[CanonicalModel]) -> frozenset[str]:
-    """Return what a class that somebody has derived from ours remembers beside its fields."""
+    """Return what a class that a user derived from ours remembers in addition to its fields."""
     members = (vars(base).items() for base in cls.__mro__)
     return frozenset(name for items in members for name, value in items if isinstance(value, cached_property))
 

@@ -26,7 +26,7 @@ class NumberedEnum(StrEnum):
 
     @classmethod
     def aliases(cls) -> dict[str, str]:
-        """Return the other texts accepted on input, each with the wire text it stands for."""
+        """Return the other texts accepted on input, each with the wire text that it represents."""
         return {}
 
     @classmethod

@@ -90,7 +90,7 @@ BLANKS: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029"
     "\u202f\u205f\u3000"
 )
-# A map with more is looked at before it is made anew.
+# A map with more is inspected before it is rebuilt.
 MANY_NAMES: Final = 50
 
 # JSONB refuses U+0000 and BSON keeps it; a lone surrogate is refused by pydantic-core itself.
@@ -179,7 +179,7 @@ def parse_timestamp(value: object) -> datetime:
 
 @lru_cache(maxsize=RECENT_INSTANTS)
 def instant_of_text(text: str) -> datetime:
-    """Return the instant that a text tells; see :func:`parse_timestamp`."""
+    """Return the instant that a text denotes; see :func:`parse_timestamp`."""
     if CANONICAL_TIMESTAMP.fullmatch(text):
         try:
             return datetime.fromisoformat(text)
@@ -222,7 +222,7 @@ def _to_utc(value: datetime) -> datetime:
 
 
 def refuse_system_tenant(value: str) -> str:
-    """Refuse the reserved name, which stands for access to every tenant."""
+    """Refuse the reserved name, which represents access to every tenant."""
     if value == SYSTEM_TENANT:
         raise PydanticCustomError(
             "reserved_tenant", "Tenant 'system' is reserved; use the id of a real tenant"
@@ -265,7 +265,7 @@ def lower_key_map(values: dict[str, str]) -> dict[str, str]:
 
 
 def are_trimmed(texts: Collection[str]) -> bool:
-    """Whether no text has outer blanks; not told of one that has a control character there."""
+    """Whether no text has outer blanks; may be false if one has an outer control character."""
     return all(map(eq, texts, map(str.strip, texts)))
 
 
@@ -297,7 +297,7 @@ def trimmed_key_map(values: dict[str, str]) -> dict[str, str]:
 
 
 def is_empty(value: object) -> bool:
-    """Whether a value with this ``exclude_if`` is left out of the wire form: an empty list or map, or 0."""
+    """Whether a value with this ``exclude_if`` is omitted from the wire form: an empty list or map, or 0."""
     return not value
 
 
@@ -403,17 +403,17 @@ Timestamp = Annotated[
 
 # Dates inside free JSON, which has no type for them: an object with the one name ``$date``.
 #
-# Its value is the canonical text of the instant. Stores that hold JSON hold the object as it is; one that has
-# dates of its own stores a date wherever this object stands inside of free JSON, and reads it as this object.
+# Its value is the canonical text of the instant. Stores that hold JSON hold the object as it is; a store that
+# has a date type stores a date wherever this object occurs inside of free JSON, and reads it as this object.
 # Any other object with that name, such as one with an offset other than ``+00:00``, is an object as it is.
 
 
 DATE: Final = "$date"
-"""The one name of an object that stands for a date."""
+"""The one name of an object that represents a date."""
 
 
 def date_object(instant: datetime) -> JsonObject:
-    """Return the object that stands for an instant in free JSON; what lies below one millisecond is cut.
+    """Return the object that represents an instant in free JSON; fractions of a millisecond are cut off.
 
     Raises:
         PydanticCustomError: the instant has no offset, or lies outside the years 1 to 9999 in UTC.
@@ -422,7 +422,7 @@ def date_object(instant: datetime) -> JsonObject:
 
 
 def date_in(value: Mapping[str, object]) -> datetime | None:
-    """Return the instant for which an object of free JSON stands, ``None`` for any other object."""
+    """Return the instant that an object of free JSON represents, ``None`` for any other object."""
     text = value.get(DATE)
     if type(text) is not str or len(value) != 1:
         return None
@@ -430,5 +430,5 @@ def date_in(value: Mapping[str, object]) -> datetime | None:
         found = parse_timestamp(text)
     except PydanticCustomError:
         return None
-    # Many texts tell one instant, and only one of them comes back.
+    # Many texts denote one instant, and only one of them comes back.
     return found if format_timestamp(found) == text else None

@@ -37,7 +37,7 @@ JsonObject = dict[str, JsonValue]
 
 # Below it Python's repr, which is the canonical form, uses an exponent of two digits; orjson does not.
 SMALLEST_PLAIN_FLOAT: Final = 1e-4
-# What stands in every such number as orjson spells it, and seldom in anything else.
+# What every such number contains as orjson spells it, and other texts seldom contain.
 SMALL_FLOATS: Final = (b"e-", b"0.0000")
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
@@ -107,7 +107,7 @@ def loads(text: bytes | str) -> JsonValue:
 
 
 def _has_wide_numbers(text: bytes | str) -> bool:
-    """Whether a number may stand in a text of which two parsers make different values.
+    """Whether a text may contain a number of which two parsers make different values.
 
     Beyond 64 bits one makes an integer and the other a float, as a server writes 1e20 out in full; beyond any
     float one makes an infinity and the other refuses it. A text of so many digits counts as such a number.
@@ -193,7 +193,7 @@ def _plain_name(name: object) -> str:
 
 
 def _plain_text(value: str) -> str:
-    """Return a text that every store takes, also where it is of a class of its own, as enumerations are."""
+    """Return a text that every store accepts, even if it is of a subclass, as enumerations are."""
     if type(value) is not str:
         # What the text is, and not what its class shows of it.
         value = str.__str__(value)
@@ -215,9 +215,9 @@ def checked_number(value: float) -> int | float:
         if not math.isfinite(value):
             raise JsonValueError("number is not finite")
         if not value.is_integer():
-            # numpy has a class of its own for such numbers.
+            # numpy has its own class for such numbers.
             return value if type(value) is float else float.__float__(value)
-    # A driver may have a class of its own for integers of 64 bits.
+    # A driver may have its own class for integers of 64 bits.
     value = int(value)
     if not INT64_MIN <= value <= INT64_MAX:
         raise JsonValueError("whole number does not fit into 64 bits")
@@ -225,7 +225,7 @@ def checked_number(value: float) -> int | float:
 
 
 def may_need_repr(text: bytes) -> bool:
-    """Whether a number may stand in a text of :func:`dumps` that the canonical form spells otherwise."""
+    """Whether a text of :func:`dumps` may contain a number that the canonical form spells otherwise."""
     return any(mark in text for mark in SMALL_FLOATS)
 
 

@@ -2,9 +2,9 @@
 
 A model lists its rules in ``rules``; the first one that is broken is the one that is reported. A rule holds
 names of fields, members of enumerations and the words of the refusal, and nothing that runs, so that more
-than one program can evaluate it; :class:`FieldDerived` alone holds a function and says so. Below the
-sentence that says what a kind of rule means stands ``breach``, the same for Python, of which one function
-for each model is made.
+than one program can evaluate it; :class:`FieldDerived` alone holds a function and says so. Below the sentence
+that says what a kind of rule means is ``breach``, the same in Python, from which one function for each model
+is made.
 
 Fields have their Python names. A dotted name leads into a nested model; where that one is absent, so is the
 field. A rule that names a field the model does not have, or needs it otherwise than it is, is a ``TypeError``
@@ -184,7 +184,7 @@ class AllOrNone(ModelRule):
 
 @dataclass(frozen=True, slots=True)
 class RequiresEntry(ModelRule):
-    """Where ``by`` is a member named in ``entries``, the list in the field beside it has an entry.
+    """If ``by`` is a member named in ``entries``, the list in the field paired with it has an entry.
 
     The message quotes the two as ``{<by>}`` and ``{field}``.
     """
@@ -258,7 +258,7 @@ class FieldDerived(ModelRule):
 
 @dataclass(frozen=True, slots=True)
 class FieldTypes:
-    """The types that a field may have beside ``None``, and whether it may be absent."""
+    """The types that a field may have besides ``None``, and whether it may be absent."""
 
     types: tuple[object, ...]
     optional: bool = False
@@ -294,7 +294,7 @@ class FieldTypes:
 
 
 def field_types(model: type[BaseModel], name: str, where: str) -> FieldTypes:
-    """Return what a field may hold; a dotted name leads through every model that stands there.
+    """Return what a field may hold; a dotted name leads through every nested model.
 
     Raises:
         TypeError: there is no such field; begins with ``where``.
@@ -342,8 +342,8 @@ Asked = TypeVar("Asked", bound=Callable[..., object])
 class FilledFrom:
     """The default of a field that follows from another field of the model.
 
-    It stands in the field until all fields are known to be good. pydantic has such defaults too, and reports
-    each of them as an error of its own wherever anything else in the model is wrong.
+    It is in the field until all fields are known to be valid. pydantic has such defaults too, and reports
+    each of them as a separate error wherever anything else in the model is wrong.
     """
 
     def __init__(self, source: str, function: Callable[..., object] | None = None) -> None:
@@ -352,7 +352,7 @@ class FilledFrom:
         self.function = function
 
     def __call__(self) -> object:
-        """Return what stands in the field meanwhile."""
+        """Return what is in the field meanwhile."""
         return self
 
 
@@ -416,9 +416,9 @@ def body_of(cls: type) -> Body:
 
 
 def asked_without(wire: str) -> Callable[[Asked], Asked]:
-    """Return a decorator of a ``before`` validator: it is asked only about data that lack a name.
+    """Return a decorator of a ``before`` validator: it is called only for data that lack a name.
 
-    So it can be told without running it that all other data stay what they are.
+    So it is known without running it that all other data stay what they are.
     """
 
     def decorated(validator: Asked) -> Asked:

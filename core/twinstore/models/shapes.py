@@ -62,7 +62,7 @@ class Kind(Enum):
 
 
 SCALARS: Final[tuple[tuple[type, Kind], ...]] = (
-    # A subclass stands before its base: an enumeration is a text, and a flag an integer.
+    # A subclass comes before its base: an enumeration is a text, and a flag an integer.
     (CanonicalModel, Kind.OBJECT),
     (NumberedEnum, Kind.NUMBERED),
     (StrEnum, Kind.NAMED),
@@ -107,8 +107,8 @@ class FieldShape:
         name: its Python name.
         wire: its wire name.
         value: what it holds when present.
-        optional: whether it may be null, and is then left out of the wire form.
-        left_out: whether it is left out for another reason, for example when empty.
+        optional: whether it may be null, and is then omitted from the wire form.
+        left_out: whether it is omitted for another reason, for example when empty.
     """
 
     name: str
@@ -185,9 +185,9 @@ def is_whole(value: ValueShape) -> bool:
 
 
 def left_out_values(model: type[BaseModel]) -> dict[str, object]:
-    """Return by wire name the value with which a field is left out of the wire form, such as ``[]`` or 0.
+    """Return by wire name the value with which a field is omitted from the wire form, such as ``[]`` or 0.
 
-    It is the default, because a reader takes that for a field that is not there.
+    It is the default, because a reader uses that for an absent field.
     """
     return {
         shape.wire: _plain(kind.model_fields[shape.name].get_default(call_default_factory=True))
@@ -204,7 +204,7 @@ def _plain(default: object) -> object:
 
 @cache
 def has_floats(model: type[BaseModel]) -> bool:
-    """Whether a model may hold floating-point numbers, in fields of its own, nested ones or free JSON."""
+    """Whether a model may hold floating-point numbers, in its own fields, nested ones or free JSON."""
     return any(holds_floats(shape.value) for shape in shapes_of(model))
 
 
@@ -281,7 +281,7 @@ def _innermost(value: ValueShape) -> ValueShape:
 class VariantModel(CanonicalModel):
     """Base of models that share a table.
 
-    Models that stand in one table or one field: told apart by how one text of theirs begins.
+    Models that share one table or one field, distinguished by how one of their texts begins.
 
     A base names the field; each model under it says with which text the field begins::
 
@@ -291,10 +291,10 @@ class VariantModel(CanonicalModel):
         class Circle(Shape, begins="circle_"):
             radius: Count
 
-    To read a ``Shape`` is then to read the model that the text asks for, alone, nested, and out of a store.
+    Reading a ``Shape`` then reads the model that the text selects, alone, nested, and out of a store.
 
     Attributes:
-        told_by: the Python name of the field that tells; its wire name is the same.
+        told_by: the Python name of the field that selects the model; its wire name is the same.
         variants: the models by the text with which that field begins.
     """
 
@@ -302,7 +302,7 @@ class VariantModel(CanonicalModel):
     variants: ClassVar[dict[str, type[VariantModel]]] = {}
 
     def __new__(cls, *values: object, **fields: object) -> Self:
-        """Refuse to make one of a base, which stands for models that have more fields.
+        """Refuse to make an instance of a base, which represents models that have more fields.
 
         Raises:
             TypeError: it is a base.
@@ -336,7 +336,7 @@ class VariantModel(CanonicalModel):
         base = base_of(cls)
         check_variant(cls, base, begins)
         base.variants[begins] = cls
-        # Only now is it known what the base stands for.
+        # Only now the models of the base are known.
         base.model_rebuild(force=True)
         schema_validator.cache_clear()
         schema_serializer.cache_clear()
@@ -367,13 +367,13 @@ class VariantModel(CanonicalModel):
 
 
 def variants_of(model: type) -> tuple[type[CanonicalModel], ...]:
-    """Return the models that a base stands for; empty for any other model."""
+    """Return the models that a base represents; empty for any other model."""
     is_base = issubclass(model, VariantModel) and "variants" in model.__dict__
     return tuple(model.variants.values()) if is_base and issubclass(model, VariantModel) else ()
 
 
 def base_of(variant: type[VariantModel]) -> type[VariantModel]:
-    """Return the base that tells a model from others.
+    """Return the base that distinguishes a model from others.
 
     Raises:
         TypeError: it has none.
@@ -385,7 +385,7 @@ def base_of(variant: type[VariantModel]) -> type[VariantModel]:
 
 
 def check_base(base: type[VariantModel], told_by: str) -> None:
-    """Refuse a field that cannot tell.
+    """Refuse a field that cannot select the model.
 
     Raises:
         TypeError: there is no such field, or its wire name is another one.
@@ -401,7 +401,7 @@ def check_base(base: type[VariantModel], told_by: str) -> None:
 
 
 def check_variant(variant: type[VariantModel], base: type[VariantModel], begins: str) -> None:
-    """Refuse a model that cannot be told from the others under its base.
+    """Refuse a model that cannot be distinguished from the others under its base.
 
     Raises:
         TypeError: it does not say how the field begins, or another one begins alike.
@@ -423,7 +423,7 @@ def check_variant(variant: type[VariantModel], base: type[VariantModel], begins:
 
 
 def names_lost(path: str) -> str:
-    """Return why a row cannot be moved of whose map :func:`lossy_map` told the path."""
+    """Return why a row cannot be moved; ``path`` is that of the map that :func:`lossy_map` returned."""
     return (
         f"{path}: names that are blank, or differ only in case or outer blanks, would lose a value; rename "
         "them at the source"
@@ -460,7 +460,7 @@ def _paths(model: type[CanonicalModel]) -> Iterator[tuple[FieldPath, FieldPath]]
 
 
 def _stored(value: object, path: FieldPath) -> int:
-    """Return how many names stand in the maps at a path; lists on the way may come in any order."""
+    """Return how many names the maps at a path have; lists on the way may come in any order."""
     if isinstance(value, Mapping):
         members = cast("Mapping[str, object]", value)
         return _stored(members.get(path[0]), path[1:]) if path else len(members)

@@ -1,9 +1,10 @@
-"""Models that callers hand in, checked once more before anything looks at them.
+"""Models that callers hand in, checked again before the library reads them.
 
 A model is frozen, and yet there are ways past its checks: ``model_copy`` and ``model_construct`` of pydantic
-check nothing, and what a field holds may be changed in place. Such a model would be stored, and nobody could
-read it again. So what a caller hands in is made anew of its values, at every depth: what breaks a rule is
-refused, and subclasses of text, numbers and instants become plain ones, which every store takes.
+do not check anything, and the value of a field may be changed in place. Such a model would be stored, and no
+client could read it again. So a model that a caller hands in is rebuilt from its values, at every depth: a
+value that breaks a rule is refused, and subclasses of text, numbers and instants become plain ones, which
+every store accepts.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ def _plain(value: object) -> object:
 
 @cache
 def _nested(cls: type[CanonicalModel]) -> tuple[str, ...]:
-    """Return the fields in which models may stand."""
+    """Return the fields that may hold models."""
     try:
         return tuple(shape.name for shape in shapes_of(cls) if _holds_models(shape.value))
     except TypeError:
-        # A class that somebody has derived from ours; what its own fields hold is refused anyway.
+        # A class that a user derived from ours; values of its additional fields are refused anyway.
         return tuple(cls.model_fields)
 
 

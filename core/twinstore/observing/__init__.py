@@ -1,10 +1,10 @@
-"""Observers: one hook that is told of every call, from which counters, spans and metrics follow.
+"""Observers: one hook that is called for every call, from which counters, spans and metrics follow.
 
     open_storage(observers=[...]) -> Notifier between a session and its parts -> Observer of the host
 
 Bundled are :class:`SlowCalls`, for the log, and :class:`Counters`; :mod:`twinstore.observing.prometheus`
 hands these to ``prometheus_client``, and :mod:`twinstore.observing.otel` makes spans and metrics of
-OpenTelemetry. The last two need an extra each and are imported by whoever asks for them.
+OpenTelemetry. The last two each need an extra, so applications import them explicitly.
 """
 
 from __future__ import annotations

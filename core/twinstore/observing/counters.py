@@ -1,4 +1,4 @@
-"""The bundled observer: five metrics in the memory of the process, for whoever scrapes or prints them."""
+"""The bundled observer: five metrics in the memory of the process, to be scraped or printed."""
 
 from __future__ import annotations
 

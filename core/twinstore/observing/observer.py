@@ -35,15 +35,15 @@ FAILED: Final = "The observer %s failed; the call goes on, and further failures 
 METHODS: Final = ("started", "lock_waited", "system_scope_opened")
 
 Ending = Callable[["Call"], object]
-"""Told when a call has ended."""
+"""Called when a call has ended."""
 
 
 class Observer(Protocol):
-    """Is told what a storage does. Derive from it, and write the methods of interest.
+    """Is notified of what a storage does. Derive from it, and override the methods of interest.
 
     A call has a beginning and an end, so that an observer can put a span around it. They are two plain
-    functions and no context manager: that is the cheapest form, the end is a record and no exception, and an
-    observer cannot take an exception away from the caller.
+    functions, not a context manager: that is the cheapest form, the end is a record instead of an exception,
+    and an observer cannot suppress an exception.
 
     The methods run in the thread and the context of the call, so context variables are those of the caller,
     and several run at the same time. They must be short and must not call the storage that they observe. What
@@ -51,7 +51,7 @@ class Observer(Protocol):
     """
 
     def started(self, operation: Operation) -> Ending | None:
-        """A call begins; return what is told its end, ``None`` where nobody is interested in that."""
+        """A call begins; return a function to call at its end, ``None`` if the end is of no interest."""
         del operation
         return None
 
@@ -68,10 +68,10 @@ class Observers:
     """All observers of a storage. Thread-safe."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        """Take them; at a beginning they are told in this order, at an end in the opposite one.
+        """Take them; at a beginning they are called in this order, at an end in reverse order.
 
         Raises:
-            ConfigurationError: one of them is no observer.
+            ConfigurationError: one of them is not an observer.
         """
         self._observers = checked(observers)
         self._failed: set[int] = set()
@@ -81,7 +81,7 @@ class Observers:
         return bool(self._observers)
 
     def started(self, operation: Operation) -> list[tuple[Observer, Ending]]:
-        """Tell that a call begins; return who wants to know its end."""
+        """Report that a call begins; return the observers to notify of its end."""
         found: list[tuple[Observer, Ending]] = []
         for observer in self._observers:
             try:
@@ -99,7 +99,7 @@ class Observers:
         return found
 
     def ended(self, endings: list[tuple[Observer, Ending]], call: Call) -> None:
-        """Tell that a call has ended."""
+        """Report that a call has ended."""
         # The last one first: what it put around the call lies inside what the others did.
         while endings:
             observer, ending = endings.pop()
@@ -111,12 +111,12 @@ class Observers:
                 raise
 
     def lock_waited(self, wait: LockWait) -> None:
-        """Tell how long a caller waited for a lock."""
+        """Report how long a caller waited for a lock."""
         for observer in self._observers:
             self._tell(observer, observer.lock_waited, wait)
 
     def system_scope_opened(self, opening: SystemScopeOpening) -> None:
-        """Tell that system scope was opened."""
+        """Report that system scope was opened."""
         for observer in self._observers:
             self._tell(observer, observer.system_scope_opened, opening)
 
@@ -138,7 +138,8 @@ def checked(observers: object) -> tuple[Observer, ...]:
     """Return what a host gave, which no type checker may have seen.
 
     Raises:
-        ConfigurationError: it is no list, or one of it is no observer; it would fail in every call.
+        ConfigurationError: it is not a list, or one of its items is not an observer; it would fail in every
+            call.
     """
     if not isinstance(observers, Iterable):
         name = type(observers).__name__
@@ -158,7 +159,7 @@ def checked(observers: object) -> tuple[Observer, ...]:
     return cast("tuple[Observer, ...]", found)
 
 
-# What observers are told: each call, each wait for a lock, each opening of system scope.
+# What is reported to observers: each call, each wait for a lock, each opening of system scope.
 #
 # No record holds a tenant, a key or a payload. What a record says comes from code: names of modules,
 # entities, operations and drivers, codes of errors and names of their classes. So a metric over any of them
@@ -241,7 +242,7 @@ class LockWait(NamedTuple):
     Attributes:
         module, entity, driver: where the lock is; see :class:`Operation`.
         seconds: how long it took until the caller had the lock or gave up.
-        contended: somebody else had the lock at the first question.
+        contended: another holder had the lock at the first attempt.
         acquired: the caller has the lock.
     """
 
@@ -272,7 +273,7 @@ def outcome_of(error: BaseException | None) -> CallOutcome:
     if error is None:
         return CallOutcome.OK
     code = error.code if isinstance(error, TwinstoreError) else ""
-    # A class of somebody else may have a code of its own.
+    # A third-party class may have another code.
     return FAILURES.get(code, CallOutcome.ERROR)
 
 
@@ -290,7 +291,7 @@ STORAGE: Final = "storage"
 
 
 class Notifier:
-    """Tells the observers of a storage of the calls to one of its entities. Thread-safe."""
+    """Reports the calls to one entity of a storage to its observers. Thread-safe."""
 
     def __init__(self, observers: Observers, module: str, driver: str, entity: str = STORAGE) -> None:
         self._observers = observers
@@ -302,7 +303,7 @@ class Notifier:
         self._entities: dict[str, Notifier] = {}
 
     def of(self, entity: str) -> Notifier:
-        """Return who tells the same observers of another entity."""
+        """Return the notifier of another entity with the same observers."""
         found = self._entities.get(entity)
         if found is None:
             found = self._entities[entity] = Notifier(self._observers, self._module, self._driver, entity)
@@ -340,13 +341,13 @@ class Notifier:
         self._ended(operation, endings, perf_counter() - start, None)
 
     def lock_waited(self, seconds: float, *, contended: bool, acquired: bool) -> None:
-        """Tell how an attempt to acquire a lock of this entity ended; see :class:`LockWait`."""
+        """Report the outcome of an attempt to acquire a lock of this entity; see :class:`LockWait`."""
         self._observers.lock_waited(
             LockWait(self._module, self._entity, self._driver, seconds, contended, acquired)
         )
 
     def system_scope_opened(self, purpose: str) -> None:
-        """Tell that system scope was opened; see :class:`SystemScopeOpening`."""
+        """Report that system scope was opened; see :class:`SystemScopeOpening`."""
         self._observers.system_scope_opened(SystemScopeOpening(self._module, self._driver, purpose))
 
     def _operation(self, name: str) -> Operation:
@@ -366,20 +367,20 @@ class Notifier:
 
 
 PRESENT: Final[ContextVar[Notifier | None]] = ContextVar("twinstore_notifier", default=None)
-"""Who tells of the call that runs here; ``None`` outside of calls and where nobody observes.
+"""The notifier of the call that runs here; ``None`` outside of calls and without observers.
 
-What lies below a repository learns by it whom to tell of locks and system scope, so that no signature between
-them has to name it.
+Code below a repository uses it to report locks and system scope, so that no signature in between has to name
+it.
 """
 
 
 def note_lock_wait(entity: str, seconds: float, *, contended: bool, acquired: bool) -> None:
-    """Tell the observers of the present call, if there are any, how an attempt to acquire a lock ended.
+    """Report to the observers of the present call, if any, how an attempt to acquire a lock ended.
 
     Args:
         entity: the name under which locks are observed.
         seconds: from the call until the caller had the lock or gave up.
-        contended: somebody else had it at the first question.
+        contended: another holder had it at the first attempt.
         acquired: the caller has it.
     """
     notifier = PRESENT.get()
@@ -387,14 +388,14 @@ def note_lock_wait(entity: str, seconds: float, *, contended: bool, acquired: bo
         notifier.of(entity).lock_waited(seconds, contended=contended, acquired=acquired)
 
 
-# The parts of a session with somebody between them and the caller, who tells of every call.
+# The parts of a session with a notifier between them and the caller, which reports every call.
 #
 #     session of a module -> copy with an observed part in the place of each -> Notifier.run -> the part
 #   itself
 #
 # A part is a repository or a service of any module on any driver, so what is observed is found by its class:
-# every public method. The parts among themselves do not meet the observed ones, nor does a method that calls
-# another one of its own object: what is told is what the host calls, once.
+# every public method. Calls between parts are not observed, nor is the call of a method by another method of
+# the same object: a call of the application is reported once.
 
 
 S = TypeVar("S")
@@ -404,7 +405,7 @@ CLASSES: Final = 512
 
 
 class Runner(Protocol):
-    """Makes the calls of an observed part; as a rule the one who tells of them."""
+    """Makes the calls of an observed part; usually the notifier that reports them."""
 
     def run(self, name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a call to the operation of this name and return its answer."""
@@ -412,7 +413,7 @@ class Runner(Protocol):
 
 
 class Observed:
-    """What an observed part has beside the class of the part itself, in names that no part has."""
+    """What an observed part has in addition to the class of the part, in names that no part has."""
 
     twinstore_part: object
     twinstore_notifier: Runner
@@ -443,9 +444,9 @@ def observed(part: T, notifier: Runner) -> T:
     """Return an object of the class of ``part`` and with its attributes, whose public methods are observed.
 
     Args:
-        part: a repository, a service, or anything else that is asked by its methods; what has no public
-            method of its own is returned as it is.
-        notifier: tells of the calls.
+        part: a repository, a service, or any other object with methods; an object without public methods is
+            returned as it is.
+        notifier: reports the calls.
     """
     kind = observed_class(type(part))  # type: ignore[arg-type]  # asks for the hash of a part, not of its class
     if kind is None:
@@ -464,7 +465,7 @@ def observed_class(kind: type[object]) -> type[Observed] | None:
     it, or that is a container of Python, is left alone with a warning: a host must not fail because it
     observes.
     """
-    # Values, which may stand beside the parts.
+    # Values, which a session may have next to the parts.
     if issubclass(kind, (BaseModel, Enum)):
         return None
     methods: dict[str, object] = {
@@ -476,7 +477,7 @@ def observed_class(kind: type[object]) -> type[Observed] | None:
         return None
     body = {"__module__": kind.__module__, "__doc__": kind.__doc__, **methods}
     try:
-        # What is observed may itself stand before something: a storage that is closed refuses its parts so.
+        # The observed object may itself wrap something: that is how a closed storage refuses its parts.
         bases = (kind,) if issubclass(kind, Observed) else (Observed, kind)
         found = new_class(kind.__name__, bases, {}, lambda names: names.update(body))
         object.__new__(found)
@@ -487,7 +488,7 @@ def observed_class(kind: type[object]) -> type[Observed] | None:
 
 
 def observed_method(name: str, method: Callable[..., object]) -> Callable[..., object]:
-    """Return the method of an observed part that calls the one of the part and tells of it."""
+    """Return the method of an observed part that calls the method of the part and reports the call."""
 
     @wraps(method)
     def call(self: Observed, /, *args: object, **kwargs: object) -> object:

@@ -123,7 +123,7 @@ class OpenTelemetryObserver(Observer):
 
 
 def note_error(span: Span, call: Call) -> None:
-    """Say on a span how its call failed, by names that stand in code and without a message."""
+    """Record on a span how its call failed, by names from code and without a message."""
     span.set_attribute("error.type", call.error or call.outcome.value)
     span.set_attribute("twinstore.outcome", call.outcome.value)
     span.add_event("exception", {"exception.type": call.error or call.outcome.value})

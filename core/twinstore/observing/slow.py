@@ -46,7 +46,7 @@ SLOW_SECONDS: Final = 1.0
 class SlowCalls(Observer):
     """Writes a line at level WARNING for each operation whose calls are slow. Thread-safe.
 
-    At most one a minute for each operation, with the number of those that were left out.
+    At most one a minute for each operation, with the number of lines that were suppressed.
     """
 
     def __init__(self, seconds: float = SLOW_SECONDS, *, pause: float = PAUSE_SECONDS) -> None:

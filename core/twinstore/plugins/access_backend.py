@@ -44,7 +44,7 @@ class AccessBackend(ABC, Generic[R]):
 
     @abstractmethod
     def unbound(self) -> Access:
-        """Return the access whose calls stand on their own; no I/O yet."""
+        """Return the access whose calls are independent; no I/O yet."""
 
     @abstractmethod
     def open_session(self, scope: Scope, *, causal_consistency: bool) -> AbstractContextManager[Access]:

@@ -47,7 +47,7 @@ class Capabilities:
         transactions: several writes commit or vanish together.
         sessions: reads see earlier writes of the same session.
         server_ttl: the server removes expired rows by itself.
-        row_level_security: the server checks the tenant once more.
+        row_level_security: the server checks the tenant again.
         server_clock: leases are judged by a clock outside the client.
         cross_process_locks: locks exclude other processes.
         point_in_time_reads: views can read the state as of a position.

@@ -53,7 +53,7 @@ class StoredList(Generic[M_contra]):
     Attributes:
         entity: whose rows.
         query: scope, conditions and order; its limit and starting point do not matter.
-        row: what identifies a row in the list, from its model; as ``ask`` of the list tells it.
+        row: what identifies a row in the list, from its model, as ``ask`` of the list returns it.
     """
 
     entity: Entity
@@ -69,12 +69,12 @@ class ListQuery(Generic[St_contra]):
     Attributes:
         name: names it in reports.
         ask: returns a page of a storage from a token on: of each row what identifies it and its place,
-            ``None`` for a row that retention has due for removal and that the other side need not have.
+            ``None`` for a row that has expired and that the other side need not have.
         reads: the entities it is made of.
-        due: it is in the order in which rows are due next, which has a check of its own; see ``due_order`` of
+        due: it is in the order in which rows are due next, which has a separate check; see ``due_order`` of
             :class:`~twinstore.plugins.module_spec.ModuleSpec`.
-        stored: the rows that make it and their order, for ``twinstore smoke``; ``None`` where it is made of
-            more than one query, so that only its rows among themselves can be looked at.
+        stored: the rows that make it and their order, for ``twinstore smoke``; ``None`` if it is made of more
+            than one query, so that only the order of its rows can be checked.
     """
 
     name: str

@@ -7,7 +7,7 @@ A driver is a distribution with an entry point in the group ``twinstore.backends
     @hookimpl
     def twinstore_register_backend() -> BackendSpec: ...
 
-Only the configured driver is ever imported, so a broken one takes nobody else down.
+Only the configured driver is ever imported, so a broken one does not affect others.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ def load_backend(name: str, *, module: str | None = None) -> BackendSpec:
     """Import one driver and return its description.
 
     Args:
-        name: value of the switch, compared without case.
+        name: the configured name, compared without case.
         module: when given, the driver must store this module.
 
     Raises:
-        ConfigurationError: nobody or more than one distribution provides the driver; it cannot be imported,
-            describes itself wrongly or was written for another version of this library; its client
-            library is missing; it does not store the module. The message says which and what to do.
+        ConfigurationError: no distribution or more than one provides the driver; it cannot be imported,
+            describes itself wrongly or was written for another version of this library; its client library is
+            missing; it does not store the module. The message says which and what to do.
     """
     known = _registrations()
     registration = the_only(
@@ -145,7 +145,7 @@ def _registrations() -> list[Registration]:
 
 def _describe(registration: Registration) -> BackendSpec:
     """Load the plug-in and ask its hook."""
-    # A manager for each driver: one that is broken must not be registered beside another.
+    # A manager for each driver: a broken driver must not be registered together with another.
     manager = PluginManager("twinstore")
     manager.add_hookspecs(BackendHooks)
     _register(manager, registration)
@@ -164,7 +164,7 @@ def _describe(registration: Registration) -> BackendSpec:
 
 def _register(manager: PluginManager, registration: Registration) -> None:
     try:
-        # What the manager would do by itself, but for reading the files of every distribution once more.
+        # What the manager would do by itself, without reading the files of every distribution again.
         manager.register(registration.point.load(), name=registration.point.name)
         manager.check_pending()
     except PluginValidationError as error:
@@ -273,7 +273,7 @@ def _inspect(registration: Registration, same_name: Sequence[Registration]) -> B
 
 
 def _misspelt_modules(spec: BackendSpec) -> str:
-    """Return a warning of modules that nobody has and that look like one, or nothing."""
+    """Return a warning of unknown modules that look like a known one, or nothing."""
     known = module_plugins()
     hints = [
         f"It names the module {name!r}, which does not exist.{did_you_mean(name, known)}"
@@ -296,7 +296,8 @@ def _info(
     )
 
 
-# What a driver says of itself and what its factory returns, checked where the author can still be told.
+# The description of a driver and the result of its factory, checked where the message can still name the
+# author.
 
 
 # Libraries that replace threads by greenlets: the module and its function that says so, and of what.
@@ -383,7 +384,7 @@ def _takes_a_request(value: object) -> bool:
         inspect.signature(value).bind(None)
     except TypeError:
         return False
-    # A function written in C may tell no signature.
+    # A function written in C may not report a signature.
     except ValueError:
         return True
     return True

@@ -1,7 +1,7 @@
 """Plug-ins by entry point: who registers a name, and the sentences that all kinds of plug-ins share.
 
 Drivers and modules come through the same door. A name belongs to one distribution, it is compared without
-case, and a plug-in that cannot be loaded is an error of its own that takes nobody else down.
+case, and a plug-in that cannot be loaded is a separate error that does not affect the others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One entry point: somebody says to be the plug-in of this name.
+    """One entry point: a distribution registers the plug-in of this name.
 
     Attributes:
         point: the entry point.
@@ -83,7 +83,7 @@ def _places() -> tuple[tuple[str, int], ...]:
     found: list[tuple[str, int]] = []
     for place in sys.path:
         try:
-            # Whoever opens a storage looks a dozen times, and to make a path takes longer than the look.
+            # Opening a storage checks a dozen times, and making a path takes longer than the check.
             found.append((place, os.stat(place or ".").st_mtime_ns))  # noqa: PTH116
         except OSError:  # no such folder yet; it counts once it is there
             found.append((place, 0))
@@ -109,12 +109,12 @@ def the_only(
     """Return the one registration of a name.
 
     Raises:
-        ConfigurationError: nobody registers it, or more than one does.
+        ConfigurationError: no distribution registers it, or more than one does.
     """
     if not matching:
         names = sorted({registration.name for registration in known}, key=str.casefold)
         raise failure(
-            # A connection string that stands where a name belongs must not be repeated.
+            # A connection string in place of a name must not be repeated.
             f"Unknown {kind} {mask_secret_url(name)!r}.{did_you_mean(name, names)} "
             f"Installed: {', '.join(names) or 'none'}. "
             "Correct the name or install the distribution that provides it.",

@@ -39,14 +39,15 @@ class ModuleSpec(Generic[R_co]):
         title: the name of the module in names of classes.
         package: the import package whose folder ``migrations`` has one folder per kind of store, and whose
             package ``aio`` the generator writes.
-        storage: the class of its storage; ``None`` for what no host opens.
+        storage: the class of its storage; ``None`` if no application opens it.
         session: the class of its sessions, whose annotations name the Protocols.
         checks: makes the lists that a verification compares, from the cut-offs of its entities and the rows
-            per page; they are asked of ``storage``. ``None``: rows alone are compared.
+            per page; they are read through ``storage``. ``None``: only rows are compared.
         smoke_test: what a verification tries on a target; ``None``: nothing.
-        trial: what ``twinstore smoke`` does on a deployed store, in a tenant of its own; ``None``: nothing.
-        due_order: what reports call the order in which rows are due next, where some of the lists are in it.
-        kit: where the contract stands that proves a driver for the module, such as
+        trial: what ``twinstore smoke`` does on a deployed store, in a separate tenant; ``None``: nothing.
+        due_order: the name in reports of the order in which rows are due next, if some of the lists are in
+            it.
+        kit: the location of the contract that proves a driver for the module, such as
             ``acme_library.testing:LibraryContract``. It is imported by tests only, because the contract kit
             needs ``twinstore[testing]``. ``None``: the module has none.
     """

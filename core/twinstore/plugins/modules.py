@@ -1,12 +1,12 @@
 """Modules are plug-ins: found by entry point, described by one light object, loaded by name.
 
 A module is a distribution with an entry point in the group ``twinstore.modules`` that names a
-:class:`ModulePlugin`. The plug-in says where the settings of the module stand. What the module stores is its
-:class:`ModuleSpec`, which the plug-in imports only when somebody asks for this module.
+:class:`ModulePlugin`. The plug-in names the keys of the settings of the module. What the module stores is
+described by its :class:`ModuleSpec`, which the plug-in imports only when this module is requested.
 
-The plug-ins of all modules are read for the keys of the settings; a broken one is left out there and said in
-the log, and is an error for whoever asks for that module. The ledger of copies is a :class:`ModuleSpec`
-without a plug-in, because nobody configures it.
+The plug-ins of all modules are read for the keys of the settings; a broken one is skipped there and logged,
+and requesting that module is an error. The ledger of copies is a :class:`ModuleSpec` without a plug-in,
+because it is not configured.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class ModulePlugin:
     Attributes:
         name: the name of the entry point: of the attribute of a storage, of the schema, and in commands.
         title: the name of the module in names of classes, for example ``Library``.
-        settings: where its settings stand.
+        settings: the location of its settings.
         session: the name of the class of its sessions; default: ``LibrarySession``.
         position: where lists of modules name it; smaller ones first, equal ones by name.
-        spec: imports and returns what the module stores; ``None`` for a module of which only the settings
-            are known, because one settings file serves hosts of several releases.
+        spec: imports and returns what the module stores; ``None`` for a module of which only the settings are
+            known, because one settings file serves applications of several releases.
     """
 
     name: str
@@ -89,9 +89,9 @@ def module_plugin(name: str) -> ModulePlugin:
         name: compared without case.
 
     Raises:
-        ConfigurationError: nobody or more than one distribution provides the module; its plug-in cannot be
-            imported, is not a :class:`ModulePlugin`, or has another name. The message says which and what
-            to do.
+        ConfigurationError: no distribution or more than one provides the module; its plug-in cannot be
+            imported, is not a :class:`ModulePlugin`, or has another name. The message says which and what to
+            do.
     """
     known = _registrations()
     registration = the_only(
@@ -147,7 +147,7 @@ def module_spec(name: str) -> ModuleSpec[object]:
 
 
 def complete_modules() -> Iterator[ModuleSpec[object]]:
-    """Import all modules and yield what they store; one that cannot be imported is left out and logged."""
+    """Import all modules and yield what they store; one that cannot be imported is skipped and logged."""
     for name in built_modules():
         try:
             yield module_spec(name)
@@ -169,7 +169,7 @@ def _checked(registration: Registration, plugin: ModulePlugin, spec: object) -> 
 
 
 def _registrations() -> list[Registration]:
-    """Return who registers which name; ours first, so that nobody takes a section of the settings from us."""
+    """Return the registrations by name; ours first, so that no plug-in takes one of our settings sections."""
     return sorted(
         registrations(MODULE_GROUP, KIND),
         key=lambda registration: (registration.distribution != OURS, registration.key),
@@ -203,7 +203,7 @@ def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
     known = _registrations()
     sections: dict[str, Registration] = {}
     for registration in known:
-        # A name that several distributions register is judged once, and is then nobody's.
+        # A name that several distributions register is judged once, and then has no owner.
         if registration.key in found:
             continue
         try:

@@ -38,7 +38,7 @@ class ModuleOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleSettings:
-    """Where the settings of a module stand. Whatever is not named here or by a driver is an unknown key.
+    """The location of the settings of a module. A key not named here or by a driver is unknown.
 
     Attributes:
         section: the module as its section and its switch are spelled, for example ``Library``.
@@ -67,7 +67,7 @@ class ModuleSettings:
             )
         if set(self.option_paths) != set(self.options.model_fields):
             raise ValueError(f"option_paths of {self.section} names other options than its model has")
-        # One top section for each module: by it the keys of a host are told from ours.
+        # One top section for each module: it distinguishes the keys of an application from ours.
         for path in (*self.option_paths.values(), self.mode or self.storage):
             if path[0] != self.section or len(path) == 1:
                 raise ValueError(f"{':'.join(path)} does not stand below {self.section}")
@@ -83,5 +83,5 @@ class ModuleSettings:
         return (self.section, "Storage")
 
     def is_section(self, option: str) -> bool:
-        """Whether an option is a mapping, so that a section stands at its path."""
+        """Whether an option is a mapping, so that its path is a section."""
         return get_origin(self.options.model_fields[option].annotation) in {dict, Mapping}

@@ -55,14 +55,14 @@ class SharedResources(Renewable):
         """Return the resource of this key, creating it at the first call.
 
         Args:
-            key: tells this resource from others.
+            key: identifies this resource.
             create: makes it.
             close: ends it; never called in a forked child for what the parent made.
             renews_itself: the resource renews itself in a forked child, so it is not forgotten there.
 
         Raises:
-            ConfigurationError: the storage is closed; nobody would close what a call that is still under way
-                made now.
+            ConfigurationError: the storage is closed; nothing would close a resource that a call still under
+                way creates now.
         """
         with self._lock:
             if self._closed:

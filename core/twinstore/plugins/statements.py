@@ -1,7 +1,7 @@
 """The statements that a driver sends for a module, by name, as a file in the package of the module pins them.
 
 A file holds one block for each statement: a line ``== <entity>.<operation> ...`` with its name, then its
-text. What all statements of an entity repeat is written once, as ``<columns>``, in a line of its own.
+text. The part that all statements of an entity repeat is written once, as ``<columns>``, in a separate line.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Giving up a call that somebody else makes, and what a driver does for it: it cancels on its server.
+"""Cancelling a call that runs in another thread: the driver cancels it on its server.
 
     facade for asyncio -> RunningCall, in a context variable of the thread that makes the call
     driver -> cancellable(cancel) around each statement that may wait
     the task is cancelled -> RunningCall.given_up, and a thread that calls ``cancel`` until the call has ended
 
-A driver that registers nothing is as right as one that does: its calls end by themselves, and take their
-thread until then.
+A driver may also register nothing: its calls then end by themselves, and take their thread until then.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ log = logging.getLogger("twinstore.cancelling")
 
 
 class RunningCall:
-    """One call that its caller may give up while a thread makes it.
+    """One call that its caller may cancel while a thread makes it.
 
     Attributes:
-        given_up: nobody waits for it any more; it is never taken back.
+        given_up: no caller waits for it any more; never reset.
     """
 
     __slots__ = ("_cancels", "_ended", "_lock", "given_up")
@@ -47,8 +46,8 @@ class RunningCall:
     def cancel(self) -> bool:
         """Cancel what the call does on a server at this moment; return whether the call still runs.
 
-        A statement that has not reached its server yet is not hit, so whoever gives a call up repeats this
-        until it is false. It waits for the server.
+        A statement that has not reached its server yet is not cancelled, so the caller repeats this until it
+        is false. It waits for the server.
         """
         # Locked: as long as a cancellation is on its way, the call does not go on to another statement.
         with self._lock:
@@ -109,12 +108,12 @@ class Cancellable:
 
 
 def running_call() -> RunningCall | None:
-    """Return the call that is made here, ``None`` where nobody could give it up."""
+    """Return the call that is made here, ``None`` if it cannot be cancelled."""
     return RUNNING.get()
 
 
 def given_up() -> bool:
-    """Whether the call that is made here was given up, so that repeating or waiting serves nobody."""
+    """Whether the call that is made here was cancelled, so that repeating or waiting is useless."""
     call = RUNNING.get()
     return call is not None and call.given_up
 

@@ -20,10 +20,10 @@ def told(text: str | None) -> str:
 
 
 def shown(value: object) -> str:
-    """Return an argument for the message that it is wrong; anything may stand there.
+    """Return an argument for the message that it is wrong; it may be any value.
 
-    Short, and by its class where it is nothing simple: a representation may be without end, fail, or hold
-    what nobody should read.
+    Short, and by its class if it is not simple: a representation may be endless, fail, or hold what should
+    not be read.
     """
     kind = type(value)
     if kind is str or kind is bytes:
@@ -35,6 +35,6 @@ def shown(value: object) -> str:
         return repr(value)
     if kind is int:
         number = cast("int", value)
-        # Of a very long one Python refuses to tell the digits.
+        # Python refuses to format the digits of a very long one.
         return repr(number) if abs(number) < WIDEST_NUMBER else f"a number of {number.bit_length()} bits"
     return f"the class {value.__name__}" if isinstance(value, type) else kind.__name__

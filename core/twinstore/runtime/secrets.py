@@ -36,7 +36,7 @@ __all__ = [
 
 
 MASK = "***"
-# Of this process alone, so that nobody can try passwords against a digest that was logged.
+# Of this process alone, so that passwords cannot be tried against a digest that was logged.
 DIGEST_KEY: Final = token_bytes(32)
 
 SENSITIVE = r"(?:password|passwd|pwd|passphrase|secret|token|credential|api_?key|access_?key|private_?key)"
@@ -47,8 +47,8 @@ WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 # authMechanismProperties of a mongodb URL may hold AWS_SESSION_TOKEN:<secret>.
 SECRET_KEY = re.compile(SENSITIVE, re.IGNORECASE)
 MECHANISM = re.compile(r"authmechanismproperties\Z", re.IGNORECASE)
-# Every text may be one of somebody else, so each search takes time in proportion to its length: no pattern
-# here begins at a place where an earlier attempt has passed, or gives back what it has taken.
+# Every text may come from outside, so each search takes time in proportion to its length: no pattern here
+# starts at a position that an earlier attempt has passed, or backtracks.
 ASSIGNMENT = re.compile(r"(?<![\w-])(?P<key>[\w-]++)\s*+=\s*+")
 # Without any "@" whatever follows a colon and is not a port is taken for a password of a mangled URL.
 NO_HOST = re.compile(r"://[^:@/?#\s\[]*+:(?P<secret>(?!\d++(?:[/,?#\s]|\Z))[^@\s]*+)")
@@ -60,12 +60,12 @@ UNQUOTED = re.compile(r"(?:[^\s\\]++|\\.)*+\\?", re.DOTALL)
 
 
 def is_secret_key(name: str) -> bool:
-    """Tell whether the name of a setting announces a secret (``Password``, ``AccessToken``)."""
+    """Return whether the name of a setting denotes a secret (``Password``, ``AccessToken``)."""
     return SECRET_KEY.search(name) is not None
 
 
 def resembles_secret_key(name: str) -> bool:
-    """Tell whether a name may be a misspelt one of a secret (``Pasword``); only listings ask."""
+    """Return whether a name may be a misspelt name of a secret (``Pasword``); only listings use this."""
     words = (re.sub(r"[^A-Za-z]", "", name), *WORD.findall(name))
     return is_secret_key(name) or any(
         get_close_matches(word.casefold(), SECRET_WORDS, 1, ALIKE) for word in words
@@ -99,12 +99,12 @@ def secrets_in(text: str) -> frozenset[str]:
 
 
 def mentions_secret(message: str, secrets: Iterable[str]) -> bool:
-    """Tell whether a foreign message repeats one of the secrets and therefore must not be shown."""
+    """Return whether a foreign message repeats one of the secrets and therefore must not be shown."""
     return any(secret and secret in message for secret in secrets)
 
 
 def digest_of_secret(secret: SecretStr | None) -> str | None:
-    """Return what tells a secret from others within this process and its children, and says nothing of it."""
+    """Return what identifies a secret within this process and its children without revealing it."""
     if secret is None:
         return None
     text = secret.get_secret_value()
@@ -218,7 +218,7 @@ def without_locals(function: Callable[P, T]) -> Callable[P, T]:
             forget_locals(error, but=before)
             raise
         finally:
-            # This frame stands in the traceback, too, and is still running.
+            # This frame is in the traceback, too, and is still running.
             del args, kwargs
 
     return called

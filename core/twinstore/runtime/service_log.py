@@ -1,8 +1,8 @@
 """What a running service says of itself: connected, migrated, lost and found again, tried again, slow.
 
 One logger, ``twinstore.service``. Each record has its facts as attributes too, ``twinstore_driver`` and the
-like, for logs that are read by programs. None names a tenant, a key, a value or a secret. What can come in
-storms is written once a minute, with the number of those that were left out.
+like, for logs that are read by programs. None names a tenant, a key, a value or a secret. Events that can
+come in storms are written once a minute, with the number of suppressed ones.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ PAUSE_SECONDS: Final = 60.0
 
 
 class Limiter(Renewable):
-    """Lets one event of a kind pass in a while and counts the others. Thread-safe.
+    """Lets one event of a kind pass per interval and counts the others. Thread-safe.
 
-    A forked child begins anew: what the parent has said, nobody has heard of the child.
+    A forked child starts from zero: the messages of the parent do not count as its own.
     """
 
     def __init__(self, seconds: float = PAUSE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -61,7 +61,7 @@ class Limiter(Renewable):
         self._left_out: dict[Hashable, int] = {}
 
     def passes(self, kind: Hashable) -> int | None:
-        """Return how many of a kind were left out before this one, ``None`` when this one is left out too."""
+        """Return how many of a kind were suppressed before this one, ``None`` when this one is too."""
         now = self._clock()
         with self._lock:
             if now < self._next.get(kind, now):
@@ -81,7 +81,7 @@ _limiter: Final = Limiter()
 
 
 def more(left_out: int) -> str:
-    """Return the words for what was left out."""
+    """Return the words for the suppressed events."""
     return f" ({left_out} more like this since the last line)" if left_out else ""
 
 
@@ -105,13 +105,13 @@ def note_connected(driver: str, version: str, database: str, server: str) -> Non
 
 
 def note_lost(error: E, *, no_server: bool = False) -> E:
-    """Say that a store could not be reached; only the first time of a storm. Return the error.
+    """Log that a store could not be reached; only the first time of a storm. Return the error.
 
     A store that took too long, or refused, is not lost.
 
     Args:
         error: how a call ends.
-        no_server: nobody was found who could answer, whatever the class of the error.
+        no_server: no server was found that could answer, regardless of the class of the error.
     """
     if type(error) is not UnavailableError and not no_server:
         return error
@@ -155,7 +155,7 @@ def note_lost_race(error: ConcurrencyError, pause: float) -> None:
         "twinstore_pause_ms": round(1000 * pause),
         "twinstore_left_out": left_out or 0,
     }
-    # Each of them for whoever looks for them; a host sees that there are some.
+    # Each of them for debugging; the summary shows an application that there are some.
     level = logging.DEBUG if left_out is None else logging.WARNING
     log.log(
         level,

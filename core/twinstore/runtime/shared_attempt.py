@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Aside(Thread, Generic[T]):
-    """An attempt in a thread of its own, for callers who wait for a limited time."""
+    """An attempt in a separate thread, for callers that wait for a limited time."""
 
     def __init__(self, attempt: Callable[[], T]) -> None:
         super().__init__(daemon=True)
@@ -66,7 +66,7 @@ class SharedAttempt(Renewable, Generic[T]):
     @override
     def renew(self) -> None:
         """Wait for nothing in a forked child: the thread of the attempt stayed in the parent."""
-        # Re-entrant: the handler of a signal may make a call during the attempt of its own thread.
+        # Re-entrant: a signal handler may make a call during the attempt of the same thread.
         self._lock = RLock()
         self._choice = RLock()
         self._failure: TwinstoreError | None = None

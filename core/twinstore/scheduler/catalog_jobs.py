@@ -111,7 +111,7 @@ def event_job_of(model: CanonicalModel, storage: Mapping[str, object]) -> str:
 
 
 def event_status_of(model: CanonicalModel, storage: Mapping[str, object]) -> int:
-    """Return the number of the status that an event tells."""
+    """Return the number of the status that an event reports."""
     del storage
     return cast("GraphJobEvent", model).payload.status.number
 
@@ -148,7 +148,8 @@ GRAPH_JOBS: Final = Entity(
         Index(fields=("tenantId", "type", "-createdAt", "uuid"), name="tenant_type_created"),
         Index(fields=("tenantId", "-createdAt", "uuid"), name="tenant_created"),
     ),
-    # An event is written while its job is: in documents only a counted change tells its removal so.
+    # An event is written in the same step as its job: in documents only a counted change detects that it was
+    # removed.
     versioned=True,
     own_id="id",
 )

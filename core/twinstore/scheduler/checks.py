@@ -108,7 +108,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
 
     def _next_fires(self, tenant: str) -> SchedulerList:
         """Return the list of the first triggers of a tenant that have a next instant."""
-        # Triggers without a next instant come first, so the list starts behind them, by a token of its own.
+        # Triggers without a next instant come first, so the list starts after them, by a separate token.
         every = queries.triggers(Tenant(tenant), NEXT, None)
         start = encode_token("triggers", every.fingerprint, (FIRST_INSTANT, ""))
         return ListQuery(
@@ -320,12 +320,12 @@ def summary_row(summary: RunSummary) -> ListedRow:
 
 
 def policy_job_row(job: PolicyRunJob) -> ListedRow:
-    """Identify a policy job and where it stands."""
+    """Identify a policy job and its status."""
     return (job.id, job.status.value)
 
 
 def graph_job_row(job: GraphJob) -> ListedRow:
-    """Identify a graph job and where it stands."""
+    """Identify a graph job and its status."""
     return (job.id, job.status.value)
 
 

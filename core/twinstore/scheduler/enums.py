@@ -61,7 +61,7 @@ class RunTrigger(NumberedEnum):
 
 
 class RunState(NumberedEnum):
-    """Where a run stands."""
+    """The status of a run."""
 
     PLANNING = "planning"
     QUEUED = "queued"
@@ -139,7 +139,7 @@ class PolicyRunPriority(NumberedEnum):
 
 
 class PolicyRunExecutionStatus(NumberedEnum):
-    """Where a policy run stands, as callers are told."""
+    """The status of a policy run, as callers see it."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -163,7 +163,7 @@ class GraphJobType(NumberedEnum):
 
 
 class GraphJobStatus(NumberedEnum):
-    """Where a graph job stands; names and numbers of the first five are the customer's."""
+    """The status of a graph job; names and numbers of the first five are the customer's."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -185,7 +185,7 @@ class GraphJobStatus(NumberedEnum):
 
 
 class PolicyRunJobStatus(NumberedEnum):
-    """Where a policy job stands in the queue."""
+    """The status of a policy job in the queue."""
 
     PENDING = "pending"
     DISPATCHING = "dispatching"
@@ -228,7 +228,7 @@ class GraphOverlayTrigger(StrEnum):
 
 
 class GraphJobEventKind(StrEnum):
-    """What an event of a graph job tells; a job is completed in every terminal state."""
+    """What an event of a graph job reports; a job is completed in every terminal state."""
 
     CREATED = "scheduler.graph.job.created"
     UPDATED = "scheduler.graph.job.updated"

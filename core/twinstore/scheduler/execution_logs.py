@@ -47,10 +47,10 @@ class ExecutionLogRepository(Protocol):
     def append(self, entries: Sequence[ExecutionLogEntry]) -> tuple[ExecutionLogEntry, ...]:
         """Append entries of one tenant and return them as they are stored, in the order given.
 
-        An entry without a sequence gets the highest one of its run and 1; appends to one run wait for each
-        other, so no number is given twice or left out. No entries: ``()``. Repeated call: an entry with a
-        sequence whose like is stored is returned and not written again; one without is a new entry.
-        Atomic: all or nothing, also over several runs.
+        An entry without a sequence gets the highest one of its run plus 1; appends to one run wait for each
+        other, so no number is given twice or skipped. No entries: ``()``. Repeated call: an entry with a
+        sequence whose like is stored is returned and not written again; one without is a new entry. Atomic:
+        all or nothing, also over several runs.
 
         Raises:
             ValidationError: entries of several tenants, or with more than 16.7 MB in all.

@@ -98,7 +98,7 @@ class GraphJob(VariantModel, told_by="id"):
     tenant_id: TenantId
 
     if TYPE_CHECKING:
-        # Of both models, each in the order of its own wire form.
+        # Of both models, each in the order of its wire form.
         status: GraphJobStatus
         attempts: Count
         correlation_id: OptionalText
@@ -115,7 +115,7 @@ class GraphJob(VariantModel, told_by="id"):
 
     @property
     def type(self) -> GraphJobType:
-        """The type, which the id tells."""
+        """The type, which follows from the id."""
         return GraphJobType.BUILD if self.id.startswith(BUILD) else GraphJobType.OVERLAY
 
 
@@ -179,7 +179,7 @@ def type_of(job: GraphJob) -> GraphJobType:
 
 
 def status_of(job: GraphJob) -> GraphJobStatus:
-    """Return where a job stands."""
+    """Return the status of a job."""
     return job.status
 
 
@@ -201,7 +201,7 @@ class GraphJobRepository(Protocol):
         ...
 
     def try_replace(self, job: GraphBuildJob, expected: GraphJobStatus) -> bool:
-        """Replace a build job that stands where it is expected to; return whether it did.
+        """Replace a build job whose state is as expected; return whether it was.
 
         Absent, foreign, of the other type or in another status: false, nothing is written. Of several callers
         with one expectation that moves the job on, one succeeds. Repeated call: false, once the job has moved
@@ -329,7 +329,7 @@ class GraphJobRepository(Protocol):
     def count_by_status(
         self, tenant_id: str, *, job_type: GraphJobType | None = None
     ) -> dict[GraphJobStatus, int]:
-        """Return how many jobs stand where, of one type or of both; a status without jobs is left out."""
+        """Return the number of jobs by status, of one type or of both; a status without jobs is omitted."""
         ...
 
     def delete(self, tenant_id: str, job_id: str) -> bool:
@@ -371,7 +371,7 @@ class GraphJobEventPayload(CanonicalModel):
 class GraphJobEvent(CanonicalModel):
     """One event of a graph job.
 
-    ``eventId`` is the text of a UUID in lower case; ``attributes`` is left out when it is empty.
+    ``eventId`` is the text of a UUID in lower case; ``attributes`` is omitted when it is empty.
     """
 
     rules = (

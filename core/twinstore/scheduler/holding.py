@@ -46,7 +46,7 @@ class Contender(Protocol):
     """
 
     def acquire(self, claim: LockClaim) -> LockInfo | None:
-        """Attempt it once; ``None`` when somebody has it. Must not wait for another holder."""
+        """Attempt it once; ``None`` when it is held. Must not wait for another holder."""
         ...
 
     def renew(self, owned: LockInfo, lease: timedelta) -> LockInfo | None:
@@ -63,7 +63,7 @@ class Contender(Protocol):
 
 
 def elapsed() -> float:
-    """Return the seconds of a clock that nobody sets, and that goes on while the machine sleeps if it can."""
+    """Return the seconds of a monotonic clock, which goes on while the machine sleeps if it can."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 

@@ -90,7 +90,7 @@ class ImpactSet(CanonicalModel):
 
 
 def derived_snapshot_id(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> str:
-    """Return the id of a snapshot that has none of its own; it depends on nothing but its arguments."""
+    """Return the id of a snapshot without its own id; it depends only on its arguments."""
     content = CanonicalJsonSerializer.serialize(snapshot)
     return derived_snapshot_key({"tenantId": tenant_id, "runId": run_id}, content)
 
@@ -105,8 +105,8 @@ def derived_snapshot_key(storage: Mapping[str, object], content: bytes) -> str:
 def identify(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> tuple[str, ImpactSet]:
     """Return the key of a snapshot and the snapshot as it is stored.
 
-    An own id that equals the derived one is dropped from the content: MongoDB keeps the id once, as
-    ``_id``, and could not tell the two apart.
+    An own id that equals the derived one is dropped from the content: MongoDB keeps the id once, as ``_id``,
+    and could not distinguish the two.
     """
     if snapshot.snapshot_id is None:
         return derived_snapshot_id(tenant_id, snapshot, run_id), snapshot

@@ -1,9 +1,9 @@
 """Locks: who holds what until when, and the contracts of acquiring and of holding.
 
-A lock is a lease: it is free when nobody has it or when its end is not in the future. The clock of the server
+A lock is a lease: it is free when it has no holder or when its end is not in the future. The server clock
 decides, so that clients whose clocks differ agree. The row of a lock stays when it is released, because its
-fence lives there: the number of the ownership, which only grows, and by which whatever the lock protects
-can refuse a holder that was too slow.
+fence lives there: the number of the ownership, which only grows, and by which the protected resource can
+refuse a holder that was too slow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LockInfo(CanonicalModel):
     """What is locked, who holds it or held it last, and until when.
 
     The tenant ``system`` is that of locks which belong to no tenant. A lock is free when ``expiresAt`` is not
-    in the future by the clock of the server; its row stays, with the fence.
+    in the future by the server clock; its row stays, with the fence.
     """
 
     rules = (
@@ -90,16 +90,16 @@ class LockHandle(Protocol):
 
     @property
     def acquired_at(self) -> datetime:
-        """When it was acquired, by the clock of the server."""
+        """When it was acquired, by the server clock."""
         ...
 
     @property
     def expires_at(self) -> datetime:
-        """When the lease ends unless it is renewed, by the clock of the server."""
+        """When the lease ends unless it is renewed, by the server clock."""
         ...
 
     def renew(self, *, lease: timedelta | None = None) -> datetime:
-        """Extend the lease from now on, by its own length or another one; return its new end. Atomic.
+        """Extend the lease from now on, by its own length or another; return its new end. Atomic.
 
         Repeated call: extends it again. After any error but ``LeaseLostError`` it is as it was.
 
@@ -107,8 +107,8 @@ class LockHandle(Protocol):
             lease: from 1 s to 1 h; ``None``: as long as before.
 
         Raises:
-            LeaseLostError: it has expired, was released, or another one has it; or the connection was lost
-                and nobody can tell. Nothing was changed, and the handle is of no use any more.
+            LeaseLostError: it has expired, was released, or another holder has it; or the connection was
+                lost, so that its state is unknown. Nothing was changed, and the handle can no longer be used.
             UnavailableError: the store could not be asked; try again while ``is_held()``.
             ValidationError: a lease of another length.
             TransactionAbortedError: in a forked child.
@@ -167,7 +167,7 @@ class DistributedLock(Protocol):
         tenant_id: str = SYSTEM_TENANT,
         metadata: Mapping[str, str] | None = None,
     ) -> LockHandle | None:
-        """Acquire a lock, waiting for it at most so long; ``None`` when another one had it all the time.
+        """Acquire a lock, waiting at most ``timeout``; ``None`` when another holder had it all the time.
 
         Atomic: of all that attempt it at once, one gets it. The fence is one higher than that of the owner
         before. Waiting attempts repeat after 10 ms, doubling to 250 ms; there is no queue. Repeated call by
@@ -179,7 +179,7 @@ class DistributedLock(Protocol):
             lease: from 1 s to 1 h; how long it is held unless it is renewed.
             holder_id: who holds it; default: host, process and a random part.
             tenant_id: the tenant it belongs to, ``system`` for none.
-            metadata: stored beside the holder until the next one.
+            metadata: stored with the holder until the next one.
         """
         ...
 

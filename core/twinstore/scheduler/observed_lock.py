@@ -1,4 +1,4 @@
-"""A held lock that tells the observers of its storage what becomes of it."""
+"""A held lock that reports its renewals and its release to the observers of its storage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ObservedLock(HeldLock):
-    """Tells of renewals, also by ``keep_alive``, and of the release, also at the end of a block."""
+    """Reports renewals, also by ``keep_alive``, and the release, also at the end of a block."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ObservedLock(HeldLock):
         *,
         notifier: Notifier,
     ) -> None:
-        """Take the ownership as :class:`HeldLock` does, and who tells of it."""
+        """Take the ownership as :class:`HeldLock` does, and the notifier."""
         super().__init__(contender, owned, lease, asked, check)
         self._notifier = notifier
 

@@ -99,7 +99,7 @@ class PolicyRunRequest(CanonicalModel):
 
 
 class PolicyRunStatus(CanonicalModel):
-    """Where a policy run stands; derived from its job and never stored."""
+    """The status of a policy run; derived from its job and never stored."""
 
     schema_version: Annotated[str, SchemaVersion(STATUS_VERSION)] = STATUS_VERSION
     run_id: Id
@@ -120,26 +120,25 @@ class PolicyRunStatus(CanonicalModel):
 
 
 class PolicyRunService(Protocol):
-    """Lets a caller ask for policy runs and follow them; workers take the jobs behind them.
+    """Lets a caller request policy runs and follow them; workers take the jobs behind them.
 
     All methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` when bound to another
     tenant, ``UnavailableError`` when the store cannot be reached and ``DocumentDecodeError`` for a stored
-    document that does not form a job. ``now`` is the clock of the storage where it is left out.
+    document that does not form a job. ``now`` defaults to the clock of the storage.
     """
 
     def enqueue(self, request: PolicyRunRequest, *, now: datetime | None = None) -> PolicyRunStatus:
-        """Store the job of a request and return where it stands.
+        """Store the job of a request and return the status of its run.
 
-        Repeated call with the same tenant and ``runId``: the status of the run that is there, whatever became
-        of it since. Atomic.
+        Repeated call with the same tenant and ``runId``: the current status of the existing run. Atomic.
 
         Raises:
-            ConflictError: the run was asked for with other content.
+            ConflictError: the run was requested with other content.
         """
         ...
 
     def get(self, tenant_id: str, run_id: str) -> PolicyRunStatus | None:
-        """Return where a run stands. Absent: ``None`` when unknown or foreign."""
+        """Return the status of a run. Absent: ``None`` when unknown or foreign."""
         ...
 
     def list(self, tenant_id: str, options: PolicyJobQueryOptions | None = None) -> Page[PolicyRunStatus]:
@@ -149,7 +148,7 @@ class PolicyRunService(Protocol):
     def request_cancellation(
         self, tenant_id: str, run_id: str, reason: str | None, *, now: datetime | None = None
     ) -> PolicyRunStatus:
-        """Ask for the end of a run and return where it stands.
+        """Request the cancellation of a run and return its status.
 
         A pending job is cancelled at once; of one that is dispatched or submitted the worker learns by
         reading it, and it does not return to pending. Repeated call: nothing changes. Atomic.
@@ -161,7 +160,7 @@ class PolicyRunService(Protocol):
         ...
 
     def retry(self, tenant_id: str, run_id: str, *, now: datetime | None = None) -> PolicyRunStatus:
-        """Make a failed run pending again and return where it stands; attempts are counted on. Atomic.
+        """Make a failed run pending again and return its status; attempts keep counting. Atomic.
 
         A request for its cancellation ends with it. Repeated call: an error, because it failed no longer.
 
@@ -333,14 +332,14 @@ class PolicyJobRepository(Protocol):
         """Replace a job that is in status ``expected``; return whether that was so. Atomic.
 
         ``updatedAt`` becomes ``now`` where that is given; ``lease_owner`` needs it. With a lease owner the
-        stored lease must be that owner's, of the attempt that the job tells, and unexpired. Without one the
-        lease stays as it is stored. A cancellation that was requested meanwhile is kept, and a job of which
-        it was requested is cancelled instead of becoming pending. Absent, foreign, in another status or
-        leased anew: false. Repeated call: false once the status has changed.
+        stored lease must be that owner's, of the attempt that the job names, and unexpired. Without one the
+        lease stays as it is stored. A cancellation that was requested meanwhile is kept, and a job with a
+        requested cancellation is cancelled instead of becoming pending. Absent, foreign, in another status or
+        leased again: false. Repeated call: false once the status has changed.
 
         Raises:
             InvalidTransitionError: the state machine forbids the move.
-            LeaseLostError: the lease is another one's, of another attempt, or expired.
+            LeaseLostError: the lease belongs to another owner or another attempt, or has expired.
             ValidationError: what never changes would, or an instant of a status without that status.
         """
         ...
@@ -351,8 +350,8 @@ class PolicyJobRepository(Protocol):
         """Read, change and write one job as one serialised step; return what is stored afterwards.
 
         ``change`` receives the stored job and returns the new one, or ``None`` for "leave it"; it may be
-        called again after a lost race and must have no effect of its own. Absent: ``None``, and ``change`` is
-        not called.
+        called again after a lost race and must not have side effects. Absent: ``None``, and ``change`` is not
+        called.
 
         Raises:
             InvalidTransitionError: the state machine forbids the move.
@@ -399,10 +398,10 @@ class PolicyJobRepository(Protocol):
     ) -> tuple[bool, ...]:
         """Replace each job as :meth:`try_replace` does; return one answer for each, in the order given.
 
-        Each job stands by itself: a lost lease, or a stored job that nobody can read, is false and stops
-        nothing. ``lease_owner`` is ``None`` for
-        jobs that are no longer leased. No jobs: ``()``. Jobs of several tenants: in system scope. Repeated
-        call: false for those that have changed. Atomic for each job.
+        Each job is independent: a lost lease, or an unreadable stored job, is false and does not stop the
+        others. ``lease_owner`` is ``None`` for jobs that are no longer leased. No jobs: ``()``. Jobs of
+        several tenants: in system scope. Repeated call: false for those that have changed. Atomic for each
+        job.
 
         Raises:
             InvalidTransitionError: the state machine forbids one of the moves; nothing was written.
@@ -420,7 +419,7 @@ class PolicyJobRepository(Protocol):
         ...
 
     def count_by_status(self, tenant_id: str) -> dict[PolicyRunJobStatus, int]:
-        """Return how many jobs there are in each status; statuses without any are left out."""
+        """Return how many jobs there are in each status; statuses without any are omitted."""
         ...
 
     def delete(self, tenant_id: str, job_id: str) -> bool:

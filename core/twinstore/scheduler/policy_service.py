@@ -99,7 +99,7 @@ class PolicyRuns(PolicyRunService):
     def _changed(
         self, tenant_id: str, run_id: str, change: Callable[[PolicyRunJob], PolicyRunJob]
     ) -> PolicyRunStatus:
-        """Change the job of a run as it is stored; return where the run stands then."""
+        """Change the job of a run as it is stored; return the status of the run then."""
         found = self._jobs.get_by_run(tenant_id, run_id)
         stored = None if found is None else self._jobs.modify(tenant_id, found.id, change)
         if stored is None:
@@ -192,7 +192,7 @@ def retried(job: PolicyRunJob, now: datetime) -> PolicyRunJob:
 
 
 def status_of(job: PolicyRunJob) -> PolicyRunStatus:
-    """Return where the run of a job stands."""
+    """Return the status of the run of a job."""
     again = job.status is PENDING and job.attempt_count > 0
     return PolicyRunStatus(
         run_id=job.run_id or job.id,

@@ -335,8 +335,8 @@ def dead_workers(now: datetime, threshold: object, limit: int) -> Query:
     if silence <= timedelta(0):
         raise ValidationError(f"Argument threshold should be longer than zero, not {shown(threshold)}.")
     instant = instant_argument(now, "now")
-    # Nobody was silent since before the calendar began.
-    # In whole milliseconds as every stored instant; a server that cuts off the rest would find fewer.
+    # No worker was silent since before the calendar began. In whole milliseconds as every stored instant; a
+    # server that cuts off the rest would find fewer.
     silence = silence // MOMENT * MOMENT
     since = instant - silence if silence <= instant - EARLIEST else EARLIEST
     # A stopped worker is silent on purpose, and a dead one is known already.

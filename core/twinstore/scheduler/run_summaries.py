@@ -201,7 +201,7 @@ class RunSummaryRepository(Protocol):
         """Read, change and write one summary as one serialised step; return what is stored afterwards.
 
         ``change`` receives the stored summary or ``None`` and returns the new one, or ``None`` for "leave
-        it"; it may be called again after a lost race and must have no effect of its own.
+        it"; it may be called again after a lost race and must not have side effects.
 
         Raises:
             ValidationError: what ``change`` returned is not a summary, or is that of another tenant or

@@ -150,8 +150,8 @@ class DeltaSummary(CanonicalModel):
 class Run(CanonicalModel):
     """One execution, from planning to a terminal state.
 
-    Counters stay inside the run. ``deltas`` is left out when it is empty. ``scheduleId`` and ``retryOf``
-    refer to nothing: history outlives everything. A run without ``finishedAt`` never expires.
+    Counters stay inside the run. ``deltas`` is omitted when it is empty. ``scheduleId`` and ``retryOf`` are
+    not foreign keys: history outlives everything. A run without ``finishedAt`` never expires.
     """
 
     rules = (

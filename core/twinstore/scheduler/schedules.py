@@ -219,8 +219,8 @@ class ScheduleRepository(Protocol):
         """Return the schedules of all tenants that are due at ``now``; reads only, in system scope.
 
         Due: trigger and schedule enabled, not deleted, ``nextFireAt <= now``. A schedule that cannot be read,
-        or whose trigger cannot, delays nobody else: ``undecodable`` names it, and the others are returned.
-        Order: (next_fire_at, tenant_id, id) of the trigger. Limit 100, at most 1000; there is no next page,
-        because what was fired is due no more. Empty: an empty page.
+        or whose trigger cannot, does not delay the others: ``undecodable`` names it, and the others are
+        returned. Order: (next_fire_at, tenant_id, id) of the trigger. Limit 100, at most 1000; there is no
+        next page, because what was fired is due no more. Empty: an empty page.
         """
         ...

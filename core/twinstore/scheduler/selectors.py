@@ -80,7 +80,7 @@ def selector_digest(selector: Selector, tenant_id: str) -> str:
 
 
 def digest_for(selector: Selector, tenant: Tenant) -> str:
-    """Return the same digest for a tenant that is admitted, without a model made anew for it."""
+    """Return the same digest for a tenant that is admitted, without building another model for it."""
     wire = {**selector.wire(), TENANT: tenant.id}
     # In the order of the fields, where the tenant comes second.
     ordered = {SCOPE: wire[SCOPE], TENANT: tenant.id, **wire}

@@ -44,8 +44,8 @@ class AuditService(SchedulerAuditService):
                 **event.__dict__,
                 "id": event.id or f"audit_{uuid4().hex}",
                 "occurred_at": event.occurred_at or self._clock.now(),
-                # Keys in lower case before they are merged, or a default would stand beside the value of the
-                # event.
+                # Keys in lower case before they are merged, or a default would be stored next to the value of
+                # the event.
                 "metadata": {**self._normalised_defaults(), **event.metadata},
             }
         )
@@ -64,7 +64,7 @@ class SummaryService(RunSummaryService):
         self._summaries = summaries
         self._runs = runs
         self._clock = clock
-        # A unit that lost can only be repeated as a whole, by whoever opened it.
+        # A unit that lost can only be repeated as a whole, by the caller that opened it.
         self._attempts = 1 if in_unit else None
 
     @override

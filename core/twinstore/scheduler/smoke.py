@@ -39,7 +39,7 @@ def smoke_test(storage: SchedulerStorage) -> Iterator[str]:
 
 
 def _stuck(locks: DistributedLock) -> str | None:
-    """Return what to do about a lease that no smoke test asked for and that nobody should wait for."""
+    """Return what to do about a lease that no smoke test requested and that no caller should wait for."""
     stored = locks.inspect(KEY, tenant_id=TENANT)
     if stored is None or stored.expires_at - (stored.renewed_at or stored.acquired_at) <= LEASE:
         return None
@@ -57,7 +57,7 @@ def _while_held(locks: DistributedLock, held: LockHandle) -> Iterator[str]:
         again.release()
         yield "a second attempt got the lock while it was held"
     before = held.expires_at
-    # By the clock of the server, which may not have gone on by a millisecond.
+    # By the server clock, which may not have advanced by a millisecond.
     if held.renew() < before:
         yield "renewing did not extend the lease"
     if not held.release():

@@ -169,5 +169,5 @@ class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
 
     @property
     def policy_run_service(self) -> PolicyRunService:
-        """Takes requests for policy runs and tells where they stand."""
+        """Accepts requests for policy runs and reports their status."""
         return self.unbound.policy_run_service

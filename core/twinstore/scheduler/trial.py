@@ -1,4 +1,4 @@
-"""What ``twinstore smoke`` does with a scheduler: every entity through its states, in a tenant of its own.
+"""What ``twinstore smoke`` does with a scheduler: every entity through its states, in a separate tenant.
 
 A service fires, leases and looks for dead workers on the same store meanwhile, over all tenants. So every
 instant lies far in the future: at any present ``now`` nothing of it is due, available, expired or silent.
@@ -83,7 +83,7 @@ class SchedulerTrial:
         return self._storage.runs.list(self._tenant)[0]
 
     def _locks(self) -> Iterator[str]:
-        """Look for leases that nobody can have asked for: whoever wants such a lock waits for ever."""
+        """Look for leases that no caller can have requested: any caller of such a lock would wait forever."""
         query = Query(
             entity=LOCKS.name,
             scope=ALL_TENANTS,
@@ -237,7 +237,7 @@ class SchedulerTrial:
         workers.register(worker)
         alive = workers.heartbeat(worker.id, FAR + MINUTE, current_jobs=1)
         yield from expect("whether the worker is known", found=alive, wanted=True)
-        # At once, so that nobody gives it work.
+        # At once, so that no scheduler gives it work.
         workers.set_status(worker.id, WorkerStatus.STOPPED)
         stored = workers.get_required(worker.id)
         yield from expect("the last heartbeat", found=stored.last_heartbeat_at, wanted=FAR + MINUTE)

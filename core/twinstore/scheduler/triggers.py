@@ -97,7 +97,8 @@ class Trigger(CanonicalModel):
     def _derive_id(cls, values: dict[str, object]) -> object:
         tenant, schedule = (values.get(wire, values.get(name)) for wire, name in OWNER_FIELDS)
         if not isinstance(tenant, str) or not isinstance(schedule, str):
-            # They are refused themselves; a missing id would be one more error, about what nobody gave.
+            # They are refused themselves; a missing id would be one more error, about a value that no caller
+            # gave.
             return {"id": trigger_id("", ""), **values}
         # Trimmed as the fields will be, since the id is derived before they are validated.
         return {"id": trigger_id(tenant.strip(), schedule.strip()), **values}
@@ -164,10 +165,10 @@ class TriggerRepository(Protocol):
     def fire(self, tenant_id: str, schedule_id: str, now: datetime) -> FiredTrigger | None:
         """Create the run of the instant that is due, and set the next instant after ``now``.
 
-        The id of the run follows from tenant, schedule and instant, so that no instant has two runs. Where a
-        run of this id is there, the instant was fired before: the trigger advances all the same, and the run
-        is returned. Where it is another tenant's, the run gets an id at random: nobody can keep a schedule of
-        others from firing. Instants that passed since are counted in ``misfireCount`` and not made up for.
+        The id of the run follows from tenant, schedule and instant, so that no instant has two runs. If a run
+        of this id exists, the instant was fired before: the trigger advances all the same, and the run is
+        returned. If that run is another tenant's, the run gets a random id, so no tenant can keep a schedule
+        of others from firing. Instants that passed since are counted in ``misfireCount`` and not made up for.
         Absent, not due, disabled, deleted, or fired by another caller meanwhile: ``None``, nothing changes.
         Repeated call: ``None`` until the next instant. Atomic.
 

@@ -34,7 +34,7 @@ _bound: dict[tuple[object, ...], type[Repository]] = {}
 def named_initializer(
     base: type[I], module: ModuleSpec[object], driver: str, /, **members: object
 ) -> type[I]:
-    """Return the initialiser of a module, a class of its own under the name that hosts know."""
+    """Return the initialiser of a module, a separate class under the name that applications know."""
     # Where hosts import it from.
     package = base.__module__.partition(".")[0]
     given = {"__doc__": f"The initialiser of {module.name}.", "__module__": package, **members}
@@ -83,14 +83,14 @@ def bound_names(
     initializer: Maker,
     source: Maker | None = None,
 ) -> Mapping[str, type]:
-    """Return the classes of a driver by the name that hosts know.
+    """Return the classes of a driver by the name that applications know.
 
     Args:
         package: the package of the driver, from which the classes are imported.
         driver: the name of the driver, which is part of each name.
         initializer: makes the initialiser class of a module.
-        source: makes the class that lends a host connections of its own, where the driver has one; its name
-            is that of the module alone, ``LibraryDataSource``.
+        source: makes the class from which an application checks out connections, if the driver has one; its
+            name is that of the module alone, ``LibraryDataSource``.
     """
     found: dict[str, type] = {}
     for spec in complete_modules():

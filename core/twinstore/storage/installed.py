@@ -68,7 +68,7 @@ def opener(module: str, driver: str | None) -> Callable[..., ModuleStorage[objec
         observers: Iterable[Observer] = (),
         role: str | None = None,
     ) -> ModuleStorage[object, object]:
-        from twinstore.storage.open import open_module  # noqa: PLC0415  # storage derives from what stands here
+        from twinstore.storage.open import open_module  # noqa: PLC0415  # storage derives from what is here
 
         return open_module(
             module, driver, config, clock=clock, options=options, observers=observers, role=role

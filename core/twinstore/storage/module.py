@@ -52,7 +52,7 @@ class WhileOpen:
         """Make a call.
 
         Raises:
-            ConfigurationError: the storage is closed; the part would connect again, and nobody close that.
+            ConfigurationError: the storage is closed; the part would reconnect, and nothing would close that.
         """
         self._lifetime.check()
         if self._notifier is None:
@@ -115,11 +115,11 @@ class SessionFactory(StaysInProcess, Generic[R_co, S_co]):
 
 
 class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
-    """What a host holds of a module. It connects on first use and closes only what it opened.
+    """What an application holds of a module. It connects on first use and closes only what it opened.
 
     ``R`` is the set of repositories of the module, ``S`` its session: repositories and services by attribute.
-    The storage of a module derives from this class, says what a session is made of, and names the parts of
-    the unbound session as properties of its own.
+    The storage of a module derives from this class, defines what a session is made of, and offers the parts
+    of the unbound session as properties.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
             backend: the module on a driver.
             clock: the clock of the services.
             owned: the resources to close with this storage; ``None``: none.
-            options: what the host has tuned; ``None``: the defaults of the module.
-            notifier: tells the observers of the host; ``None``: there are none, and nothing stands between
+            options: what the application has tuned; ``None``: the defaults of the module.
+            notifier: calls the observers of the application; ``None``: there are none, and nothing is between
                 a caller and the repositories.
         """
         self._backend = backend
@@ -179,7 +179,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         *,
         in_unit: bool = False,
     ) -> S_co:
-        """Return the session over the repositories of a driver, observed where somebody observes."""
+        """Return the session over the repositories of a driver, observed if there are observers."""
         session = self.session_over(repositories, in_unit=in_unit)
         return session if self._notifier is None else observed_session(session, self._notifier)
 
@@ -202,7 +202,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
 
     @property
     def unbound(self) -> S_co:
-        """The repositories and services; each call stands on its own."""
+        """The repositories and services; each call is independent."""
         self._lifetime.check()
         return self._unbound
 
@@ -230,10 +230,10 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
     ) -> AbstractContextManager[S_co]:
         """Open a unit of work: commit at normal exit, roll back on any exception.
 
-        It reads one state, that of its first call, and its own writes. Whoever writes a row first wins: a
-        write of a row that somebody else has written meanwhile is refused, so no update is lost. Two units
-        that read the same rows and write different ones may both commit (write skew): let them write a common
-        row.
+        It reads one state, that of its first call, and its own writes. The first writer of a row wins:
+        writing a row that another transaction has written meanwhile is refused, so no update is lost. Two
+        units that read the same rows and write different ones may both commit (write skew): let them write a
+        common row.
 
         Units do not nest. A call on the storage itself does not see what the unit wrote; a write there by the
         thread or task that opened the unit is refused. Threads may use a unit one after the other; a call
@@ -337,7 +337,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
             self._look_aside(backend, timeout_ms)
 
     def _look_aside(self, backend: ModuleBackend[R_co], timeout_ms: int) -> None:
-        """Look on another thread, on one for all who ask, because the driver cannot be told to be quick."""
+        """Check in another thread, one for all callers, because the driver takes no time limit."""
         try:
             self._looking.run(backend.check_ready, timeout_ms / 1000)
         except TimeoutError:

@@ -125,10 +125,10 @@ def open_storage(
         secrets_dir: a directory of secret files; default: the one that ``TWINSTORE_SECRETS_DIR`` names. See
             :func:`~twinstore.config.load_settings`.
         clock: the clock of the services; default: the system's, in UTC with whole milliseconds.
-        options: options of modules by module and name, for what a host only knows at run time; they win over
-            the configuration.
-        observers: are told of every call; see :mod:`twinstore.observing`. They belong to the host, which may
-            give them to several storages, and are not closed.
+        options: options of modules by module and name, for values that an application only knows at run time;
+            they win over the configuration.
+        observers: called for every call; see :mod:`twinstore.observing`. They belong to the application,
+            which may give them to several storages, and are not closed.
 
     Raises:
         ConfigurationError: unreadable, unknown or contradictory settings, or threads that gevent or eventlet
@@ -157,12 +157,12 @@ def open_module(
 
     Args:
         module: the module, compared without case.
-        backend: name of the driver, whatever the switch says; ``None`` for the one that the switch names.
+        backend: name of the driver, regardless of the configured one; ``None`` for the configured one.
         config: as for :func:`open_storage`.
         clock: the clock of the services.
         options: options of the module by name; they win over the configuration.
         observers: as for :func:`open_storage`.
-        role: the role of this process, such as ``worker``, which has sections of its own in the settings;
+        role: the role of this process, such as ``worker``, which has its own sections in the settings;
             ``None``: those of every other process.
         read_only: the storage is the source of a copy; see :class:`~twinstore.plugins.backend.OpenRequest`.
 
@@ -214,7 +214,7 @@ def storage_of(
     observers: Observers | None = None,
     read_only: bool = False,
 ) -> AnyStorage:
-    """Return a storage over ``shared`` resources, or over some of its own, which it closes."""
+    """Return a storage over ``shared`` resources, or over its own, which it closes."""
     spec = module_spec(module)
     if spec.storage is None:
         raise ConfigurationError(

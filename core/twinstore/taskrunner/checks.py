@@ -77,7 +77,7 @@ class TaskRunnerLists(ModuleChecks[TaskRunnerStorage]):
 
     def _of_nobody(self, side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
         if not side.admits_no_tenant:
-            # Where every call must name a tenant, nobody can ask for them, on either side.
+            # If every call must name a tenant, no caller can read them, on either side.
             return Page(())
         return paged(side.pack_runs.list(self._options(token)), run_row)
 

@@ -30,7 +30,7 @@ class PackRunStepKind(StrEnum):
 
 
 class PackRunStepStatus(StrEnum):
-    """Where a step stands."""
+    """The status of a step."""
 
     PENDING = "pending"
     RUNNING = "running"

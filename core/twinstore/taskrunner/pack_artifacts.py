@@ -34,11 +34,10 @@ class PackRunArtifact(CanonicalModel):
 class PackRunArtifactUploader(Protocol):
     """Stores the records of outputs, one for each name of a run; none is ever removed.
 
-    A record belongs to whoever its run belongs to; see
-    :class:`~twinstore.taskrunner.pack_runs.PackRunStateStore` for ``tenant_id``. All methods raise
-    ``ValidationError`` for bad arguments, ``TenantScopeError`` when bound to another tenant or when tenancy
-    is enforced and no tenant is named, ``UnavailableError`` when the store cannot be reached and
-    ``DocumentDecodeError`` for a stored document that does not form a record.
+    A record belongs to the owner of its run; see :class:`~twinstore.taskrunner.pack_runs.PackRunStateStore`
+    for ``tenant_id``. All methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` when
+    bound to another tenant or when tenancy is enforced and no tenant is named, ``UnavailableError`` when the
+    store cannot be reached and ``DocumentDecodeError`` for a stored document that does not form a record.
     """
 
     def upload(

@@ -58,7 +58,7 @@ class PackRunApproval(CanonicalModel):
 class PackRunApprovalStore(Protocol):
     """Stores the approvals of pack runs; each is decided once, and none is ever removed.
 
-    An approval belongs to whoever its run belongs to; see
+    An approval belongs to the owner of its run; see
     :class:`~twinstore.taskrunner.pack_runs.PackRunStateStore` for ``tenant_id``. All methods raise
     ``ValidationError`` for bad arguments, ``TenantScopeError`` when bound to another tenant or when tenancy
     is enforced and no tenant is named, ``UnavailableError`` when the store cannot be reached and
@@ -74,12 +74,12 @@ class PackRunApprovalStore(Protocol):
     ) -> None:
         """Insert the approvals of a run that are not stored, and replace pending ones by pending ones.
 
-        What is decided stays as it is, and nothing is decided here. No approvals: nothing is done. Repeated
-        call: no write. Atomic: all or nothing.
+        Decided approvals stay as they are, and nothing is decided here. No approvals: nothing is done.
+        Repeated call: no write. Atomic: all or nothing.
 
         Raises:
             NotFoundError: the run is unknown or outside the scope.
-            ValidationError: an approval names another run or tenant than the run, or stands there twice.
+            ValidationError: an approval names another run or tenant than the run, or is given twice.
         """
         ...
 

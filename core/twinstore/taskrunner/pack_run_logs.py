@@ -53,18 +53,17 @@ class PackRunLogEntry(CanonicalModel):
 class PackRunLogStore(Protocol):
     """Stores the logs of pack runs; entries are appended, read and removed by age, never changed.
 
-    An entry belongs to whoever its run belongs to; see
-    :class:`~twinstore.taskrunner.pack_runs.PackRunStateStore` for ``tenant_id``. All methods raise
-    ``ValidationError`` for bad arguments, ``TenantScopeError`` when bound to another tenant or when tenancy
-    is enforced and no tenant is named, ``UnavailableError`` when the store cannot be reached and
-    ``DocumentDecodeError`` for a stored document that does not form an entry.
+    An entry belongs to the owner of its run; see :class:`~twinstore.taskrunner.pack_runs.PackRunStateStore`
+    for ``tenant_id``. All methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` when
+    bound to another tenant or when tenancy is enforced and no tenant is named, ``UnavailableError`` when the
+    store cannot be reached and ``DocumentDecodeError`` for a stored document that does not form an entry.
     """
 
     def append(self, entries: Sequence[PackRunLogEntry], *, tenant_id: str | AllTenants | None = None) -> int:
         """Append entries under the numbers they have; return how many are new.
 
         No entries: 0. Repeated call: 0, since an entry whose like is stored is not written again. Numbers may
-        be left out. Atomic: all or nothing, also over several runs.
+        be skipped. Atomic: all or nothing, also over several runs.
 
         Raises:
             ValidationError: the entries have more than 16.7 MB in all.

@@ -151,7 +151,7 @@ class PackRunStateStore(Protocol):
         ...
 
     def save(self, state: PackRunState, *, expected_updated_at: datetime | None = None) -> PackRunState:
-        """Insert a run, or replace the one of its id if every step may move so; return it. Atomic.
+        """Insert a run, or replace the run with its id if every step may move so; return it. Atomic.
 
         The check and the write are one step. Steps may be added, and never disappear. With
         ``expected_updated_at`` the stored run must have it, and one that changes must have a later one, so
@@ -161,8 +161,8 @@ class PackRunStateStore(Protocol):
             InvalidTransitionError: the state machine forbids the move of a step.
             ConflictError: the stored run was not updated then, or there is none.
             DuplicateError: the id belongs to another tenant, or to none.
-            ValidationError: ``createdAt`` or ``planHash`` changes, a step is missing, or what is expected
-                would not be told from what is written.
+            ValidationError: ``createdAt`` or ``planHash`` changes, a step is missing, or
+                ``expected_updated_at`` could not be distinguished from the written value.
         """
         ...
 

@@ -87,7 +87,7 @@ def initial_step(step: PackRunStepPlan, now: datetime) -> PackRunStep:
     if step.enabled:
         status, reason, moved = PackRunStepStatus.PENDING, GATE_REASONS.get(step.kind), None
     else:
-        # Disabled wins over a gate: nobody is to be asked for a step that will not run.
+        # Disabled wins over a gate: a step that will not run needs no approval.
         status, reason, moved = PackRunStepStatus.SKIPPED, DISABLED, now
     return PackRunStep.model_validate(
         {**step.__dict__, "status": status, "status_reason": reason, "last_transition_at": moved}

@@ -1,4 +1,4 @@
-"""What ``twinstore smoke`` does with a task runner: a run through its states, in a tenant of its own.
+"""What ``twinstore smoke`` does with a task runner: a run through its states, in a separate tenant.
 
 A service purges logs on the same store meanwhile, over all tenants. So every instant lies far in the future:
 nothing of it is ever as old. Runs are never removed by a service; the command empties the tenant afterwards.

@@ -100,16 +100,16 @@ class Contract:
     capability="bulk")``. Its tests run where the capability is declared, and are refusals elsewhere.
 
     The test module provides the fixture ``backend_factory`` (a :class:`BackendFactory`) of class scope or
-    wider. All tests of a class share one deployment and keep apart by tenant; those that look at all tenants
+    wider. All tests of a class share one deployment and are separated by tenant; those that read all tenants
     take ``isolated_workspace``.
 
     Attributes:
         module: the examples from which the cases are made; each kit of a module names its own.
         workspace_class: what tests of the module work with.
-        more_listings: lists beside those of the examples, such as one through a filter.
-        more_calls: methods about one tenant beside look-ups and lists.
-        more_system_calls: methods about all tenants beside look-ups and lists.
-        more_touches: calls that must meet a broken row, beside look-ups and lists.
+        more_listings: lists in addition to those of the examples, such as one through a filter.
+        more_calls: methods about one tenant in addition to look-ups and lists.
+        more_system_calls: methods about all tenants in addition to look-ups and lists.
+        more_touches: calls that must meet a broken row, in addition to look-ups and lists.
     """
 
     module: ClassVar[ModuleExamples]
@@ -157,12 +157,12 @@ class Contract:
 
     @pytest.fixture
     def workspace(self, deployment: Deployment, storage: AnyStorage) -> Workspace:
-        """Return a workspace with a tenant of its own."""
+        """Return a workspace with a separate tenant."""
         return self.workspace_class(deployment, storage)
 
     @pytest.fixture
     def isolated_workspace(self, backend_factory: BackendFactory) -> Iterator[Workspace]:
-        """Return a workspace on a deployment of its own."""
+        """Return a workspace on a separate deployment."""
         with backend_factory(self.module.module) as deployment, deployment.open() as storage:
             yield self.workspace_class(deployment, storage)
 
@@ -173,13 +173,13 @@ class Contract:
 
     @classmethod
     def store_typical(cls, session: object, workspace: Workspace, name: str = "a") -> CanonicalModel:
-        """Store the small row of a name of the entity that stands for all; return it."""
+        """Store the small row of a name of the entity that represents all; return it."""
         entity = cls.module.typical.entity
         return cls.module.store_small(session, workspace.tenant, workspace.id(name), entity)
 
     @classmethod
     def found_typical(cls, session: object, workspace: Workspace, name: str = "a") -> object:
-        """Return the row of a name of the entity that stands for all. Absent: ``None``."""
+        """Return the row of a name of the entity that represents all. Absent: ``None``."""
         typical = cls.module.typical
         return typical.found(session, workspace.tenant, typical.small(workspace.tenant, workspace.id(name)))
 
@@ -195,7 +195,7 @@ class Contract:
 
     @classmethod
     def write_and_read(cls, session: object, workspace: Workspace, number: int) -> None:
-        """Write rows that a number tells apart, and assert that the session reads each of them."""
+        """Write rows that a number distinguishes, and assert that the session reads each of them."""
         for item in cls.module.of_tenants:
             name = workspace.id(str(number))
             model = cls.module.store_small(session, workspace.tenant, name, item.entity)
@@ -219,7 +219,7 @@ class Contract:
 
     @classmethod
     def listings(cls) -> tuple[Listing, ...]:
-        """Return the lists that show the rows of one tenant, or of nobody."""
+        """Return the lists that show the rows of one tenant, or rows without a tenant."""
         return (*listings_of(cls.module), *cls.more_listings)
 
     @classmethod
@@ -275,7 +275,7 @@ class BulkCases(Contract):
     def apart(self, request: pytest.FixtureRequest, entity: Entity) -> Workspace:
         """Return a workspace in which other tests have no rows of an entity that its tenant would see.
 
-        What tenants own is kept apart by tenant; rows of nobody get a deployment of their own.
+        Rows of tenants are separated by tenant; rows without a tenant get a separate deployment.
         """
         name = "workspace" if is_owned(entity) else "isolated_workspace"
         return cast("Workspace", request.getfixturevalue(name))
@@ -286,12 +286,12 @@ class CopyContract(BulkCases):
 
     @property
     def entity(self) -> Entity:
-        """The entity whose rows stand for all."""
+        """The entity whose rows represent all."""
         return self.module.typical.entity
 
     @pytest.fixture
     def isolated_workspace(self, backend_factory: BackendFactory) -> Iterator[Workspace]:
-        """Return a workspace on a deployment of its own that has the schema of the ledger."""
+        """Return a workspace on a separate deployment that has the schema of the ledger."""
         with backend_factory(self.module.module) as deployment, deployment.open() as storage:
             if storage.capabilities.bulk_target:
                 storage.bulk.ledger_initializer.ensure_migrations()

@@ -166,7 +166,7 @@ def calls_of_the_system(item: Example) -> Iterator[TenantCall]:
 
 
 def call_aside(item: Example, method: Method, session: object, tenant: str, one_of_each: OneOfEach) -> object:
-    """Call a method about a row that nobody has stored, before every instant, without waiting."""
+    """Call a method about a row that is not stored, before every instant, without waiting."""
     del one_of_each
     model = item.small(tenant, f"aside@{tenant}")
     fixed: dict[str, object] = {type(model).__name__: model}
@@ -186,7 +186,7 @@ def touches_of(module: ModuleExamples) -> Iterator[Touch]:
         for lookup in item.lookups:
             yield Touch(lookup.method.name, item.entity, partial(asked, item, lookup), repeatable=True)
         for listed in item.lists:
-            # A list of all rows of nobody would meet the broken ones of other tests.
+            # A list of all rows without a tenant would meet the broken ones of other tests.
             plain = listed.method.name == "list" and item.is_owned
             shown = listed.sees_one_tenant or not item.is_owned
             if shown and (listed.fields or plain):
@@ -196,7 +196,7 @@ def touches_of(module: ModuleExamples) -> Iterator[Touch]:
 
 
 def harmless_steps_of(module: ModuleExamples) -> Iterator[tuple[str, tuple[type[TwinstoreError], Step]]]:
-    """Yield by name what look-ups refuse: a row that is absent, a text that is no key."""
+    """Yield by name what look-ups refuse: a row that is absent, a text that is not a key."""
     for item in module.of_tenants:
         for lookup in item.lookups:
             if lookup.required:
@@ -208,7 +208,7 @@ def harmless_steps_of(module: ModuleExamples) -> Iterator[tuple[str, tuple[type[
 def ask_absent(
     item: Example, lookup: Lookup, session: object, workspace: Workspace, one_of_each: OneOfEach
 ) -> object:
-    """Look for a row that nobody has stored."""
+    """Look up a row that is not stored."""
     del one_of_each
     absent = item.small(workspace.tenant, workspace.id("absent"))
     return lookup(getattr(session, item.repository), workspace.tenant, item.value(workspace.tenant, absent))
@@ -274,7 +274,7 @@ class Listing:
 
     @property
     def is_portable(self) -> bool:
-        """Whether its order is the same on stores that are filled apart, each with numbers of its own."""
+        """Whether its order is the same on stores that are filled separately, each with its own numbers."""
         return self.example.entity.assigned not in self.order.replace("-", "").split()
 
     def model(self, workspace: Workspace, number: int) -> CanonicalModel:
@@ -350,7 +350,7 @@ def place(value: object, *, descending: bool) -> tuple[bool, str | int]:
 
 
 def listings_of(module: ModuleExamples) -> Iterator[Listing]:
-    """Yield the lists that show the rows of one tenant, or of nobody under a name, without any filter."""
+    """Yield the lists that show the rows of one tenant, or those under a name, without any filter."""
     for item in module.examples:
         for listed in item.lists:
             if not sees_everything(item, listed):
@@ -358,7 +358,7 @@ def listings_of(module: ModuleExamples) -> Iterator[Listing]:
 
 
 def system_listings_of(module: ModuleExamples) -> Iterator[Listing]:
-    """Yield the lists that show the rows of all tenants, or all rows of nobody."""
+    """Yield the lists that show the rows of all tenants, or all rows without a tenant."""
     for item in module.examples:
         for listed in item.lists:
             if sees_everything(item, listed):
@@ -366,12 +366,12 @@ def system_listings_of(module: ModuleExamples) -> Iterator[Listing]:
 
 
 def sees_everything(item: Example, listed: ListMethod) -> bool:
-    """Whether nothing that a list is told keeps the rows of another test from it."""
+    """Whether no argument of a list excludes the rows of another test."""
     return not listed.sees_one_tenant and (item.is_owned or not listed.fields)
 
 
 def listing_of(item: Example, listed: ListMethod) -> Listing:
-    """Return a list of a repository; what it must be told, the row of number 0 says."""
+    """Return a list of a repository; its required arguments come from the row of number 0."""
 
     def ask(storage: AnyStorage, tenant: str, limit: int, token: str | None) -> Page[object]:
         told = item.value(tenant, item.vary(tenant, numbered_key(tenant, 0), 0))

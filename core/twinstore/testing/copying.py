@@ -41,7 +41,7 @@ def ledger_of(storage: AnyStorage) -> Ledger:
 
 
 def owner_in(entity: Entity, tenant_id: str) -> str | None:
-    """Return the tenant by which the rows of an entity are chosen, ``None`` where they are everybody's."""
+    """Return the tenant by which the rows of an entity are chosen, ``None`` if they belong to no tenant."""
     return tenant_id if is_owned(entity) else None
 
 
@@ -62,7 +62,7 @@ def contents(
 
 
 def take_over(ledger: Ledger, claim: Claim) -> Claim:
-    """Take a range away from whoever works on it, as if that worker had died."""
+    """Take a range away from its worker, as if that worker had died."""
     ledger.leave(claim.job_id, claim.worker)
     return taken(ledger, claim.job_id, claim.entity, worker="thief")
 
@@ -106,7 +106,7 @@ def write_all(view: BulkView, writer: RangeWriter, claim: Claim, entity: Entity,
 
 
 def started(ledger: Ledger, entity: Entity, ranges: Sequence[KeyRange] = (EVERYTHING,)) -> Lease:
-    """Start a job of its own with some ranges of one entity; return its lease."""
+    """Start a separate job with some ranges of one entity; return its lease."""
     job = ledger.start(unique("job"), {"module": entity.module}, at())
     lease = ledger.acquire(job.id, COORDINATOR, HOUR)
     ledger.plan(lease, entity.name, ranges)
@@ -170,5 +170,5 @@ def in_the_end(action: Callable[[], T | None]) -> T:
 
 
 def tally_of(outcome: ImportOutcome) -> RangeTally:
-    """Return what the ledger stores beside a range."""
+    """Return what the ledger stores with a range."""
     return RangeTally(read=outcome.written, written=outcome.written, unchanged=outcome.unchanged)

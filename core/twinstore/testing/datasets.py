@@ -66,7 +66,7 @@ INSTANTS: Final = (None, at(0), at(1.001), EARLIEST, LATEST, at(0), at(-0.001))
 class Dataset:
     """Where the rows of a test are: they have one owner and share a batch.
 
-    Data sets of one batch have the same keys, whoever owns them; other batches have other keys.
+    Data sets of one batch have the same keys for every owner; other batches have other keys.
     """
 
     owner: Owner
@@ -337,7 +337,7 @@ def factory_of(entity: Entity) -> RowFactory[CanonicalModel]:
 
 @dataclass(frozen=True, slots=True)
 class OwnerCase:
-    """Rows of one entity, owned by a tenant or by nobody."""
+    """Rows of one entity, with or without a tenant as owner."""
 
     factory: RowFactory[CanonicalModel]
     by_tenant: bool = True

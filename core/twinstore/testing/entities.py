@@ -11,8 +11,8 @@ differential machine can call the operations.
     lines      key of text and number, tenant required, columns; an ordered log of a note
     events     UUID key, tenant required, payload; an ordered log of a note whose key is not its number
     counters   key of a number, no tenant, columns
-    parcels    text key beside a generated id, tenant required, columns; unique where present, versioned
-    scans      key of text and number beside a generated id, tenant of the parcel; an ordered log
+    parcels    text key and a generated id, tenant required, columns; unique where present, versioned
+    scans      key of text and number, and a generated id, tenant of the parcel; an ordered log
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Colour(StrEnum):
 
 
 class Spot(CanonicalModel):
-    """A nested model with an instant of its own."""
+    """A nested model that has an instant."""
 
     label: Trimmed
     seen_at: Timestamp
@@ -180,7 +180,7 @@ class Device(CanonicalModel):
 
 
 class Part(CanonicalModel):
-    """A row that belongs to whoever owns its device."""
+    """A row that belongs to the owner of its device."""
 
     device_id: UuidText
     name: Id
@@ -199,7 +199,7 @@ class Entry(CanonicalModel):
 
 
 class Line(CanonicalModel):
-    """A log entry of a note with a tenant of its own."""
+    """A log entry of a note that names its own tenant."""
 
     note_id: Id
     sequence: PositiveInt | None = None
@@ -209,7 +209,7 @@ class Line(CanonicalModel):
 
 
 class Event(CanonicalModel):
-    """A log entry of a note with an id of its own; its number only orders it."""
+    """A log entry of a note that has its own id; its number only orders it."""
 
     event_id: UuidText
     note_id: Id
@@ -436,7 +436,7 @@ KIT: Final = Module(
 
 
 def itself(access: Access) -> Access:
-    """Return the access, which stands for the repositories of this module."""
+    """Return the access, which acts as the repositories of this module."""
     return access
 
 

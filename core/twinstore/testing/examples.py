@@ -4,7 +4,7 @@ A module has one :class:`ModuleExamples`. From it and the description follow the
 broken rows, values, sessions and units, so that a new entity is in all of them with its one example.
 
 All rows of one tenant and one name belong together: the child of that name is a child of the parent of that
-name, and whoever stores a child may rely on its parent.
+name, and code that stores a child may rely on its parent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["NAME", "TIES", "Example", "ModuleExamples", "OneOfEach", "absent_key
 
 M = TypeVar("M", bound=CanonicalModel)
 
-# So many rows of a list share an instant, so that the id decides; the next lie a millisecond later.
+# This many rows of a list share an instant, so that the id decides; the next are a millisecond later.
 TIES: Final = 3
 ABSENT: Final[Mapping[KeyType, str | int]] = {
     KeyType.TEXT: "absent",
@@ -189,7 +189,7 @@ class Example:
 
     @property
     def is_owned(self) -> bool:
-        """Whether rows belong to tenants, by themselves or through a parent; others are everybody's."""
+        """Whether rows belong to tenants, by themselves or through a parent; others have no tenant."""
         return is_owned(self.entity)
 
     @property
@@ -255,7 +255,7 @@ def example(
     told: Told[M] = NOTHING_TOLD,
     moves: Iterable[str] = (),
 ) -> Example:
-    """Return the example of an entity; see :class:`Example`. What is left out is derived.
+    """Return the example of an entity; see :class:`Example`. Omitted arguments are derived.
 
     ``store`` may be the name of the method that takes a model, and ``remove`` of one that takes its key.
     """
@@ -352,8 +352,8 @@ class ModuleExamples:
     Attributes:
         module: the module.
         examples: one for each entity, in any order.
-        chosen: the entity whose rows stand for all in cases that are about one; default: the first one that
-            a session of one tenant reaches.
+        chosen: the entity whose rows represent all in cases that are about one; default: the first one that a
+            session of one tenant reaches.
     """
 
     module: ModuleSpec[object]
@@ -389,7 +389,7 @@ class ModuleExamples:
 
     @property
     def typical(self) -> Example:
-        """The example whose rows stand for all in cases that are about one.
+        """The example whose rows represent all in cases that are about one.
 
         Raises:
             LookupError: a session of one tenant reaches no entity.

@@ -177,7 +177,7 @@ class Calls:
         self._answered: dict[str, bool] = {}
 
     def begin(self, driver: str) -> None:
-        """Start with a case about a driver; calls on others, such as the target of a copy, are left out."""
+        """Start a case about a driver; calls on others, such as the target of a copy, are not recorded."""
         self._driver, self._answered = driver, {}
 
     def end(self) -> dict[str, bool]:
@@ -192,7 +192,7 @@ class Calls:
 
 
 class Observed:
-    """Stands for a session, a repository, a service or a handle, and shows what is taken from it."""
+    """Wraps a session, a repository, a service or a handle, and reports each attribute that is read."""
 
     __slots__ = ("_inner", "_seen")
 
@@ -217,11 +217,11 @@ class Observed:
 
 
 def record_sessions(spec: ModuleSpec[object], calls: Calls, patch: pytest.MonkeyPatch) -> None:
-    """Let calls of all sessions of a module be noted, until the patch is undone.
+    """Record the calls of all sessions of a module until the patch is undone.
 
     Args:
         spec: a module that has a storage and a session.
-        calls: is told of each call.
+        calls: records each call.
         patch: changes the class of the storage.
     """
     assert spec.storage is not None
@@ -251,7 +251,7 @@ def _of_session(
 
 
 def _of_part(part: Part, note: Callable[[str, bool], None], name: str, found: object) -> object:
-    """Return a method of a part that tells what it was answered with, or an attribute as it is."""
+    """Return a method of a part that reports whether it was answered, or an attribute as it is."""
     returns = part.methods.get(name)
     if returns is None:
         return found

@@ -47,8 +47,8 @@ class StoredRow:
 
     Attributes:
         document: the values by wire name; instants are aware datetimes or text, enumerations are wire text,
-            absent values are left out.
-        markers: the storage markers of the entity; absent ones are left out.
+            absent values are omitted.
+        markers: the storage markers of the entity; absent ones are omitted.
     """
 
     document: Mapping[str, object]
@@ -56,7 +56,7 @@ class StoredRow:
 
 
 class RawProbe(Protocol):
-    """Looks at the store past the repositories, and past the tenant checks of the server.
+    """Inspects the store past the repositories, and past the tenant checks of the server.
 
     :class:`ProbeDefaults` answers for what a store has nothing of.
     """
@@ -117,7 +117,7 @@ class RawProbe(Protocol):
         ...
 
     def removes_expired(self, entity: Entity) -> bool:
-        """Whether the store was told to remove the expired rows of an entity by itself."""
+        """Whether the store is configured to remove the expired rows of an entity by itself."""
         ...
 
     def changes(self, entity: Entity) -> AbstractContextManager[Callable[[], Key]] | None:
@@ -161,10 +161,10 @@ class ProbeDefaults:
 
 
 class Deployment(Protocol):
-    """One empty, migrated database (or what stands for it) of the driver under test, for one module.
+    """One empty, migrated database (or its equivalent) of the driver under test, for one module.
 
-    It may have an attribute ``remote``: true where every call waits for a server. Without it the rivals of a
-    race are made to take turns within a call, which costs time and which the messages to a server do anyway.
+    It may have an attribute ``remote``: true if every call waits for a server. Without it the threads of a
+    race are switched within a call. That costs time, and the messages to a server cause such switches anyway.
 
     It may have a method ``waiting() -> bool``: whether a writer waits for another one at this moment. With it
     the cases about a second writer are certain. Without it they give that writer 50 ms to arrive.
@@ -233,7 +233,7 @@ class BackendFactory(Protocol):
     def __call__(
         self, module: ModuleSpec[object], *, migrated: bool = True
     ) -> AbstractContextManager[Deployment]:
-        """Make a deployment of its own for a module and remove it at the end.
+        """Make a separate deployment for a module and remove it at the end.
 
         Args:
             module: what its storages store.
@@ -265,7 +265,7 @@ class BreakingChange:
 
 
 def breaking_change(entity: Entity, content: str) -> BreakingChange:
-    """Return where a row can be broken with a text, outside of what keys, indexes and lists look at.
+    """Return where a row can be broken with a text, outside of what keys, indexes and lists use.
 
     Raises:
         LookupError: there is no such place.

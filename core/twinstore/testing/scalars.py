@@ -137,7 +137,7 @@ def text_maps() -> st.SearchStrategy[dict[str, str]]:
 def free_values() -> st.SearchStrategy[JsonValue]:
     """Return free JSON: numbers at the limits of both stores, names that mean something to one of them."""
     whole = st.integers(INT64_MIN, INT64_MAX) | st.sampled_from((INT64_MIN, INT64_MAX, 2**31, 2**53 + 1))
-    # A whole float is the integer; the canonical form knows no other, and no store keeps them apart.
+    # A whole float is the integer; the canonical form has no other, and no store distinguishes them.
     broken = st.floats(allow_nan=False, allow_infinity=False).filter(lambda value: not value.is_integer())
     names = texts(max_size=8) | st.sampled_from(("$ref", "$id", "a.b", "", "_id", "$set"))
     leaves: st.SearchStrategy[JsonValue] = st.none() | st.booleans() | whole | broken | texts(max_size=8)

@@ -43,7 +43,7 @@ LIMIT: Final = "limit"
 PAGED: Final = "page_token"
 # In the annotation of a tenant that may be any, none, or all.
 SCOPE: Final = "AllTenants"
-# For a list that must be told how much.
+# For a list with a required limit.
 ENOUGH: Final = 10
 
 Value = Callable[[str], object]
@@ -61,7 +61,7 @@ class Method:
         optional: the names of all others.
         returns: its return annotation, as it is written.
         options: the class of the parameter ``options``, ``None`` where there is none.
-        scoped: whether its optional tenant says whose rows it is about: those of none where it is left out.
+        scoped: whether its optional tenant selects the owner; without it, rows without a tenant are meant.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Lookup:
 
     def __call__(self, repository: object, tenant: str, value: Value) -> object:
         """Return what the method answers."""
-        # One that looks elsewhere unless it is told is told.
+        # A method that searches elsewhere by default gets the tenant.
         told = {TENANT: tenant} if TENANT in self.method.optional else {}
         return self.method.call(repository, tenant, map(value, self.fields), **told)
 
@@ -208,7 +208,7 @@ def lists_of(entity: Entity, protocol: type) -> tuple[ListMethod, ...]:
     return tuple(
         ListMethod(method, fields_of(entity, method))
         for method in methods_of(protocol)
-        # What is asked for at an instant has one page: whoever acts on it asks again.
+        # A query for one instant has one page: the caller acts on it and queries again.
         if method.returns == wanted and {PAGED, OPTIONS} & method.optional
     )
 

@@ -1,4 +1,4 @@
-"""The workspace of a test: storages on one deployment, a tenant nobody else uses, and models for it."""
+"""The workspace of a test: storages on one deployment, an exclusive tenant, and models for it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST_RIVALS: Final = 8
 
 
 def unique(prefix: str) -> str:
-    """Return a text that nobody else uses."""
+    """Return a unique text."""
     return f"{prefix}-{uuid4().hex[:12]}"
 
 
@@ -106,7 +106,7 @@ class Workspace(Generic[S_co]):
     ) -> list[list[T | TwinstoreError]]:
         """Race again and again on the same two storages; ``items`` makes those of a round before any begins.
 
-        Most rounds of a fast store end before its rivals meet, so one round says little.
+        Most rounds of a fast store end before the threads meet, so one round says little.
         """
         often = switching_often(remote=is_remote(self.deployment))
         with self.storages(2) as storages, ThreadPoolExecutor(MOST_RIVALS) as pool, often:
@@ -114,7 +114,7 @@ class Workspace(Generic[S_co]):
             return [run_at_once(pool, lambda pair: action(*pair), pairs) for pairs in rounds]
 
     def stamp(self, entity: Entity, key: Key) -> object:
-        """Return the stamp of a stored row; a probe that has none could not tell whether it was written."""
+        """Return the stamp of a stored row; a probe without one could not show whether it was written."""
         stamp = self.probe.stamp(entity, key)
         assert stamp is not None, f"the probe has no stamp of the stored {entity.singular} {key}"
         return stamp
@@ -174,10 +174,10 @@ def run_at_once(
 
 @contextmanager
 def switching_often(*, remote: bool = False) -> Generator[None]:
-    """Let threads that are started inside take turns within a call of the store, not only between calls.
+    """Switch threads that are started inside within a call of the store, not only between calls.
 
-    A call in memory takes less than the turn of a thread: rivals would come one after the other. One that
-    waits for a server lets the others go on at each of its messages, and need not be held up besides.
+    A call in memory takes less than the time slice of a thread: the calls would run one after the other. A
+    call that waits for a server lets the others run at each of its messages, and needs no extra delay.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -198,7 +198,7 @@ def give_way(frame: FrameType, event: str, argument: object) -> None:
 
 
 def in_thread(action: Callable[[], T]) -> Callable[[], T | TwinstoreError]:
-    """Start the action in a thread of its own; the function that comes back waits for its result or error."""
+    """Start the action in a separate thread; the returned function waits for its result or error."""
     pool = ThreadPoolExecutor(1)
     running = pool.submit(action)
     pool.shutdown(wait=False)

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # The plug-in of the module is read by every host, and whoever imports it imports this package.
+    # Every application reads the plug-in of the module, and importing it imports this package.
     __getattr__ = from_submodules(__name__, __all__, ("enums", "machines", "sessions", "tasks"))
 
     def __dir__() -> list[str]:

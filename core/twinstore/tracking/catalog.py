@@ -1,8 +1,9 @@
 """The entities of tracking, in the order in which they are copied.
 
-The indexes that a comment calls fixed are the customer's and exist exactly so; the others stand beside them,
-each for the list that its comment names. No list needs another one, but one of the sessions of a machine in a
-project, or of the tasks of a session in a project, which judges the rows of the former for the latter.
+The indexes that a comment calls fixed are the customer's and exist exactly so; the others are additions, each
+for the list that its comment names. No list needs another index, except the list of the sessions of a machine
+in a project and that of the tasks of a session in a project, which filter the rows of the machine or session
+by project.
 """
 
 from __future__ import annotations

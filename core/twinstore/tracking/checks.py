@@ -101,12 +101,12 @@ class TrackingLists(ModuleChecks[TrackingStorage]):
         return ListQuery(name, ask, (MACHINES.name,), stored=stored)
 
     def _session_row(self, session: TrackingSession) -> ListedRow | None:
-        """Identify a session and where it stands; ``None`` for one that a store may have removed."""
+        """Identify a session and its status; ``None`` for one that a store may have removed."""
         gone = self._is_gone(SESSIONS.name, session.completed_at, ended=session.status.ended)
         return None if gone else (session.session_id, session.status.value)
 
     def _task_row(self, task: TrackingTask) -> ListedRow | None:
-        """Identify a task and where it stands; ``None`` for one that a store may have removed."""
+        """Identify a task and its status; ``None`` for one that a store may have removed."""
         gone = self._is_gone(TASKS.name, task.completed_at, ended=task.status.ended)
         return None if gone else (task.task_id, task.status.value)
 

@@ -9,7 +9,7 @@ __all__ = ["ENDED_SESSIONS", "ENDED_TASKS", "MachineStatus", "SessionStatus", "T
 
 
 class SessionStatus(StrEnum):
-    """Where a session stands."""
+    """The status of a session."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -24,7 +24,7 @@ class SessionStatus(StrEnum):
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands."""
+    """The status of a task."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -34,7 +34,7 @@ class TaskStatus(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nobody works on the task any more."""
+        """Whether work on the task has ended."""
         return self in ENDED_TASKS
 
 

@@ -64,7 +64,7 @@ class TrackingMachine(TrackingRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineAvailability:
-    """A machine with the slots that nobody occupies, in the order in which it offers them."""
+    """A machine with its free slots, in the order in which it offers them."""
 
     machine: TrackingMachine
     free_slots: tuple[int, ...]

@@ -51,7 +51,7 @@ def stale_sessions(now: datetime, threshold: object, limit: int) -> Query:
     # In whole milliseconds as every stored instant; a server that cuts off the rest would find fewer.
     silence = threshold_argument(threshold) // MOMENT * MOMENT
     instant = instant_argument(now, "now")
-    # Nobody was silent since before the calendar began.
+    # No session was silent since before the calendar began.
     since = instant - silence if silence <= instant - EARLIEST else EARLIEST
     where = (Equals("status", SessionStatus.ACTIVE.value), Before("last_heartbeat", since))
     found = build_query(
@@ -70,7 +70,7 @@ def threshold_argument(threshold: object) -> timedelta:
 
 
 def sessions_named(session_ids: Sequence[str]) -> Query:
-    """Return the query of some sessions; those that nobody can read are named."""
+    """Return the query of some sessions; unreadable ones are named."""
     return Query(
         entity="sessions",
         scope=NO_TENANT,

@@ -21,7 +21,7 @@ AUTOMATIC: Final = ("created_at", "updated_at")
 
 
 class TrackingRecord(CanonicalModel):
-    """Base of the models: the customer's names stand on the wire as they are in Python."""
+    """Base of the models: the customer's names are the same on the wire and in Python."""
 
     model_config = ConfigDict(alias_generator=None)
 

@@ -24,7 +24,7 @@ __all__ = ["SessionHealth", "SessionQueryOptions", "TrackingSession", "TrackingS
 class TrackingSession(TrackingRecord):
     """One agent at work. Its status and instants may be any that a store holds; repositories move them.
 
-    ``created_at`` and ``updated_at`` are set by the repository. ``recovery_attempts`` is left out while it is
+    ``created_at`` and ``updated_at`` are set by the repository. ``recovery_attempts`` is omitted while it is
     0. A session occupies its ``docker_slot`` while its machine lists it.
     """
 
@@ -84,11 +84,11 @@ class SessionQueryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHealth:
-    """How lively a session is.
+    """The liveness of a session.
 
     Attributes:
         session_id: which one.
-        status: where it stands.
+        status: its status.
         score: 100 right after a heartbeat, falling to 0 at the threshold; 0 when it has failed.
         age_seconds: how long ago the last heartbeat was.
         stale: it is active and has been silent for longer than the threshold, or was found so before.
@@ -229,7 +229,7 @@ class TrackingSessionRepository(Protocol):
         ...
 
     def count_by_status(self, project_id: str) -> dict[SessionStatus, int]:
-        """Return how many sessions of a project have each status; those that none has are left out."""
+        """Return how many sessions of a project have each status; statuses without sessions are omitted."""
         ...
 
     def delete(self, session_id: str, *, with_tasks: bool = False) -> bool:

@@ -75,14 +75,14 @@ class TaskQueryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgress:
-    """How far the tasks of a session or project are.
+    """The progress of the tasks of a session or project.
 
     Attributes:
         total: all of them.
         completed: those that are completed.
         failed: those that have failed.
-        percentage: the completed ones of a hundred, as a whole number; 0 where there is no task.
-        by_status: how many have each status; those that none has are left out.
+        percentage: the completed ones in percent, as a whole number; 0 if there is no task.
+        by_status: how many have each status; statuses without tasks are omitted.
     """
 
     total: int

@@ -1,8 +1,8 @@
 """What ``twinstore smoke`` does with tracking: a machine, sessions and a task, in a unit that is rolled back.
 
-No row of tracking has a tenant, so nothing keeps what is tried apart from what services do, but that nobody
-else sees it: a machine that others see could be given sessions. So a store without transactions is tried by
-its lists alone.
+No row of tracking has a tenant, so the trial is separated from running services only because they do not see
+its rows: a machine that others see could be given sessions. So a store without transactions is tried by its
+lists alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TrackingTrial:
     """What is tried in one unit; each part builds on those before."""
 
     def __init__(self, unit: TrackingUnit, name: str) -> None:
-        """Take the unit, and the name of a tenant that nobody has: no id begins with it."""
+        """Take the unit, and the name of an unused tenant: no id begins with it."""
         self._unit = unit
         self._machine = f"{name}/machine"
         self._sessions = (f"{name}/1", f"{name}/2")

@@ -55,5 +55,5 @@ MOST_READERS: Final = 8
 
 
 def readers_at_once(jobs: int) -> int:
-    """Return how many threads read the digests of each side, each on a connection of its own."""
+    """Return how many threads read the digests of each side, each on its own connection."""
     return min(jobs, MOST_READERS)

@@ -1,8 +1,8 @@
 """What a user decided to lose or not to compare: ``--ignore-unknown`` and ``--ignore-field``.
 
-Unknown properties are left by others in a store, and not in the model. A copy drops them and a verification
-counts their documents as the equivalence ``ignored``. That is a decision about data, so without a reason,
-which only a job file can give, the proof stays open.
+Unknown properties were written by other programs and are not in the model. A copy drops them and a
+verification counts their documents as the equivalence ``ignored``. That is a decision about data, so without
+a reason, which only a job file can give, the proof stays open.
 """
 
 from __future__ import annotations
@@ -137,10 +137,10 @@ def _without(value: object, path: tuple[str, ...]) -> object:
     return {**value, name: _without(value[name], tuple(rest))}
 
 
-# Known fields that a comparison leaves out on request: what a person knows to differ, and why that is right.
+# Known fields that a comparison ignores on request: a person knows that they differ, and why that is right.
 #
-# A copy brings them over like any other; only whether they agree is not asked. So a comparison that ignores a
-# field is one of a part and ends with PARTIAL at best, and with INCONCLUSIVE where a list looks at the field.
+# A copy includes them like any other field; only the comparison skips them. So a comparison that ignores a
+# field covers only a part and ends with PARTIAL at best, and with INCONCLUSIVE if a list uses the field.
 
 
 OPTION: Final = "--ignore-field"
@@ -165,10 +165,10 @@ def _ignored_field(text: str, reason: str | None) -> IgnoredPath:
 
 
 def check_ignored_fields(ignored: Iterable[IgnoredPath], entities: Iterable[Entity]) -> None:
-    """Refuse what cannot be left out of a comparison.
+    """Refuse fields that a comparison cannot ignore.
 
     Raises:
-        ValidationError: an entity or a field is unknown, or the field tells which row it is or whose.
+        ValidationError: an entity or a field is unknown, or the field identifies the row or its owner.
     """
     known = {entity.name: entity for entity in entities}
     for item in ignored:

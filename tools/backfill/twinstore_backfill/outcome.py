@@ -62,12 +62,12 @@ class InterruptedRunError(TwinstoreError):
     code: ClassVar[str] = "interrupted"
 
     def __init__(self, message: str, signal_number: int) -> None:
-        """Take the message and the signal that asked for it."""
+        """Take the message and the signal that requested it."""
         super().__init__(message)
         self.signal_number = signal_number
 
 
-# The first match wins, so children stand before their parents.
+# The first match wins, so children come before their parents.
 CODES: Final[Mapping[type[TwinstoreError], Exit]] = {
     PreflightError: Exit.PREFLIGHT_REFUSED,
     ConsentRequiredError: Exit.PREFLIGHT_REFUSED,
@@ -115,7 +115,7 @@ OUT: Final = "TWINSTORE_OUT"
 
 
 class Finisher:
-    """What is to run, once, when the process knows how its command ended."""
+    """The command to run, once, when the process knows how its own command ended."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
@@ -138,11 +138,11 @@ class Finisher:
         self._out = out
 
     def run(self, code: int) -> str | None:
-        """Run the command, if there is one; return what is to be said when it fails."""
+        """Run the command, if there is one; return the message if it fails."""
         words, self._words = self._words, []
         if not words:
             return None
-        # Without a shell: what a job file says is started as it stands.
+        # Without a shell: the command of a job file is started exactly as it is written.
         environment = {**os.environ, EXIT_CODE: str(int(code)), OUT: str(self._out or "")}
         try:
             # To stderr, because stdout holds the result.

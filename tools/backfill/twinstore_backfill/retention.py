@@ -1,4 +1,4 @@
-"""Which rows are due for removal and therefore are not copied and not compared."""
+"""Which rows have expired and therefore are not copied and not compared."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def expiry_test(entity: Entity, options: ModuleOptions, as_of: datetime) -> Expi
 
 
 def is_due(entity: Entity, row: ScanRow, limit: datetime | None) -> bool:
-    """Tell whether retention removes a stored row whose instant lies at or before ``limit``.
+    """Return whether retention removes a stored row whose instant is at or before ``limit``.
 
-    Read from the content as it is stored: a row that cannot be decoded is due all the same.
+    The instant is read from the stored content: a row that cannot be decoded expires all the same.
     """
     if limit is None or row.expires is None or row.expires > limit or entity.retention is None:
         return False
@@ -113,7 +113,7 @@ def stored_value(content: Mapping[str, object], condition: Condition) -> object:
 
 
 def instant_in(value: object) -> datetime | None:
-    """Return the instant of a stored text, ``None`` when it is none."""
+    """Return the instant of a stored text, ``None`` if it is not an instant."""
     try:
         return parse_timestamp(value) if isinstance(value, str) else None
     except ValueError:
@@ -134,7 +134,7 @@ def is_meant(entity: Entity, subset: Subset, record: Record) -> bool:
 
 
 def no_key(entity: Entity) -> str:
-    """Say that what is stored where the key belongs is none."""
+    """Return the message that the value stored in place of the key is not a key."""
     if all(part.type is KeyType.TEXT for part in entity.key_parts):
         return "the stored key is not a string"
     wanted = ", ".join(f"{part.field} ({part.type.value})" for part in entity.key_parts)

@@ -104,21 +104,21 @@ def module_argument(module: str) -> str:
     """Return the proper spelling of a module.
 
     Raises:
-        ConfigurationError: there is none of that name, or it cannot be used.
+        ConfigurationError: no module has that name, or it cannot be used.
     """
     return module_spec(module).name
 
 
 def chosen_module(given: str | None, *settings: Settings) -> str:
-    """Return the module of a command: the given one, or the only one that there is.
+    """Return the module of a command: the given one, or the only one.
 
     Args:
-        given: the option, ``None`` where it was left out.
-        settings: those of each side. If they name no module, all that are installed stand for them.
+        given: the option, ``None`` if it is absent.
+        settings: those of each side. If they name no module, all installed modules are used.
 
     Raises:
         ConfigurationError: the given module cannot be used.
-        ValidationError: none is given, and there is none or more than one.
+        ValidationError: no module is given, and none or more than one is installed.
     """
     if given is not None:
         return module_argument(given)
@@ -155,7 +155,7 @@ def open_store(
     with open_module(module, name, settings, read_only=read_only) as storage:
         # The data of the memory driver lives in this process, so no other can open it again.
         spec = None if name == "Memory" else StoreSpec.of(module, name, settings, read_only=read_only)
-        # Connects: a wrong address or password is told before any work begins.
+        # Connects: a wrong address or password is reported before any work begins.
         preflight(lambda: storage.capabilities)
         yield Store(name, storage, settings.options(module), spec, module=module)
 
@@ -200,13 +200,13 @@ def initializers_of(target: Store) -> tuple[Initializer, Initializer]:
 
 
 def is_migrated(store: Store) -> bool:
-    """Tell whether the schema of a store is complete, so that it can be asked for rows."""
+    """Return whether the schema of a store is complete, so that its rows can be queried."""
     return all(item.state is not MigrationState.PENDING for item in store.storage.initializer.status())
 
 
 def has_ledger(store: Store) -> bool:
-    """Tell whether a store has the schema of the ledger, so that it can be asked for jobs."""
-    # A later migration of it that is pending only adds to what can be asked; a store may need none at all.
+    """Return whether a store has the schema of the ledger, so that its jobs can be queried."""
+    # A later pending migration of it only adds possible queries; a store may need no migration at all.
     states = [item.state for item in store.bulk.ledger_initializer.status()]
     return not states or any(state is not MigrationState.PENDING for state in states)
 
@@ -228,7 +228,7 @@ def select_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
     """Return the named entities in copy order, all that are copied when none is named.
 
     Raises:
-        ValidationError: an entity is unknown, or left out of every copy.
+        ValidationError: an entity is unknown, or excluded from every copy.
     """
     entities = port.entities()
     known = {entity.name: entity for entity in entities}
@@ -244,7 +244,7 @@ def select_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
 
 
 def left_out_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
-    """Return the entities that a copy leaves out and that reports count; none when entities are named."""
+    """Return the entities that a copy skips and that reports count; none if entities are named."""
     found = (entity for entity in port.entities() if entity.life is LifeInCopy.LEFT_OUT)
     return () if names else tuple(found)
 
@@ -263,7 +263,7 @@ class SourceState:
         absent: entities without a collection or table; they count as empty.
         warnings: what is absent, and what makes reading slow, each a sentence with its cost.
         own_ages: by entity, the age at which its server removes rows by itself.
-        slow: entities of which each look at a range may read all rows.
+        slow: entities for which each access to a range may read all rows.
     """
 
     absent: frozenset[str] = frozenset()
@@ -309,7 +309,7 @@ def own_ages(store: Store) -> dict[str, timedelta]:
 
 
 def ages_in(found: Iterable[Survey]) -> dict[str, timedelta]:
-    """Return the ages that a survey tells, by entity."""
+    """Return the ages in a survey, by entity."""
     return {item.entity: item.removed_after for item in found if item.removed_after is not None}
 
 

@@ -1,7 +1,7 @@
 """A part of the rows: those from one key to another, or those that are dated within a period.
 
-What is copied or compared of a part says nothing of the rest, so nothing takes it for the whole: a copy of a
-part is a job of its own, and a comparison of one ends with PARTIAL at best.
+A copy or comparison of a part says nothing about the rest, so it never counts as one of the whole: a copy of
+a part is a separate job, and a comparison of a part ends with PARTIAL at best.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subset:
-    """Which rows are meant; the one without any bound means all of them.
+    """Which rows are selected; a subset without any bound selects all of them.
 
     Attributes:
         key_from, key_to: rows from the one key (included) to the other (excluded), each given as the texts of
@@ -78,11 +78,11 @@ class Subset:
         return tuple(option for name, option in OPTIONS.items() if getattr(self, name) not in {(), None})
 
     def check(self, entities: Sequence[Entity]) -> None:
-        """Refuse a part that cannot be told.
+        """Refuse a part that cannot be determined.
 
         Raises:
-            ValidationError: keys for another number of entities than one, a bound that is no key or is beyond
-                the other one, or an entity whose description names no instant.
+            ValidationError: keys for another number of entities than one, a bound that is not a key or is
+                beyond the other one, or an entity whose description names no instant.
         """
         if self.by_key:
             if len(entities) != 1:
@@ -98,10 +98,10 @@ class Subset:
             )
 
     def within(self, entity: Entity) -> KeyRange:
-        """Return the keys that are meant.
+        """Return the selected keys.
 
         Raises:
-            ValidationError: a bound is no key of the entity, or they leave nothing between them.
+            ValidationError: a bound is not a key of the entity, or the bounds leave nothing between them.
         """
         lower, upper = (_bound(entity, option, getattr(self, name)) for name, option in BOUNDS)
         if upper is not None and upper == tuple(map(_least, entity.key_parts)):
@@ -129,13 +129,13 @@ class Subset:
                 return
 
     def admits(self, instant: datetime | None) -> bool:
-        """Whether a row of that date is meant; one whose date cannot be told always is."""
+        """Whether a row of that date belongs to the part; a row without a readable date always does."""
         if instant is None:
             return True
         return (self.since is None or instant >= self.since) and (self.until is None or instant < self.until)
 
     def document(self, entities: Sequence[Entity]) -> dict[str, object]:
-        """Return it for reports and as part of the settings of a job; what is no bound is null.
+        """Return it for reports and as part of the settings of a job; an absent bound is null.
 
         Raises:
             ValidationError: as :meth:`check`.
@@ -164,7 +164,7 @@ def intersection(one: KeyRange, other: KeyRange) -> KeyRange | None:
 
 
 def _bound(entity: Entity, option: str, given: tuple[str, ...]) -> Key | None:
-    """Return a bound: what is given, and for the parts that are left out the least there is."""
+    """Return a bound: the given parts, and the least possible value for the absent ones."""
     if not given:
         return None
     parts = entity.key_parts
@@ -182,7 +182,7 @@ def _bound(entity: Entity, option: str, given: tuple[str, ...]) -> Key | None:
 
 
 def _value(text: str, part: KeyPart) -> str | int | None:
-    """Return one part of a bound, ``None`` where the text is none."""
+    """Return one part of a bound, ``None`` if the text is not valid."""
     match part.type:
         case KeyType.INT64:
             return int(text) if WHOLE_NUMBER.fullmatch(text) else None

@@ -34,13 +34,13 @@ class Account:
 
 
 def account_for(data: Path) -> Account | None:
-    """Return the account that PostgreSQL must run as; ``None`` stands for the current user.
+    """Return the account that PostgreSQL must run as; ``None`` means the current user.
 
     Only root has to step down: to the owner of an existing data directory, else to the user named by
     ``TWINSTORE_POSTGRES_USER``, else to the system user ``twinstore_pg``, which is created if needed.
 
     Raises:
-        ConfigurationError: the named user does not exist or is root, or none can be had.
+        ConfigurationError: the named user does not exist or is root, or no account is available.
     """
     if os.geteuid() != 0:
         return None
@@ -118,7 +118,7 @@ def grant_search(path: Path, account: Account | None) -> None:
     """Let an account pass through every parent of a path: search permission only, no listing.
 
     Raises:
-        ConfigurationError: a parent belongs to somebody else and keeps the account out.
+        ConfigurationError: a parent belongs to another user and denies access to the account.
     """
     if account is None:
         return
@@ -137,7 +137,7 @@ def _may_search(status: os.stat_result, account: Account) -> bool:
     if status.st_uid == account.uid:
         return bool(status.st_mode & stat.S_IXUSR)
     if status.st_gid == account.gid:
-        # The kernel looks at one class of permissions only: those of others do not help a member of the
+        # The kernel checks only one class of permissions: those of others do not help a member of the
         # group.
         return bool(status.st_mode & stat.S_IXGRP)
     return bool(status.st_mode & stat.S_IXOTH)

@@ -52,7 +52,7 @@ def write_appsettings(
             # Only where nothing is set: a switch that the user has changed stays.
             persistence.setdefault(spelled(persistence, module_keys(name).section), store)
     for name, section in sections.items():
-        # Key by key: what the user has set beside the connection strings, such as PoolMax, is the user's.
+        # Key by key: settings that the user added to the connection strings, such as PoolMax, are kept.
         persistence[spelled(persistence, name)] = replaced(persistence, name, section, path)
     content = {**settings, spelled(settings, "Persistence"): persistence}
     write_private(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

@@ -1,4 +1,4 @@
-"""Where the programs of the servers are, and what to do where there are none."""
+"""Where the programs of the servers are, and what to do if there are none."""
 
 from __future__ import annotations
 

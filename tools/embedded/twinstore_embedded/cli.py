@@ -120,12 +120,12 @@ def _start(
             case None:
                 lifecycle.start(data_dir)
     except KeyboardInterrupt:
-        # What did not run before is not to run after a command that did not come to its end.
+        # Servers that did not run before must not run after a command that did not finish.
         for before, stop in zip(found, (mongod.stop_mongo, postgres.stop_postgres), strict=True):
             if before is None:
                 stop(data_dir)
         raise
-    # Looked for again, because a server that was not asked for may run all the same.
+    # Searched again, because a server that was not requested may run all the same.
     mongo, relational = mongod.find_mongo(data_dir), postgres.find_postgres_server(data_dir)
     return mongo, relational, appsettings.write_appsettings(data_dir, mongo, relational)
 

@@ -28,7 +28,7 @@ ORPHAN_SECONDS = 15.0
 ADDRESS_IN_USE = "could not bind"
 # Backends of a killed postmaster notice its death and go, but not in the same instant.
 ORPHANS = "shared memory block"
-# For tests: after a crash of the machine the data may be broken, but nobody needs it then.
+# For tests: after a crash of the machine the data may be broken, but it is not needed then.
 VOLATILE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
 
@@ -60,17 +60,17 @@ def log_of(home: Path) -> Path:
 
 
 def exists(home: Path) -> bool:
-    """Tell whether the cluster was created completely."""
+    """Return whether the cluster was created completely."""
     return (data_of(home) / "PG_VERSION").exists()
 
 
 def create(place: Cluster, password: str, *, durable: bool) -> None:
-    """Create the cluster beside its final place and move it there, so that it is complete or absent."""
+    """Create the cluster next to its final place and move it there, so that it is complete or absent."""
     for left in place.home.glob("data.new*"):
         shutil.rmtree(left, ignore_errors=True)
     for password_left in place.home.glob(".password.*"):
         password_left.unlink(missing_ok=True)
-    # A name of its own: the initdb of a process that was killed may still be writing.
+    # A separate name: the initdb of a process that was killed may still be writing.
     unfinished = Path(tempfile.mkdtemp(prefix="data.new.", dir=place.home))
     _give(unfinished, place.account)
     command: list[str | Path] = [
@@ -141,7 +141,7 @@ def start(place: Cluster, port: int, *, durable: bool) -> StartOutcome:
 
 def _pg_ctl_start(place: Cluster) -> StartOutcome:
     log = log_of(place.home)
-    # Only this attempt is to be in it: what it says decides whether another port may help.
+    # It must contain only this attempt: its content decides whether another port may help.
     log.unlink(missing_ok=True)
     log.touch(mode=0o600)
     _give(log, place.account)
@@ -176,8 +176,8 @@ def _render(settings: Mapping[str, str]) -> str:
 def _drop_stale_pid(data: Path) -> None:
     """Remove the pid file of a server that is gone.
 
-    Its number may belong to another program by now, or to a zombie that nobody reaps (a container without
-    an init), and PostgreSQL would refuse to start. Backends that are left hold the shared memory, which
+    Its number may belong to another program by now, or to a zombie that is never reaped (a container without
+    an init), and PostgreSQL would refuse to start. Remaining backends hold the shared memory, which
     PostgreSQL checks too.
     """
     pid_file = data / "postmaster.pid"

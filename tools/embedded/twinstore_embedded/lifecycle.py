@@ -40,11 +40,11 @@ def start(directory: str | Path, *, durable: bool = True, owned: bool = False) -
     Args:
         directory: the data directory; created if needed.
         durable: ``False`` trades crash safety of PostgreSQL for speed (tests).
-        owned: stop what was started here when this process ends, however it ends.
+        owned: stop servers started here when this process ends, however it ends.
 
     Raises:
         ConfigurationError: a program is missing, or the directory cannot be used.
-        UnavailableError: a server did not come up. What was started with ``owned`` is stopped again.
+        UnavailableError: a server did not come up. Servers started with ``owned`` are stopped again.
     """
     with ThreadPoolExecutor() as pool:
         mongo = pool.submit(mongod.start_mongo, directory, owned=owned)
@@ -79,8 +79,8 @@ def _release(server: mongod.MongoServer | postgres.PostgresServer) -> None:
 def servers(directory: str | Path, *, durable: bool = True) -> Iterator[Servers]:
     """Run both servers for the length of a ``with`` block.
 
-    What ran before keeps running afterwards. What this block started is stopped at its end, and also
-    when the process is killed, unless somebody asked for it to stay meanwhile (``twinstore up``).
+    Servers that ran before keep running afterwards. Servers that this block started are stopped at its end,
+    and also when the process is killed, unless ``twinstore up`` asked for them to stay meanwhile.
     """
     running = start(directory, durable=durable, owned=True)
     try:

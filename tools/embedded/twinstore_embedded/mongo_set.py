@@ -1,6 +1,6 @@
 """A replica set of several mongods on 127.0.0.1, whose members can be halted and resumed one by one.
 
-It shows what clients meet when a primary is lost. Whoever only needs transactions takes the set of one node.
+It shows what clients see when a primary is lost. If you only need transactions, use the set of one node.
 
     members = start_mongo_set(directory)
     members.halt(members.primary())       # the others elect another one
@@ -50,7 +50,7 @@ HEARTBEAT_MS = 200
 # A new primary takes what it can get from the others at once, and does not wait for those that are gone.
 CATCH_UP_MS = 1000
 FOLLOWING = {"PRIMARY", "SECONDARY"}
-# How long a member that stepped down does not stand again.
+# How long a member that stepped down is not a candidate again.
 STEPPED_DOWN_SECONDS = 3
 
 
@@ -105,7 +105,7 @@ class MongoSet:
         """Wait until every member follows the primary, also those that were resumed a moment ago.
 
         Raises:
-            UnavailableError: one of them did not for a minute.
+            UnavailableError: a member did not follow it within a minute.
         """
         self.primary()
         with closing(self._client()) as client:
@@ -117,11 +117,11 @@ class MongoSet:
                 )
 
     def _client(self) -> Client:
-        # Short, because it is asked again.
+        # Short, because the caller retries.
         return MongoClient(self.url, serverSelectionTimeoutMS=1000, socketTimeoutMS=5000)
 
     def step_down(self) -> None:
-        """Let the primary give up its place without a wait for the others, so that one of them takes over."""
+        """Make the primary step down without waiting for the others, so that one of them takes over."""
         port = self.ports[self.primary()]
         command = {
             "replSetStepDown": STEPPED_DOWN_SECONDS,
@@ -132,11 +132,11 @@ class MongoSet:
             with client_of(port) as client:
                 client.admin.command(command)
         except (AutoReconnect, OperationFailure):
-            # Somebody else was elected meanwhile, or this very election has closed the connection.
+            # Another member was elected meanwhile, or this very election has closed the connection.
             return
 
     def halt(self, number: int, how: signal.Signals = signal.SIGKILL) -> None:
-        """End the process of a member and nothing else: whoever owns the set goes on to own it."""
+        """End the process of a member and nothing else: the owner of the set stays its owner."""
         home = self.homes[number]
         with exclusive(home):
             pid = find_home(home)
@@ -221,7 +221,7 @@ def _started(home: Path) -> tuple[int, bool]:
 
 
 def _first_fork(home: Path, port: int) -> bool:
-    # Written before the start: whoever finds the server after a crash must know its port.
+    # Written before the start: a process that finds the server after a crash must know its port.
     save_state(home, ServerState(port=port))
     return _fork(home, port)
 

@@ -1,4 +1,4 @@
-"""Users of a mongod: the key file that switches them on, the first user, and those that somebody adds."""
+"""Users of a mongod: the key file that enables them, the first user, and the users that are added later."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def key_file(home: Path) -> Path:
 
 
 def is_primary_with_users(port: int, login: Login, home: Path) -> bool:
-    """Tell whether the node takes writes and knows its first user; bring it there step by step."""
+    """Return whether the node accepts writes and knows its first user; bring it there step by step."""
     try:
         with client_of(port, login) as client:
             return ensure_primary(client, port)
@@ -72,5 +72,5 @@ def add_user(url: str, database: str, user: str, roles: Sequence[str]) -> str:
 
 
 def login_part(user: str, password: str) -> str:
-    """Return what stands in front of the host of a URL."""
+    """Return the part of a URL in front of the host."""
     return f"{quote(user, safe='')}:{quote(password, safe='')}@"

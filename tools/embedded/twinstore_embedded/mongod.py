@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 CACHE_GB = 0.25
 # Reads at a point in time and change streams need some history; the default is 5 % of the disk.
 OPLOG_MB = 1024
-IN_MEMORY = Path("/dev/shm")  # noqa: S108  # only looked at
+IN_MEMORY = Path("/dev/shm")  # noqa: S108  # only inspected
 # What mongod says of its journal, but for the last two: without them it sets 300 MB aside, there of memory.
 SMALL_JOURNAL = "log=(enabled=true,remove=true,path=journal,compressor=snappy,file_max=16MB,prealloc=false)"
 # An election takes a moment, the recovery after a crash on a busy machine may take long.
@@ -58,7 +58,7 @@ ADDRESS_IN_USE = re.compile(r"Address already in use")
 
 
 class MongodKind(Enum):
-    """What a mongod is. Each has a directory of its own, which carries its name.
+    """What a mongod is. Each kind has its own directory, which has its name.
 
     A standalone server must not write to the data of a replica set, and data with users needs its key file.
     """
@@ -110,7 +110,7 @@ class MongoServer:
     def user_url(self, database: str, user: str, *roles: str) -> str:
         """Create a user with some roles on one database, in that database; return its connection string.
 
-        A user of that name gets a new password and these roles instead of its own.
+        An existing user of that name gets a new password and these roles in place of the old ones.
         """
         login = login_part(user, add_user(self.url, database, user, roles))
         return f"mongodb://{login}{HOST}:{self.port}/{database}{self._options}"
@@ -125,7 +125,7 @@ class MongoServer:
         stop_home(self.home)
 
     def halt(self, how: signal.Signals = signal.SIGKILL) -> None:
-        """End the process and nothing else: whoever owns the server goes on to own it."""
+        """End the process and nothing else: the owner of the server stays its owner."""
         with exclusive(self.home):
             pid = find_home(self.home)
             if pid is not None:
@@ -158,13 +158,13 @@ def start_mongo(
 ) -> MongoServer:
     """Start the mongod of a data directory, or return the one that runs there already.
 
-    Several processes may call this at once; one server results. A server left behind by a crash is
+    Several processes may call this at once; they get the same server. A server left behind by a crash is
     reused, and data left behind by a crashed server is recovered.
 
     Args:
         directory: the data directory; created if needed.
-        replica_set: one-node replica set, or a standalone server beside it.
-        users: a replica set that nobody can use without a login (``--keyFile``), beside the others.
+        replica_set: one-node replica set, or else a standalone server next to it.
+        users: a replica set that requires a login (``--keyFile``), next to the others.
         cache_gb: size of the WiredTiger cache, used when the server has to be started.
         parameters: more parameters of the server by name, used when it has to be started.
         owned: stop the server when this process ends, however it ends. Whatever ran before stays.
@@ -263,7 +263,7 @@ def _launch(home: Path, kind: MongodKind, *, cache_gb: float, parameters: Mappin
         state = state.model_copy(update={"passwords": {ADMIN: secrets.token_urlsafe(PASSWORD_BYTES)}})
 
     def attempt(port: int) -> bool:
-        # Written before the start: whoever finds the server after a crash must know its port.
+        # Written before the start: a process that finds the server after a crash must know its port.
         save_state(home, state.model_copy(update={"port": port}))
         return _fork(mongod, home, port, kind, cache_gb=cache_gb, parameters=parameters)
 
@@ -316,7 +316,7 @@ def fork(
     if home.is_relative_to(IN_MEMORY):
         command += ["--wiredTigerEngineConfigString", SMALL_JOURNAL]
     command += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
-    # Nobody takes over from a set of one node, so there is nothing to wait for when it stops.
+    # No member takes over from a set of one node, so there is nothing to wait for when it stops.
     command += ["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=0"]
     for name, value in parameters.items():
         command += ["--setParameter", f"{name}={value}"]

@@ -20,8 +20,8 @@ _watchers: dict[Path, subprocess.Popen[bytes]] = {}
 def decide_owner(home: Path, *, owned: bool, launched: bool) -> bool:
     """Decide who owns a running server; the caller holds its lock.
 
-    Whoever wants it to stay (``owned=False``) takes it from its owner. Whoever wants to own it gets it
-    when it was just launched or when its owner has died.
+    A process that wants it to stay (``owned=False``) takes it from its owner. A process that wants to own it
+    gets it if it was just launched or if its owner has died.
 
     Returns:
         whether the server belongs to this process.
@@ -39,7 +39,7 @@ def decide_owner(home: Path, *, owned: bool, launched: bool) -> bool:
 
 
 def is_mine(home: Path, pid: int) -> bool:
-    """Tell whether the server still belongs to a process."""
+    """Return whether the server still belongs to a process."""
     state = load_state(home)
     return state is not None and state.owner == pid
 

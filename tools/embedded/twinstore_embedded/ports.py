@@ -15,19 +15,19 @@ HOST = "127.0.0.1"
 # Each attempt takes a port that was free a moment ago; to lose eight races in a row means something else.
 ATTEMPTS = 8
 RELEASE_SECONDS = 1.0
-# Whoever reconnects to a server that is away may be given its port for its own end, and lets go of it soon.
+# A client that reconnects to a stopped server may get its port as its own local port; it is free again soon.
 FIXED_PORT_SECONDS = 20.0
 
 
 def on_free_port(preferred: int | None, launch: Callable[[int], bool]) -> int:
-    """Launch a server on the preferred port, or on another one while somebody else is faster.
+    """Launch a server on the preferred port, or on another one if other processes take it first.
 
     Args:
         preferred: the port of the last run; ``None`` on the first.
         launch: starts the server on a port and answers ``False`` when the port was taken meanwhile.
 
     Raises:
-        UnavailableError: no attempt got a port.
+        UnavailableError: no attempt obtained a port.
     """
     for attempt in range(ATTEMPTS):
         # The port of the last run first, so that connection strings in settings files stay right.

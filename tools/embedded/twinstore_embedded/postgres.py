@@ -40,7 +40,7 @@ class Shutdown(Enum):
     """How a server is stopped.
 
     Fast: sessions are rolled back, the data is flushed. Immediate: as after a crash, but the clients are
-    told. Killed: a crash of the postmaster, after which its children go by themselves.
+    notified. Killed: a crash of the postmaster, after which its children end by themselves.
     """
 
     FAST = signal.SIGINT
@@ -90,7 +90,7 @@ class PostgresServer:
         stop_home(self.home)
 
     def halt(self, how: Shutdown) -> None:
-        """End the process and nothing else: whoever owns the server goes on to own it."""
+        """End the process and nothing else: the owner of the server stays its owner."""
         with exclusive(self.home):
             _end(self.home, how)
 
@@ -111,7 +111,7 @@ class PostgresServer:
 def start_postgres(directory: str | Path, *, durable: bool = True, owned: bool = False) -> PostgresServer:
     """Start the PostgreSQL of a data directory, or return the one that runs there already.
 
-    Several processes may call this at once; one server results. A server left behind by a crash is
+    Several processes may call this at once; they get the same server. A server left behind by a crash is
     reused, and data left behind by a crashed server is recovered. The database ``twinstore``, its owner
     ``twinstore_owner`` and the role ``twinstore_app`` exist afterwards.
 
@@ -204,7 +204,7 @@ def _launch(home: Path, *, durable: bool, fixed_port: int | None = None) -> None
     state = _prepare(place, durable=durable)
 
     def attempt(port: int) -> bool:
-        # Written before the start: whoever finds the server after a crash must know its port.
+        # Written before the start: a process that finds the server after a crash must know its port.
         save_state(home, state.model_copy(update={"port": port}))
         started = cluster.start(place, port, durable=durable)
         if started is cluster.StartOutcome.FAILED:

@@ -87,7 +87,7 @@ def read_pid(path: Path) -> int | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that waits to be reaped does not.
+    """Return whether a process runs; one that waits to be reaped does not.
 
     The first thread of a dying process is a zombie already while the others still hold ports and files.
     """
@@ -101,7 +101,7 @@ def is_alive(pid: int) -> bool:
 def find_server(pid_file: Path, data: Path) -> int | None:
     """Return the pid of the live server of a data directory; wait for the end of one that is dying.
 
-    A pid file outlives a crash and its number may belong to somebody else by now, so the command
+    A pid file outlives a crash and its number may belong to another process by now, so the command
     line has to name the data directory too.
     """
     pid = read_pid(pid_file)

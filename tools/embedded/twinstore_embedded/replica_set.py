@@ -1,4 +1,4 @@
-"""Making a mongod a writable primary of its own set."""
+"""Making a mongod the writable primary of a set of one."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Login:
 
 
 def is_primary(port: int) -> bool:
-    """Tell whether the node takes writes; initiate its set or follow a changed port on the way there."""
+    """Return whether the node accepts writes; initiate its set or follow a changed port on the way there."""
     with client_of(port) as client:
         return ensure_primary(client, port)
 
 
 def is_standalone(port: int) -> bool:
-    """Tell whether a standalone server takes writes."""
+    """Return whether a standalone server accepts writes."""
     with client_of(port) as client:
         return is_writable(client)
 
@@ -57,12 +57,12 @@ def client_of(port: int, login: Login | None = None) -> Client:
 
 
 def ensure_primary(client: Client, port: int) -> bool:
-    """Tell whether the node takes writes; initiate its set or follow a changed port on the way there."""
+    """Return whether the node accepts writes; initiate its set or follow a changed port on the way there."""
     return is_writable(client) or _advance(client, port)
 
 
 def is_writable(client: Client) -> bool:
-    """Tell whether the node takes writes now."""
+    """Return whether the node accepts writes now."""
     try:
         return bool(client.admin.command("hello").get("isWritablePrimary"))
     except AutoReconnect:  # not up yet, or restarting; asked again many times a second, so not logged

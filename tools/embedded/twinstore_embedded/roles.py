@@ -20,7 +20,7 @@ UNPRIVILEGED = sql.SQL("LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEROLE NOREPLICATION
 
 
 def is_ready(url: str) -> bool:
-    """Tell whether the server accepts a connection."""
+    """Return whether the server accepts a connection."""
     try:
         psycopg.connect(url, connect_timeout=CONNECT_SECONDS).close()
     except psycopg.OperationalError:  # not up yet; asked again many times a second, so not logged

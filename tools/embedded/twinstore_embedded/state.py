@@ -1,4 +1,4 @@
-"""What a server remembers between runs, who owns it, and the lock around its start and stop."""
+"""The state of a server between runs, its owner, and the lock around its start and stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("twinstore.embedded")
 
 STATE_FILE = "server.json"
-# Longer than a start or a stop may take: whoever holds the lock ends within those limits.
+# Longer than a start or a stop may take: the holder of the lock ends within those limits.
 LOCK_SECONDS = 120.0
 POLL_SECONDS = 0.02
 # pg_ctl hands these to a shell inside double quotes.
@@ -142,7 +142,7 @@ def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
 
 
 def load_state(home: Path) -> ServerState | None:
-    """Read the state; ``None`` when there is none or nobody can read it any more."""
+    """Read the state; ``None`` if there is none or it is no longer readable."""
     try:
         return ServerState.model_validate_json((home / STATE_FILE).read_bytes())
     except FileNotFoundError:
@@ -159,7 +159,7 @@ def save_state(home: Path, state: ServerState) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace a file in one step with mode 0600; it belongs to whoever owns the directory."""
+    """Replace a file in one step with mode 0600; it belongs to the owner of the directory."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main(home: Path, owner: int) -> None:
-    """Wait for the end of the owner and stop the server, unless somebody took it over meanwhile."""
+    """Wait for the end of the owner and stop the server, unless another process took it over meanwhile."""
     sys.stdin.buffer.read()
     # Imported late: a watcher that only waits should cost next to nothing.
     from twinstore_embedded.lifecycle import stop_orphan  # noqa: PLC0415

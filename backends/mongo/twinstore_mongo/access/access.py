@@ -1,8 +1,8 @@
 """Access to the documents of any entity.
 
 A change of one versioned row reads it and replaces it on condition that its ``_version`` is still the one it
-read; every other change runs in a transaction of its own. Both are repeated after a lost race, unless they
-belong to a transaction that somebody else ends. Servers without transactions write one row after the other.
+read; every other change runs in a separate transaction. Both are repeated after a lost race, unless they
+belong to a transaction that the caller ends. Servers without transactions write one row after the other.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ DOCUMENT_VALIDATION_FAILURE: Final = 121
 
 
 class UntouchableError(Exception):
-    """The validator refuses the parent as it is stored, so that only as a whole it can be written anew."""
+    """The validator refuses the parent as it is stored, so it can only be rewritten as a whole."""
 
 
 def append(access: MongoAccess, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
@@ -209,12 +209,12 @@ def append(access: MongoAccess, entity: Entity[M], parent: Ref, rows: Sequence[R
     if not context.store.capabilities.transactions and not context.in_transaction:
         # Stores without locks find out when they write that another append was faster.
         return repeat(lambda: attempt(access, entity, parent, rows, rewritten))
-    # In the transaction of somebody else nothing may fail that could be done in another way.
+    # In the transaction of a caller no statement may fail if there is another way to do the work.
     if not context.in_transaction and parent.entity.versioned and parent.entity.parent is None:
         try:
             return context.atomic(lambda inner: attempt(access.within(inner), entity, parent, rows, counted))
         except UntouchableError:
-            pass  # rolled back; the general way may mend the parent
+            pass  # rolled back; the general path may repair the parent
     return context.atomic(lambda inner: attempt(access.within(inner), entity, parent, rows, rewritten))
 
 
@@ -248,10 +248,10 @@ def rewritten(context: RepositoryContext, parent: Ref) -> bool:
 def counted(context: RepositoryContext, parent: Ref) -> bool:
     """Count a change of the parent, and return whether it is there: one round trip instead of two.
 
-    Of the parent only the key comes back: it may be large, and nothing of it matters to its log.
+    The server returns only the key of the parent: the parent may be large, and its log does not need it.
 
     Raises:
-        UntouchableError: it was written by somebody else, in a form that the validator refuses.
+        UntouchableError: another program wrote it in a form that the validator refuses.
     """
     codec = codec_of(parent.entity)
     condition = merged((filter_of(codec, parent.key), owned_by(codec, parent.scope)))

@@ -86,7 +86,7 @@ def apply(context: RepositoryContext, refs: Sequence[Ref], rule: Rule) -> Rows:
     if any(entity.parent is not None for entity in entities):
         there = [*zip(entities, before, strict=True), *zip(entities, after, strict=True)]
         held = tuple((entity, row) for entity, row in there if row is not None)
-    # Parents first: without transactions nobody is to see a row whose parent is not there yet.
+    # Parents first: without transactions readers must not see a row whose parent does not exist yet.
     for ref, document, old, new in sorted(zip(refs, found, before, after, strict=True), key=depth_of):
         if new is not None:
             write(context, ref, document, old, new, held)
@@ -147,12 +147,12 @@ def insert_absent(context: RepositoryContext, ref: Ref[M], row: Row[M], held: He
 
 
 def server_time(context: RepositoryContext) -> datetime:
-    """Return the time by the clock of the server."""
+    """Return the time of the server clock."""
     with translating(context.store.where.reading):
         return context.store.now()
 
 
-# Single writes whose refusal by a unique index is told apart by the name of the index.
+# Single writes, where the name of the unique index that refuses one shows the reason.
 
 
 def insert(context: RepositoryContext, entity: Entity[M], row: Row[M]) -> None:
@@ -209,7 +209,7 @@ def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: D
     if entity.versioned:
         condition[VERSION] = version
     elif not context.in_transaction:
-        # Without a version or a transaction, only the content tells whether somebody else was faster.
+        # Without a version or a transaction, only the content shows whether another writer was faster.
         names = (name for name in codec.names.values() if name not in condition)
         condition |= {name: {"$eq": found.get(name)} for name in names}
     with context.writing(entity, key):
@@ -287,7 +287,8 @@ def is_own_value(
 ) -> bool:
     """Whether the row that has a unique value of this one is the row of its key.
 
-    Then a rival inserted it a moment ago, and the server met the index of the value before that of the key.
+    Then another writer has just inserted it, and the server checked the index of the value before that of the
+    key.
     """
     values = tuple(entity.value(row.model, row.storage, name) for name in index.names)
     parts = tuple(value for value in values if isinstance(value, (str, int)))
@@ -320,7 +321,7 @@ def rival(
     key: Key | UniqueKey,
     refusal: DuplicateError,
 ) -> TwinstoreError:
-    """Tell a row that somebody else inserted meanwhile from one that is foreign.
+    """Distinguish a row that another writer inserted meanwhile from a foreign one.
 
     In a transaction the server itself reports the former as a conflict.
     """
@@ -336,7 +337,7 @@ def duplicate_of(codec: Codec[M], row: Row[M], index: str | None) -> DuplicateEr
     return duplicate(entity, entity.key_of(row.model, row.storage), DRIVER, unique, value)
 
 
-# The insertion numbers of rows: one document for each collection, in a collection of their own.
+# The insertion numbers of rows: one document for each collection, in a separate collection.
 #
 # A number is taken outside of any transaction: two writers that number rows would lose against each other
 # otherwise, and a number that is given back could come twice.

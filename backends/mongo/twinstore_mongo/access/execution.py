@@ -51,7 +51,7 @@ class RepositoryContext:
     """What the repositories of one set share: connection, scope, and perhaps a session.
 
     Attributes:
-        bound: the session or transaction that the calls belong to; ``None``: each stands on its own.
+        bound: the session or transaction that the calls belong to; ``None``: each call is independent.
         joined: the store as seen by the client of the session; ``None`` without a session.
         read_only: the unit refuses writes.
     """
@@ -75,7 +75,7 @@ class RepositoryContext:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether calls belong to a transaction that somebody else ends."""
+        """Whether calls belong to a transaction that the caller ends."""
         return self.bound is not None and self.bound.in_transaction
 
     def collection(self, entity: Entity) -> Collection[Document]:
@@ -106,7 +106,7 @@ class RepositoryContext:
             yield replace(self, bound=session)
 
     def stepwise(self) -> Stepwise:
-        """Return the block of a call whose steps stand by themselves."""
+        """Return the block of a call whose steps are independent."""
         return Stepwise(in_unit=self.in_transaction)
 
     def check_writable(self) -> None:
@@ -120,7 +120,7 @@ class RepositoryContext:
             self.state.abort()
 
     def atomic(self, action: Callable[[RepositoryContext], T]) -> T:
-        """Run an action in this transaction, or in one of its own that is repeated after lost races.
+        """Run an action in this transaction, or in a separate one that is repeated after lost races.
 
         Without transactions on the server the writes simply follow each other.
         """
@@ -225,7 +225,7 @@ def transaction(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
         ConcurrencyError: the transaction lost against another one.
         UnavailableError: the connection was lost; at the commit with an unknown outcome.
     """
-    # The commit waits until a majority has it, so that what the caller was told cannot be undone.
+    # The commit waits until a majority has it, so that a reported success cannot be undone.
     session.start_transaction(SNAPSHOT_READ, MAJORITY_WRITE, ReadPreference.PRIMARY)
     process = OwnProcess()
     try:

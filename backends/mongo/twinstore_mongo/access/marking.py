@@ -43,11 +43,11 @@ def mark(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets
     codec = codec_of(entity)
     condition = compiled(codec, query)
     before: list[object] = []
-    # What is found twice is nobody's, and cannot be marked either.
+    # If a round finds the same rows again, no writer holds them and they cannot be marked.
     while (found := readable_ids(context, entity, query)) != before:
         before = found
         updated = update_each(context, codec, condition, found, sets)
-        # Where others took all of them, the next ones may be free: each round somebody is done.
+        # If others took all of them, the next ones may be free: in each round some writer succeeds.
         if updated:
             return tuple(map(codec.decode, updated))
     return ()

@@ -37,7 +37,7 @@ def compiled(codec: Codec[Any], query: Query) -> Document:
 
 
 def owned_by(codec: Codec[Any], scope: Tenants) -> Document:
-    """Return the filter of the rows in a scope; rows that their parents own are not told apart here."""
+    """Return the filter of the rows in a scope; it does not separate rows that their parents own."""
     if codec.tenant is None:
         return {}
     if isinstance(scope, Tenant):
@@ -46,7 +46,7 @@ def owned_by(codec: Codec[Any], scope: Tenants) -> Document:
 
 
 def filter_of(codec: Codec[Any], key: Key | UniqueKey) -> Document:
-    """Return the filter of one key, whoever owns its row."""
+    """Return the filter of one key, for any owner of its row."""
     names, values, where = places_of(codec, key)
     found: Document = dict(zip(names, values, strict=True))
     return merged([found, *conditions_of(codec.names, where)]) if where else found
@@ -62,7 +62,7 @@ def place_of(codec: Codec[Any], scope: Tenants, key: Key | UniqueKey) -> Documen
 
 
 def any_of(codec: Codec[Any], keys: Sequence[Key | UniqueKey]) -> Document:
-    """Return the filter of some keys of one kind, whoever owns their rows."""
+    """Return the filter of some keys of one kind, for any owner of their rows."""
     names, _, where = places_of(codec, keys[0])
     groups: dict[Key, list[str | int]] = {}
     for key in keys:

@@ -81,9 +81,9 @@ def several(
 def page(context: RepositoryContext, entity: Entity[M], query: Query) -> Page[Row[M]]:
     """Return a page of a list."""
     codec = codec_of(entity)
-    # One row more tells whether there is another page, without counting.
+    # One extra row shows whether there is another page, without counting.
     found = rows(context, entity, query, query.limit + 1)
-    # What is in it matters to nobody, and may be large.
+    # Its content is unused and may be large.
     found[query.limit :] = [{} for _ in found[query.limit :]]
     tenant = codec.names[entity.tenant_field] if entity.tenant_field is not None else ""
     return query.page(
@@ -231,7 +231,7 @@ def seen_parents(
 
 
 def decided_by_parent(entity: Entity, scope: Tenants) -> bool:
-    """Whether it takes the parent to tell who sees a row."""
+    """Whether only the parent decides who sees a row."""
     return entity.tenancy.kind is TenancyKind.PARENT and scope is not ALL_TENANTS
 
 

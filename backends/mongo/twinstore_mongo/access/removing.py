@@ -82,7 +82,7 @@ def remove_children(
     """Remove the rows that belong to some rows, and those that belong to them."""
     for child, field in children_of(entities, parent) if keys else ():
         name = codec_of(child).names[field]
-        # Read before they go, because afterwards nothing tells whose children the next ones were.
+        # Read before they are deleted, because afterwards the parents of the next ones are unknown.
         grandchildren = children_of(entities, child)
         found = named(context, child, name, keys, codec_of(child).key) if grandchildren else []
         delete(context, child, {name: {"$in": keys}})

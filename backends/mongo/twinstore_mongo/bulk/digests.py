@@ -1,7 +1,7 @@
 """Digests of the documents of a collection, read in whatever order the server has them.
 
-As the scan this is a reading of its own: another cursor than that of the export, and native code that shares
-nothing with what copies. Only whether the models would accept a document is asked of that.
+Like the scan, this reads separately: with another cursor than the export, and in native code that shares
+nothing with the code that copies. It uses that code only to check whether the models would accept a document.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class DigestScan:
 
     @property
     def _is_cluster(self) -> bool:
-        """Whether what answers stands before several servers; it sends no batch without being asked."""
+        """Whether a router of several servers answers; it does not send batches unasked."""
         client = self._store.client
         return client.is_mongos or client.topology_description.topology_type_name == BALANCED
 
@@ -161,10 +161,10 @@ class DigestScan:
             return self._admits_no_two()
 
     def _admits_no_two(self) -> bool:
-        # There each server has the unique indexes of its own documents only.
+        # In a cluster the unique indexes of each server cover only the documents on that server.
         if self._is_cluster:
             return False
-        # Where it joins the key, each document of which that is true has been looked at.
+        # If the id joins the key, each document for which that is true has been checked.
         names = {*self._scan.key} | ({ID} if self._scan.form.joined else set[str]())
         try:
             indexes = list(self._collection.list_indexes())
@@ -204,7 +204,7 @@ def numbers_of(scanners: Sequence[Scanner], batches: Iterator[bytes]) -> Generat
 
 
 def judge_of(found: ctypes.CDLL, entity: Entity, ignored: AbstractSet[str]) -> Judge | None:
-    """Return what tells whether the models accept documents of an entity, ``None`` where nothing does."""
+    """Return a judge of whether the models accept documents of an entity, ``None`` if there is none."""
     documents = native_documents(entity, ignored)
     if documents is None:
         return None
@@ -212,7 +212,7 @@ def judge_of(found: ctypes.CDLL, entity: Entity, ignored: AbstractSet[str]) -> J
     return None if function is None else Judge(function, documents.handle)
 
 
-# What stands where in the documents of an entity, for native code that digests them.
+# Which value is where in the documents of an entity, for native code that digests them.
 #
 # Names and places only, as :class:`~twinstore_mongo.bulk.scan.StoredForm` has them; the program of a copy has
 # no part in it. What native code cannot show exactly has no form, and is compared row by row.
@@ -220,7 +220,7 @@ def judge_of(found: ctypes.CDLL, entity: Entity, ignored: AbstractSet[str]) -> J
 
 # Kinds of places, as native code numbers them; the first place of all is a plain one.
 PLAIN, INSTANT, LONG, LIST, OBJECT, MAP, FREE = range(7)
-# What stands on the top level.
+# What the top level contains.
 FIELD, MARKER, COUNTER, SKIPPED, IGNORED = range(5)
 # What `_id` is: a field, what joins the key, or generated.
 SHOWN, OF_KEY, ANY = range(3)
@@ -267,7 +267,7 @@ def digest_form(entity: Entity, *, of_source: bool = False, ignored: AbstractSet
 
 
 class Tops:
-    """The names on the top level, as the content has them: ``_id`` stands under that of its field."""
+    """The names on the top level, as the content has them: ``_id`` has the name of its field."""
 
     def __init__(self, entity: Entity, *, of_source: bool, ignored: AbstractSet[str] = frozenset()) -> None:
         self.places = Places()
@@ -299,7 +299,7 @@ class Tops:
             writer.number(number)
 
     def write_marker(self, writer: Writer, name: str, stored: str) -> None:
-        """Write the name under which a marker is shown, and where it stands."""
+        """Write the name under which a marker is shown, and its place."""
         writer.text(name)
         writer.number(self.number(stored))
 
@@ -314,10 +314,10 @@ class Tops:
 
 
 class Places:
-    """The places of values, each once; where nothing stands below that has one, it is the plain place."""
+    """The places of values, each once; if nothing below has a place, it is the plain place."""
 
     def __init__(self) -> None:
-        """Begin with the plain place, and that of what stands in free JSON, as its own members do."""
+        """Begin with the plain place, and that of values in free JSON, as its own members do."""
         self._known: list[tuple[int, int, Members]] = [(PLAIN, 0, ()), (FREE, 1, ())]
 
     def of(self, kind: int, item: int = 0, members: Members = ()) -> int:
@@ -328,13 +328,13 @@ class Places:
         return self._known.index(place)
 
     def of_field(self, value: ValueShape, *, is_long: bool) -> int:
-        """Return the place of a field; ``is_long`` tells whether its integers have 64 bits."""
+        """Return the place of a field; ``is_long`` is true if its integers have 64 bits."""
         if not (is_long and is_whole(value)):
             return self._of(value, dated=True)
         return self.of(LIST, self.of(LONG)) if value.kind is Kind.LIST else self.of(LONG)
 
     def _of(self, value: ValueShape, *, dated: bool) -> int:
-        """Return the place of a value; ``dated`` tells whether an instant is known to stand there."""
+        """Return the place of a value; ``dated`` is true if the value is known to be an instant."""
         match value.kind:
             case Kind.INSTANT:
                 return self.of(INSTANT) if dated else 0

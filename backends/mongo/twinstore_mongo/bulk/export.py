@@ -115,7 +115,7 @@ class Exporter:
     """Turns the documents of one entity into records.
 
     Attributes:
-        ignored: unknown properties at the top that are left out, whatever they hold.
+        ignored: unknown properties at the top that are skipped, whatever they hold.
     """
 
     codec: Codec[Any]
@@ -246,7 +246,7 @@ class Exporter:
         return self.record(exact, raw)
 
     def own(self, document: Document) -> Document:
-        """Return what a model may read of a document; all else is left out of a copy, whatever it is."""
+        """Return what a model may read of a document; a copy skips everything else."""
         return {name: value for name, value in document.items() if name not in self._left_out}
 
     def by_first_values(self, raw: bytes, reason: str) -> Record:
@@ -293,7 +293,7 @@ class Exporter:
         return record
 
     def owner_of(self, document: Mapping[str, Any]) -> StoredOwner:
-        """Return the owner of a document, as far as it can be told."""
+        """Return the owner of a document, as far as it is known."""
         tenant = self.codec.tenant
         return owner_of_value(self.codec.entity, None if tenant is None else document.get(tenant))
 
@@ -379,7 +379,7 @@ def mark_list(values: list[Any]) -> bool:
 LENIENT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="backslashreplace"
 )
-# A value beyond it is left out of the readable form, so that the names and the small values find room.
+# The readable form skips larger values, so that the names and the small values fit.
 LARGEST_SHOWN: Final = 4096
 
 
@@ -415,7 +415,7 @@ def members(raw: bytes) -> Iterator[str]:
 
 
 def told_of(raw: bytes, name: bytes, start: int, end: int) -> str:
-    """Return one element as a member of a JSON object; what is long or has no such form is left out."""
+    """Return one element as a member of a JSON object; skip long values and those without such a form."""
     first = start - len(name) - 2
     if end - first <= LARGEST_SHOWN:
         inner = raw[first:end]

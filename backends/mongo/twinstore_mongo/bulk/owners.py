@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # No document of ours has a field of this name.
 PARENT: Final = "_twinstore_parent"
-# In bytes; longer text is no tenant.
+# In bytes; longer text is not a tenant.
 LONGEST_TENANT: Final = 4 * LONGEST_LABEL
 
 
@@ -33,8 +33,8 @@ class Chosen:
     """The rows of one tenant, or all.
 
     Attributes:
-        condition: the filter, as far as a filter can tell.
-        joins: the stages that tell the rest, where parents own the rows.
+        condition: the filter, as far as a filter can decide.
+        joins: the stages that decide the rest, if parents own the rows.
     """
 
     condition: Document
@@ -79,7 +79,7 @@ def _chosen(entity: Entity, tenant: str, name_of: Callable[[Entity], str]) -> Ch
 
 
 def counted_owner(tenant: str | None) -> object:
-    """Return the expression by which documents are counted: the tenant, ``false`` where none can be told.
+    """Return the expression by which documents are counted: the tenant, ``false`` if it is unknown.
 
     A document as a tenant could be as large as the largest answer of the server.
 
@@ -95,7 +95,7 @@ def counted_owner(tenant: str | None) -> object:
 
 
 def owner_of_value(entity: Entity, stored: Any) -> StoredOwner:  # noqa: ANN401  # any stored value
-    """Return the owner that a document names; ``stored`` is what stands in the field of the tenant."""
+    """Return the owner that a document names; ``stored`` is the value of the tenant field."""
     if entity.tenant_field is None:
         return NO_TENANT
     if isinstance(stored, str):

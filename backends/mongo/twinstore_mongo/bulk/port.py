@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Client, Document
 
 LARGEST: Final = "largest"
-# A count that has the documents at hand tells their sizes for a little more.
+# A count that has the documents at hand can report their sizes at little extra cost.
 SIZE: Final[dict[str, Any]] = {LARGEST: {"$max": {"$bsonSize": "$$ROOT"}}}
 
 
@@ -209,7 +209,7 @@ class MongoBulk(BulkPort):
         yield KeyRange(lower, None)
 
     def _cuts(self, entity: Entity, rows: int, of: Chosen) -> Iterator[Key]:
-        """Yield the keys at which ranges end: from the index, or from one pass where none can tell."""
+        """Yield the keys at which ranges end: from the index, or from one pass if no index serves."""
         store, codec = self._connection.store, codec_of(entity)
         collection = store.collection(self._connection.collection_name(entity))
         with translating(store.where.of(entity)):
@@ -219,7 +219,7 @@ class MongoBulk(BulkPort):
                 yield from sorted_cuts(store, collection, codec, rows, of.stages)
                 return
             last: Key | None = None
-            # Queries of their own, so that no cursor waits on the server while the caller works on a range.
+            # Separate queries, so that no cursor waits on the server while the caller works on a range.
             while True:
                 with store.limited():
                     found = cuts_after(collection, codec, last, rows, of.condition)
@@ -231,19 +231,19 @@ class MongoBulk(BulkPort):
 
 log = logging.getLogger("twinstore.mongo")
 
-# Not every user may ask, and a router of a sharded cluster has no set of its own: Unauthorized,
+# Not every user may ask, and a router of a sharded cluster is not in a replica set: Unauthorized,
 # CommandNotFound, NoReplicationEnabled, and AtlasError.
 UNANSWERED: Final = frozenset({13, 59, 76, 8000})
 
 
 def identity_of(store: OpenDatabase) -> str:
-    """Return what tells this database from every other one, whatever name led here."""
+    """Return what distinguishes this database from every other one, whatever host name was used."""
     with store.limited():
         return f"{server_of(store.client)}/{store.database.name}"
 
 
 def instance_of(store: OpenDatabase) -> str | None:
-    """Return what tells this database of the running server, ``None`` where it tells nothing of itself."""
+    """Return the identity of this database on the running server, ``None`` if the server reports none."""
     with store.limited():
         topology = store.client.admin.command("hello").get("topologyVersion")
     return None if topology is None else f"{topology['processId']}/{store.database.name}"
@@ -252,8 +252,8 @@ def instance_of(store: OpenDatabase) -> str | None:
 def server_of(client: Client) -> str:
     """Return the number that a replica set was given when it was made.
 
-    A user who may not ask for it gets the members that the set itself names. A server without a set is told
-    by its own address.
+    A user who may not ask for it gets the members that the set itself names. A server without a set is
+    identified by its own address.
     """
     hello = client.admin.command("hello")
     if "setName" not in hello:

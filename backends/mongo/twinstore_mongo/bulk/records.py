@@ -79,7 +79,7 @@ class DocumentWrite:
         """About how many bytes it takes while it waits."""
         if len(self.raw) < HEAVY_BYTES:
             return len(self.raw)
-        # Names and lengths of texts end with them, so they tell how many values there are.
+        # Names and lengths of texts end with zero bytes, so their number shows how many values there are.
         return len(self.raw) + BYTES_OF_ZERO * self.raw.count(b"\x00")
 
 
@@ -101,8 +101,8 @@ def replacing(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> Documen
     identity = element_of(stored, ID)
     replaces = RawBSONDocument(framed(identity))
     raw = identified(codec, bson.encode(document), stored)
-    # Of an id of its own beside the key: what stands there is another row, which the server then refuses to
-    # become this one.
+    # If the id is separate from the key, the stored document is another row, and the server refuses to turn
+    # it into this one.
     moves = codec.entity.own_id is None and element_of(raw, ID) != identity
     return DocumentWrite(write.record, raw, replaces, moves=moves)
 
@@ -140,8 +140,9 @@ def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSIO
 def is_equal(codec: Codec[Any], new: bytes, stored: bytes) -> bool:
     """Whether a stored document holds what would be written: each value with its type, names in any order.
 
-    Free is the number of its changes, and an ``_id`` that is generated: any ObjectId. Every other one beside
-    the key is made of it, and the validator refuses the next write of the service to a document with another.
+    The number of its changes may differ, and so may a generated ``_id``: any ObjectId. Every other ``_id``
+    next to the key is made from it, and the validator refuses the next write of the service to a document
+    with another one.
     """
     versioned = codec.entity.versioned
     raw = identified(codec, new, stored)
@@ -308,12 +309,12 @@ def _pieces(batch: PackedBatch, documents: WrittenDocuments) -> Iterator[PackedW
 
 
 def _between(batch: PackedBatch, documents: WrittenDocuments) -> list[tuple[int, Record | None]]:
-    """Return how many packed rows stand before each row without a document, and its record if not packed."""
+    """Return how many packed rows precede each row without a document, and its record if not packed."""
     found: list[tuple[int, Record | None]] = [
         (position - number, record) for number, (position, record) in enumerate(batch.exact)
     ]
     found += [(row, None) for row in documents.declined]
-    # A record that is not packed stands before the packed row of that number.
+    # A record that is not packed comes before the packed row of that number.
     return sorted(found, key=lambda item: (item[0], item[1] is None))
 
 
@@ -400,7 +401,7 @@ def native_documents(entity: Entity, ignored: AbstractSet[str] = frozenset()) ->
 
     Args:
         entity: the entity.
-        ignored: unknown properties at the top that are left out of the rows.
+        ignored: unknown properties at the top that the rows skip.
     """
     found, key = library(), (id(entity), frozenset(ignored))
     if found is None:
@@ -434,7 +435,7 @@ def documents_of(
         identity = Identity.GENERATED
     else:
         identity = Identity.JOINED if entity.document_id is None else Identity.SLOT
-    # What stands as `_id` and follows from the content is no slot.
+    # An `_id` that follows from the content is not a slot.
     names = {slot.name for slot in slots}
     # What is a field of the row is never ignored.
     internal = internal_names(entity) - {*names, ID}

@@ -1,8 +1,8 @@
 """Reading ranges of rows for comparison, straight from the stored values.
 
 Nothing here is shared with the export: it pages with an aggregation that compares across types, and writes
-JSON without the models. A value that stands otherwise than the driver writes it is shown under a mark, see
-:mod:`twinstore.bulk.rows`; a document that the client cannot give back byte by byte, because a name occurs
+JSON without the models. A value that is stored in another form than the driver writes is shown under a mark,
+see :mod:`twinstore.bulk.rows`. A document that the client cannot return byte by byte, because a name occurs
 twice or a type is replaced, is marked as a whole.
 """
 
@@ -196,7 +196,7 @@ class CollectionScan:
         return ScanRow(key, owner, content, beside, expires)
 
     def owner_of(self, value: object) -> StoredOwner:
-        """Return the owner of a row by what stands in the field of the tenant."""
+        """Return the owner of a row by the value of the tenant field."""
         if type(value) is str and self.tenant is not None:
             return Tenant(value)
         if self.tenant is None or (value is None and self.may_lack_tenant):
@@ -214,7 +214,7 @@ class CollectionScan:
         return cast("Key", key) if self.entity.admits_key(key) else None
 
     def key_with_numbers(self, stored: Mapping[str, Any]) -> Key | None:
-        """Return a key of which some parts are integers, which the client may have as a class of its own."""
+        """Return a key with integer parts, for which the client may use a separate class."""
         values: Document = {name: stored.get(name) for name in self.key}
         values |= {name: int(values[name]) for name in self.numbers if type(values[name]) is Int64}
         key = tuple(values.values())
@@ -223,12 +223,12 @@ class CollectionScan:
 
 # How a stored document is shown to a comparison: as canonical JSON, with marks for what is never written.
 #
-# The form in which the driver writes is BSON type by BSON type: an instant is a date, and so is what stands
-# for one in free JSON; an integer that a table holds in 64 bits has 64 bits here too, all others take as many
-# as their value needs, and nothing is null.
+# The form in which the driver writes is BSON type by BSON type: an instant is a date, and so is the object
+# that represents one in free JSON; an integer that a table holds in 64 bits has 64 bits here too, all others
+# take as many as their value needs, and nothing is null.
 
 
-# What stands for itself. The client has a class of its own for integers of 64 bits, so these have 32.
+# Types shown as they are. The client has a separate class for integers of 64 bits, so these have 32.
 PLAIN: Final = frozenset({str, bool, int, NoneType})
 LEAST_SHORT: Final = -(2**31)
 MOST_SHORT: Final = 2**31 - 1
@@ -302,12 +302,12 @@ class StoredForm:
         return parsed(value) if type(value) is str else None
 
     def shown(self, stored: Document, key: Key | None, altered: str | None = None) -> tuple[bytes, bytes]:
-        """Return content and what stands beside it, for :class:`~twinstore.bulk.port.ScanRow`.
+        """Return the content and the other values, for :class:`~twinstore.bulk.port.ScanRow`.
 
         Args:
             stored: the document, which is changed.
             key: its key, ``None`` where it has none.
-            altered: the digest of a document that is stored otherwise than its decoded values tell.
+            altered: the digest of a document that is stored in another form than its decoded values show.
         """
         for path in self.instants:
             if path[0] in stored:
@@ -327,7 +327,7 @@ class StoredForm:
         if not self._is_right(stored[ID], key):
             beside[ID] = marked("identity", plain(stored[ID]))
         if self.versioned and not is_version(stored.get(VERSION)):
-            # Under a mark, because a null stands for what may be absent.
+            # Under a mark, because null represents a value that may be absent.
             beside[VERSION] = marked("version", plain(stored.get(VERSION)))
         if altered is not None:
             document[MARK + "bson"] = altered
@@ -338,7 +338,7 @@ class StoredForm:
         return {name: plain(stored[source]) for name, source in names.items() if source in stored}
 
     def _add_id(self, document: Document, storage: Document, stored: Document) -> None:
-        """Put the id where the wire form has it; one that stands there already is shown as what it is."""
+        """Put the id where the wire form has it; an id already stored there is shown as it is."""
         if self.wire_id is None or self._is_derived(document, storage, stored[ID]):
             return
         place = ID if self.wire_id in document else self.wire_id
@@ -384,7 +384,7 @@ def long_of(value: object) -> object:
 
 
 def shown_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
-    """Return an object of free JSON with its dates as the objects that stand for them.
+    """Return an object of free JSON with its dates as the objects that represent them.
 
     An object of that form that is stored as such is marked, because the driver writes a date.
     """

@@ -1,4 +1,4 @@
-"""What a database has of the collections of a module, for whoever only reads it."""
+"""Which collections of a module a database has, for callers that only read it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Surve
     """Return what there is of each entity.
 
     Raises:
-        ConfigurationError: the user may not read the database, a view compares by a collation of its own, or
-            there is a time series.
+        ConfigurationError: the user may not read the database, a view compares by its own collation, or there
+            is a time series.
     """
     store = connection.store
     try:
@@ -108,7 +108,7 @@ def retention_field(entity: Entity) -> str | None:
 
 
 def removals_by_others(name: str, entity: Entity, indexes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what the server removes by an instant that no retention of ours looks at."""
+    """Yield what the server removes by an instant that none of our retentions uses."""
     for field, age in ages_of(indexes):
         if field != retention_field(entity):
             yield (
@@ -155,7 +155,7 @@ def wanted_indexes(entity: Entity) -> list[IndexSpec]:
 
 
 def serves(wanted: IndexSpec, indexes: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether some index, under whatever name, does what the wanted one is for."""
+    """Check whether some index, whatever its name, does what the wanted one is for."""
     # One that an option keeps sparse serves the lists that it is for, sparse or not.
     unfit = ("hidden", "collation") if wanted.sparse_unless else ("sparse", "hidden", "collation")
     return any(

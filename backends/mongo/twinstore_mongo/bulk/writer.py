@@ -172,7 +172,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
         self._outcome.rejected.append(Rejected(record, reason))
 
     def _decide(self, write: DocumentWrite, stored: bytes | None) -> None:
-        """Keep what is equal, note what differs, and gather what is to be written."""
+        """Keep equal records, note differing ones, and gather those to be written."""
         record = write.record
         if stored is None:
             self._gather(write)
@@ -257,7 +257,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
 
     def _commit_alone(self, writes: Sequence[Write], removals: Sequence[Key]) -> None:
         def work(context: RepositoryContext) -> int:
-            # In the transaction: whoever has lost the range by now commits nothing of it any more.
+            # In the transaction: a worker that has lost the range by now cannot commit any of it.
             if self._check is not None:
                 self._check(GuardedAccess(MongoAccess(context, self._entities)))
             return self._send(context, writes, removals)
@@ -297,8 +297,8 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
     def _set_aside(self, write: DocumentWrite, refused: RefusedError) -> None:
         """Reject a refused record, unless its key came into the store meanwhile."""
         index = violated_index(refused.error)
-        # Somebody inserted the key since it was looked for; now it can be compared like any other. Its index
-        # may have another name, and the server names the first one that refuses, which that need not be.
+        # Another writer inserted the key after the lookup; now it can be compared like any other. Its index
+        # may have another name, and the server names the first index that refuses, which may be another one.
         if index is not None and write.replaces is None:
             stored = self._stored([write.key]).get(write.key)
             if stored is not None:
@@ -325,7 +325,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
         self._move([write for write in writes if write.key not in found])
 
     def _move(self, writes: Sequence[DocumentWrite]) -> None:
-        """Write documents together; a rival may take a value all the same."""
+        """Write documents together; a concurrent writer may still take a value."""
         while writes:
             try:
                 self._outcome.note(writes, self._context.atomic(partial(self._exchange, writes=writes)))
@@ -408,11 +408,11 @@ class PartCounts(WriteCounts):
 
 
 class NotCommittedError(Exception):
-    """Rolls a transaction back; nobody outside sees it."""
+    """Rolls a transaction back; it never leaves this module."""
 
 
 class LastPart:
-    """The transaction of the last part, which somebody else commits; without transactions just the store."""
+    """The transaction of the last part, which the caller commits; without transactions just the store."""
 
     def __init__(self, context: RepositoryContext) -> None:
         self._ending = ExitStack()

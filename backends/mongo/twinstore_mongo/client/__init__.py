@@ -5,5 +5,5 @@ what it can do (:mod:`connection`). Retries of single reads and writes after a l
 own (``retryReads`` and ``retryWrites``). Whatever pymongo raises becomes an error of the library in
 :mod:`errors` and nowhere else; it also says whether a write was applied.
 
-Who repeats a call that lost a race stands in :mod:`twinstore_mongo.access`.
+:mod:`twinstore_mongo.access` documents which calls are repeated after a lost race.
 """

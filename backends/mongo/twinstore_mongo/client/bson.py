@@ -1,7 +1,7 @@
 """The top level of a document as it is stored, where the client would replace or drop something.
 
-Of a name that occurs twice the client keeps the last value, and the server finds the document by the first.
-What is no UTF-8 the client does not decode at all.
+If a name occurs twice, the client keeps the last value, and the server finds the document by the first.
+The client does not decode invalid UTF-8 at all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def documents_of(batch: bytes) -> Iterator[bytes]:
 
 
 def parts_of(batch: bytes, size: int = PART_BYTES) -> Iterator[bytes]:
-    """Yield a raw batch in parts of so many bytes, so that few large documents are worked on at a time."""
+    """Yield a raw batch in parts of about that many bytes, so that few large documents are open at once."""
     if len(batch) <= size:
         yield from [batch] if batch else []
         return
@@ -83,7 +83,7 @@ def first_of(raw: bytes, name: str) -> str | int | bytes | None:
 
 
 def element_of(raw: bytes, name: str) -> bytes:
-    """Return the first element of a name as it stands in a document that has one: type, name and value."""
+    """Return the first element of a name as a document that has it stores it: type, name and value."""
     wanted = name.encode()
     start, end = next((start, end) for _, found, start, end in elements(raw) if found == wanted)
     return raw[start - len(wanted) - 2 : end]

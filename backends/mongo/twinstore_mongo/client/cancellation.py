@@ -1,8 +1,8 @@
-"""Ending on the server what a call waits for that its caller has given up.
+"""Ending on the server what a cancelled call waits for.
 
-A call that may be given up gets a session of its own, because the server ends what belongs to a session. That
-needs no right beyond the login: every user may kill his own sessions. A session for which a command may still
-be on its way is never used again, so a command that comes late finds nobody.
+A call that may be cancelled gets a separate session, because the server ends what belongs to a session. That
+needs no right beyond the login: all users may kill their own sessions. A session for which a command may
+still be on its way is never used again, so a late command cannot affect another call.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PRESENT: Final[ContextVar[ClientSession | None]] = ContextVar("twinstore_mongo_s
 
 
 def end_session(session: ClientSession) -> None:
-    """End a session, unless the server may still be about to kill it: pymongo would lend it to another call.
+    """End a session, unless the server may still be about to kill it: pymongo would reuse it for other calls.
 
-    Such a one is forgotten; the server does so after half an hour.
+    Such a session is dropped; the server drops it after half an hour.
     """
     if session not in _doubtful:
         session.end_session()
@@ -46,7 +46,7 @@ _doubtful: Final[WeakSet[ClientSession]] = WeakSet()
 
 
 class KillableStatement:
-    """One statement of a call that may be given up: has a session that can be killed."""
+    """One statement of a call that may be cancelled: has a session that can be killed."""
 
     __slots__ = ("_call", "_client", "_own", "_session", "_token")
 
@@ -67,7 +67,7 @@ class KillableStatement:
         """Let the statement begin.
 
         Raises:
-            TimeoutExceededError: its call was given up.
+            TimeoutExceededError: its call was cancelled.
         """
         try:
             self._call.begin(self._kill)
@@ -97,7 +97,7 @@ class KillableStatement:
 
 
 def killable(store: OpenDatabase, bound: ClientSession | None) -> KillableStatement | None:
-    """Return what has a statement killed when its call is given up, ``None`` where nobody could."""
+    """Return what kills a statement when its call is cancelled, ``None`` if no caller can cancel it."""
     call = running_call()
     if call is None or not store.capabilities.sessions:
         return None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # As long as a statement may take on PostgreSQL by default, so that the switch changes no limit.
 CALL_TIMEOUT_MS: Final = 30_000
-# For the last word to a server, which nobody waits for: that sessions have ended.
+# For the last message to a server, that sessions have ended; no caller waits for its answer.
 CLOSE_SECONDS: Final = 2.0
 
 
@@ -80,7 +80,7 @@ def new_client(settings: MongoSettings) -> Client:
 
 def close_client(client: Client) -> None:
     """Close a client; a server that is silent delays that no longer than a moment."""
-    # A process that is told to stop has little time, and the server forgets sessions by itself.
+    # A process that receives a stop signal has little time, and the server drops sessions by itself.
     with pymongo.timeout(CLOSE_SECONDS):
         client.close()
 
@@ -102,10 +102,10 @@ def hosts_of(client: Client, settings: MongoSettings) -> str:
 
 
 class Primaries(ServerHeartbeatListener):
-    """Says when a server that takes writes is known again; told by a thread of the client.
+    """Says when a server that accepts writes is known again; a thread of the client notifies it.
 
-    Not a listener for topologies: for those pymongo has a thread that looks every half second, and whoever
-    closes the client waits for it.
+    Not a listener for topologies: for those pymongo has a thread that polls every half second, and closing
+    the client waits for it.
     """
 
     def __init__(self) -> None:

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 # What the server keeps for itself, and what this library does.
 RESERVED: Final = ("system.", "_")
-# The ledger of copies, and where the first release kept it beside the data.
+# The ledger of copies, and where the first release kept it next to the data.
 OF_LEDGER: Final = frozenset(
     {*(entity.collection for entity in LEDGER.entities), "backfill_jobs", "backfill_ranges"}
 )
 
 
 def check_collections(names: Mapping[str, str]) -> None:
-    """Refuse names of collections that the server does not take, or under which rows would mix.
+    """Refuse names of collections that the server does not accept, or under which rows would mix.
 
     Args:
         names: the collection of each entity of a module, by the name of the entity.
 
     Raises:
-        ConfigurationError: one of them is no name, or two entities have the same.
+        ConfigurationError: one of them is not a valid name, or two entities have the same.
     """
     owners: dict[str, str] = {}
     for entity, name in names.items():

@@ -79,7 +79,7 @@ class Connection(Renewable):
         self._check_open()
         if self._store is None:
             store = self._open()
-            # It may have been closed while this connected, and then nobody would close what came of it.
+            # It may have been closed while this connected; then the new connection would never be closed.
             self._check_open()
             self._store = store
         return self._store
@@ -131,9 +131,9 @@ class Connection(Renewable):
 
     @override
     def renew(self) -> None:
-        """Start without a store in a forked child, where it gets a client of its own.
+        """Start without a store in a forked child, where it gets a separate client.
 
-        A client of the caller is taken again: pymongo gives it connections of its own there, and warns.
+        A client of the caller is used again: pymongo opens new connections for it there, and warns.
         """
         self._store = None
 
@@ -176,7 +176,7 @@ class Connection(Renewable):
                 "No MongoDB database is named; set Persistence:Mongo:Database, or put its name behind the "
                 "last slash of the connection string.",
                 driver=DRIVER,
-            ) from InvalidURI("it names no database")  # a cause tells wrong settings from a wrong server
+            ) from InvalidURI("it names no database")  # a cause marks wrong settings, not a wrong server
         return str(name)
 
     def _client(self) -> Client:
@@ -198,7 +198,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
     hello = database.command("hello")
     version = client.server_info()
     check_version(tuple(version["versionArray"][:2]), where)
-    # A router has no set of its own, and transactions all the same.
+    # A router is not in a replica set, but supports transactions.
     replicated = "setName" in hello or hello.get("msg") == "isdbgrid"
     if not replicated and not allow_standalone:
         raise ConfigurationError(

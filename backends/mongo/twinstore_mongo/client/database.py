@@ -36,7 +36,7 @@ class OpenDatabase:
     """An open database: the client, what it can do, and how errors name it.
 
     Attributes:
-        own_timeout: seconds to add to every call because the client has no ``timeoutMS`` of its own.
+        own_timeout: seconds to add to every call because the client itself has no ``timeoutMS``.
         sizes: by name of collection, until when it is known how many bytes its documents have on average.
     """
 

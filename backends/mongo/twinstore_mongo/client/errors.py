@@ -105,7 +105,7 @@ class Where:
 def violated_index(error: BaseException | None) -> str | None:
     """Return the name of the index that a duplicate key violates, ``None`` when the server does not say.
 
-    The structured answer names the fields only; the name stands in the text, between fixed words.
+    The structured answer names only the fields; the name is in the text, between fixed words.
     """
     details: Mapping[str, Any] = getattr(error, "details", None) or {}
     text = str(details.get("errmsg", ""))
@@ -136,7 +136,7 @@ class Meaning:
         return self.kind(text, **where.location)
 
 
-# Somebody ended the operation on the server: an administrator, or a call that was given up.
+# The operation was ended on the server: by an administrator, or by a cancelled call.
 interrupted: Final = Meaning(
     UnavailableError, "{server} ended {subject} on request before it was done; try again."
 )
@@ -205,7 +205,7 @@ rejected_login: Final = Meaning(
     ConfigurationError,
     "{server} rejects the login; check user, password and authSource in the connection string.",
 )
-# The user may not do this, or nobody logged in.
+# The user may not do this, or the client did not log in.
 no_permission: Final = Meaning(
     ConfigurationError,
     "The user of the connection string has no permission for {subject} on {server}; log in with a user that "
@@ -254,7 +254,7 @@ def unreachable(error: Exception, where: Where) -> TwinstoreError:
 def untrusted(text: str) -> str | None:
     """Return why TLS fails with every server that was found, ``None`` where waiting may help.
 
-    The client tells a certificate from a server that is away in its text alone.
+    Only the text of the client distinguishes a bad certificate from a server that is away.
     """
     if any(words in text for words in AWAY):
         return None
@@ -420,7 +420,7 @@ def by_first_write_error(error: Exception, where: Where) -> TwinstoreError:
 
 
 def first_write_error(details: Mapping[str, Any]) -> errors.WriteError:
-    """Return one refused document of a bulk write as an exception of its own."""
+    """Return one refused document of a bulk write as a separate exception."""
     kind = errors.DuplicateKeyError if details.get("code") == DUPLICATE_KEY else errors.WriteError
     return kind(str(details.get("errmsg", "")), details.get("code"), details)
 

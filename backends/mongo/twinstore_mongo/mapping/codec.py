@@ -123,7 +123,7 @@ class Codec(Generic[M]):
         self._markers = tuple((marker, self.names[marker.name]) for marker in entity.storage)
         self._written = tuple((marker.name, stored) for marker, stored in self._markers if stored != ID)
         self._internal = internal_names(entity)
-        # The one field that stands as ``_id``, where the model has it too.
+        # The one field that is stored as ``_id``, where the model has it too.
         self._identity = entity.document_id if entity.document_id in entity.shapes else None
         self._derived = derived_fields(entity)
         self._derived_key = tuple(item for item in self._derived if item.name in entity.key)
@@ -212,7 +212,7 @@ class Codec(Generic[M]):
     def shown_key(self, document: Mapping[str, Any]) -> str:
         """Return the key of a stored document as messages show it: its ``_id``, which is the key or joins it.
 
-        A generated one stands for a key that is missing or of another type, for then nothing else finds it.
+        A generated one replaces a key that is missing or of another type, because nothing else finds it then.
         """
         if self.entity.generated_id:
             key = tuple(plain_part(document.get(name)) for name in self.key)
@@ -242,7 +242,7 @@ class Codec(Generic[M]):
         return values
 
     def _storage(self, document: Mapping[str, Any]) -> dict[str, object]:
-        """Return the storage markers; those that are absent are left out."""
+        """Return the storage markers, without the absent ones."""
         storage: dict[str, object] = {}
         wrong: list[str] = []
         nouns: dict[str, None] = {}
@@ -319,7 +319,7 @@ if TYPE_CHECKING:
     Sort = list[tuple[str, int]]
     Find = Callable[[Document], "Cursor[Document]"]
 
-# With so many rows more, the last instant that is needed is mostly complete.
+# With this many extra rows, the last instant that is needed is mostly complete.
 SPARE: Final = 16
 
 

@@ -1,7 +1,7 @@
-"""A document whose decoded values do not tell what is stored: the same values, with marks where they do not.
+"""A document whose decoded values differ from what is stored: the same values, with marks where they differ.
 
-Of a name that stands twice the client keeps one value, and some old types it replaces. A comparison that
-shows such a document has to say where.
+If a name occurs twice the client keeps one value, and it replaces some old types. A comparison that shows
+such a document has to say where.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OBJECT: Final = 0x03
 ARRAY: Final = 0x04
 NESTED: Final = frozenset({OBJECT, ARRAY})
-# So often a value is decoded once more; deeper down each is walked, or the time would grow with the depth.
+# How often a value is decoded again; deeper values are walked, or the time would grow with the depth.
 SHORT: Final = 4
 # Undefined, a pointer into another collection, and a symbol, which the client gives as something else.
 REPLACED: Final = frozenset({0x06, 0x0C, 0x0E})
@@ -94,14 +94,14 @@ def members(raw: bytes) -> list[tuple[int, str, bytes]]:
     ]
 
 
-# Free JSON in documents: where it stands in those of a model, and what of it BSON holds in another way.
+# Free JSON in documents: where the documents of a model have it, and which parts BSON holds in another way.
 #
-# A date object of :mod:`twinstore.models.fields` is a date of BSON, and a map that looks like a database
-# reference is read by the client as an object of its own class.
+# A date object of :mod:`twinstore.models.fields` is a date of BSON, and the client reads a map that looks
+# like a database reference as an object of a special class.
 
 
 Walk = Callable[[Any], Any]
-"""Returns what stands in place of a value."""
+"""Returns the replacement of a value."""
 # What free JSON mostly holds; anything else may hide a reference or a date.
 PLAIN: Final = frozenset({str, bool, int, float, type(None), Int64})
 NAMED: Final = dumps(DATE)
@@ -127,7 +127,7 @@ def walk_of(value: ValueShape, free: Walk, described: Walk | None) -> Walk | Non
         fields = walks_of(value.model, free, described)
         return partial(within, fields) if fields else None
     if value.item is None:
-        # What may be of several types is no free JSON: one of them may be a model with instants of its own.
+        # A value of several types is not free JSON: one of them may be a model that has instants.
         return None if value.kind is not Kind.MAP else free if value.cls is dict else described
     below = walk_of(value.item, free, described)
     if value.kind is Kind.LIST:
@@ -156,9 +156,9 @@ def each_member(around: Walk | None, walk: Walk, value: Any) -> Any:  # noqa: AN
 
 
 def dates_written(value: Any) -> Any:  # noqa: ANN401  # free JSON
-    """Put dates in place of the objects that stand for them in a map of a wire form; return the map.
+    """Put dates in place of the objects that represent them in a map of a wire form; return the map.
 
-    The map itself stays one, whatever it holds: the field has room for nothing else.
+    The map itself stays a map, whatever it holds: the field accepts nothing else.
     """
     # To look into the JSON costs a tenth of a walk, and hardly any has the name.
     if type(value) is dict and not PLAIN.issuperset(map(type, value.values())) and NAMED in dumps(value):

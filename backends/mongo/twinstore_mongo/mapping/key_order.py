@@ -1,6 +1,6 @@
 """Documents in the order of their keys: along the index of the key, or sorted by the server without one.
 
-A source may be a database that another service made, without our indexes and with a collation of its own.
+A source may be a database that another service made, without our indexes and with another collation.
 Texts are compared by code point all the same, because that is the order of every other store; an index in
 another collation cannot give it.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Order: TypeAlias = list[tuple[str, int]]
 
-# Makes a read compare texts by code point, also in a collection with a collation of its own.
+# Makes a read compare texts by code point, even in a collection with its own collation.
 SIMPLE: Final = Collation("simple")
 VIEW: Final = 166  # CommandNotSupportedOnView
 # An index with one of these leaves documents out, or has them in the order of another collation.
@@ -59,12 +59,12 @@ def order_of(key: Sequence[str]) -> Order:
 
 
 def gives_order(index: Mapping[str, Any], order: Order) -> bool:
-    """Tell whether an index, as the server describes it, holds every document in this order."""
+    """Check whether an index, as the server describes it, holds every document in this order."""
     return list(index["key"].items()) == order and not any(index.get(option) for option in UNFIT)
 
 
 def has_key_index(collection: Collection[Any], order: Order) -> bool:
-    """Tell whether some index of a collection holds every document in this order; a view has none."""
+    """Check whether some index of a collection holds every document in this order; a view has none."""
     try:
         return any(gives_order(index, order) for index in collection.list_indexes())
     except OperationFailure as error:
@@ -106,7 +106,7 @@ def next_batch(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> 
 def next_parts(
     store: OpenDatabase, cursor: Iterator[Any], size: int = PART_BYTES, *, indexed: bool
 ) -> Iterator[bytes]:
-    """Yield what is left of a raw cursor in parts; see :func:`~twinstore_mongo.client.bson.parts_of`."""
+    """Yield the rest of a raw cursor in parts; see :func:`~twinstore_mongo.client.bson.parts_of`."""
     while (batch := next_batch(store, cursor, indexed=indexed)) is not None:
         parts = parts_of(batch, size)
         # Not remembered while a part is worked on, nor while the next batch is read.

@@ -1,10 +1,10 @@
 """What the documents of an entity look like, derived from its description alone.
 
 - ``_id`` is the one text or UUID that identifies a row, be it a field of the model or a marker, or the field
-  that the description names instead. Where several parts or a number do, they stay fields of their own,
-  ``_id`` joins them, and a unique index finds a row. Where the description says so, ``_id`` is an ObjectId
-  that is generated at the first insert and kept from then on, and the key stays beside it in the same way.
-- The fields of the model keep their wire names and stand first, in canonical order.
+  that the description names instead. If several parts or a number identify a row, they stay separate fields,
+  ``_id`` joins them, and a unique index finds a row. If the description says so, ``_id`` is an ObjectId that
+  is generated at the first insert and kept from then on, and the key is stored next to it in the same way.
+- The fields of the model keep their wire names and come first, in canonical order.
 - Storage markers and derived fields follow under ``_`` and their name; a marker that other programs know by
   its plain name keeps that. ``_version`` comes last.
 """
@@ -59,7 +59,7 @@ def internal_names(entity: Entity) -> frozenset[str]:
 def joined_id(key: Key) -> str:
     """Return the ``_id`` of a row whose key is not a single text; no two keys have the same.
 
-    Where a colon inside a part, or an empty part, would make two keys look alike, each part tells its length.
+    If a colon inside a part, or an empty part, would make two keys look alike, each part includes its length.
     A number has no colon, so a text in front of one ends at the last of them, whatever it holds.
     """
     *heads, last = map(str, key)
@@ -103,7 +103,7 @@ def document_indexes(entity: Entity) -> tuple[Index, ...]:
 
 
 def key_index(entity: Entity) -> IndexSpec | None:
-    """Return the index that lets a key stand once, ``None`` where that of ``_id`` does."""
+    """Return the index that makes a key unique, ``None`` if that of ``_id`` does."""
     if entity.single_key is not None and entity.single_key == entity.document_id:
         return None
     fields = [stored_names(entity)[name] for name in entity.key]
@@ -112,7 +112,7 @@ def key_index(entity: Entity) -> IndexSpec | None:
 
 
 def index_spec(entity: Entity, index: Index) -> IndexSpec:
-    """Return one described index as the server gets it; a name of its own wins over the custom."""
+    """Return one described index as the server gets it; an explicit name overrides the default."""
     names = stored_names(entity)
     fields = [names[name] for name in index.names]
     directions = [-1 if descending else 1 for _, descending in index.directions]
@@ -205,7 +205,7 @@ class IndexSpec:
         return content | {name: value for name, value in optional.items() if value}
 
     def options(self, module: ModuleOptions, *, server_ttl: bool = True) -> Document:
-        """Return what ``createIndex`` gets beside the key, with the present retention."""
+        """Return the options of ``createIndex`` in addition to the key, with the present retention."""
         options: Document = {"name": self.name}
         if self.unique:
             options["unique"] = True
@@ -228,5 +228,5 @@ class CollectionSpec:
 
 
 def plain_part(value: object) -> object:
-    """Return a part of a key; the client has a class of its own for integers of 64 bits."""
+    """Return a part of a key; the client has a separate class for integers of 64 bits."""
     return int(value) if isinstance(value, Int64) else value

@@ -1,7 +1,7 @@
 """Who has which collection: each belongs to one entity of one module.
 
-On PostgreSQL every module has a schema of its own. Here two modules with a collection of one name would write
-into the same one, under the validator of whichever was migrated last.
+On PostgreSQL every module has its own schema. Here two modules with a collection of the same name would write
+into one collection, under the validator of the module that was migrated last.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_other_modules(ledger: Collection[Document], module: str, steps: Sequen
 
     Args:
         ledger: says which modules were migrated here. One that is not installed cannot be asked.
-        module: the module that is to be migrated.
+        module: the module to migrate.
         steps: what makes its collections.
 
     Raises:
@@ -54,7 +54,7 @@ def check_other_modules(ledger: Collection[Document], module: str, steps: Sequen
 
 
 def note_collections(ledger: Collection[Document], module: str, steps: Sequence[Step]) -> None:
-    """Tell other modules which collections these are: settings may have given them other names."""
+    """Record for other modules which collections these are: settings may have renamed them."""
     names = sorted(item.name for item in whole_collections(steps))
     for step in steps:
         ledger.update_one({"_id": f"{module}:{step.name}"}, {"$addToSet": {COLLECTIONS: {"$each": names}}})

@@ -56,7 +56,7 @@ class Schema:
 
     Attributes:
         validators: by collection; empty where no validators are wanted.
-        plain: also an empty collection gets neither age nor validator, because somebody else writes here.
+        plain: even an empty collection gets neither age nor validator, because another program writes here.
         look: what the database has, where nothing is changed meanwhile; default: it is asked each time.
     """
 
@@ -82,14 +82,14 @@ class Schema:
             item for item in collections if item.name not in present and self._create_collection(item.name)
         ]
         ordered = [(item.name, index) for item in collections if item not in new for index in item.indexes]
-        # Duplicates refuse a unique index, and then no other one is to have been built for nothing.
+        # Duplicates refuse a unique index, and then no other one should have been built in vain.
         for name, index in sorted(ordered, key=lambda pair: not pair[1].unique):
             self.create_index(name, index)
         for collection in new:
             self._index_empty(collection)
 
     def _create_collection(self, name: str) -> bool:
-        """Create a collection; return whether nobody was first."""
+        """Create a collection; return whether this process was the first."""
         known = name in self.validators and not self.plain
         options: dict[str, Any] = {"validator": self.validators[name], **STRICT} if known else {}
         try:
@@ -109,7 +109,7 @@ class Schema:
         try:
             self.store.collection(collection.name).create_indexes(models)
         except OperationFailure as error:
-            # Somebody else writes there already, or makes indexes.
+            # Another process already writes there, or creates indexes.
             if error.code not in {DUPLICATE_KEY, *INDEX_CONFLICTS}:
                 raise
             for index in collection.indexes:
@@ -360,7 +360,7 @@ class Schema:
         )
 
 
-# Spelt out, because collMod keeps what somebody else has set.
+# Spelt out, because collMod keeps options that were set before.
 STRICT: Final = {"validationLevel": "strict", "validationAction": "error"}
 
 
@@ -455,7 +455,7 @@ def validator_problem(collection: str, wanted: Mapping[str, Any], found: Mapping
 
 
 def differing(wanted: object, found: object, path: str = "") -> Iterator[tuple[str, object, object]]:
-    """Yield the paths at which two options differ; what only the collection has is no option of ours."""
+    """Yield the paths at which two options differ; ignore options that only the collection has."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         names = [*wanted, *(found.keys() - wanted.keys() if path else ())]
         for name in names:
@@ -490,9 +490,9 @@ def kind_problems(item: Mapping[str, Any]) -> Iterator[str]:
 
 
 AGE: Final = "expireAfterSeconds"
-# What an index does to rows beside finding them.
+# What an index does to rows in addition to finding them.
 ACTING: Final = frozenset({"unique", "prepareUnique", AGE})
-# Beside key, uniqueness, filter and age: what an index of ours never has.
+# In addition to key, uniqueness, filter and age: options that our indexes never have.
 UNUSUAL: Final = ("sparse", "collation", "hidden", "prepareUnique")
 
 

@@ -1,4 +1,4 @@
-"""The lease that lets one process migrate at a time; the clock of the server decides."""
+"""The lease that lets one process migrate at a time; it uses the server clock."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ RENEWALS: Final = 5
 class MigrationLease:
     """The lease document: owner, fence and expiry.
 
-    ``lost`` is set when the server has given it to somebody else, or could have; ``until`` is the instant of
-    ``clock`` to which it certainly lasts.
+    ``lost`` is set when the server has given it to another process, or could have; ``until`` is the instant
+    of ``clock`` to which it certainly lasts.
     """
 
     collection: Collection[Document]
@@ -52,7 +52,7 @@ class MigrationLease:
     clock: Callable[[], float] = time.monotonic
 
     def try_acquire(self) -> bool:
-        """Take the lease if nobody holds it."""
+        """Acquire the lease if no process holds it."""
         asked = self.clock()
         free = {"$expr": {"$lte": [{"$ifNull": ["$expiresAt", "$$NOW"]}, "$$NOW"]}}
         taken = {
@@ -77,7 +77,7 @@ class MigrationLease:
         try:
             self.lost = self.collection.update_one(self._mine, pipeline).matched_count == 0
         except PyMongoError as error:
-            # In the thread that renews there is nobody to raise it to. The next renewal may succeed; where
+            # In the thread that renews, no caller could catch the error. The next renewal may succeed; if
             # none does in time, the migration stops at its next step.
             log.warning("The migration lease could not be renewed (%s).", loggable(error))
         else:
@@ -88,7 +88,7 @@ class MigrationLease:
         try:
             self.collection.update_one(self._mine, [{"$set": {"expiresAt": "$$NOW"}}])
         except PyMongoError as error:
-            # What the migration did stands, and why it failed is on its way.
+            # The work of the migration stays, and the error of a failed one is being raised.
             log.debug("The migration lease could not be released (%s); it runs out.", loggable(error))
 
     def check(self) -> None:

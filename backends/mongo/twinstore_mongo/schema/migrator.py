@@ -66,7 +66,7 @@ PATIENCE: Final = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """What is to be there: the steps that count, those of them that are pending, and the schema they make."""
+    """The wanted state: the steps that count, those of them that are pending, and the schema they make."""
 
     steps: tuple[Step, ...]
     pending: tuple[Step, ...]
@@ -248,7 +248,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
         return monotonic() - start
 
     def _finish(self, store: OpenDatabase, lease: MigrationLease, step: Step, seconds: float) -> bool:
-        """Carry over what an earlier version kept, then record the step; return whether nobody was first."""
+        """Carry over data of earlier versions, record the step; return whether this process was first."""
         start = monotonic()
         for item in step.carry_overs:
             lease.check()
@@ -271,7 +271,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
         return result.upserted_id is not None
 
     def _plan(self, store: OpenDatabase, *, release: bool, check: bool = True) -> MigrationPlan:
-        """Compare the ledger with what is shipped; a release step counts once somebody asked for it."""
+        """Compare the ledger with what is shipped; a release step counts once it was requested."""
         rows = self._ledger(store)
         if check:
             self._check(rows)
@@ -284,7 +284,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
         return MigrationPlan(tuple(wanted), pending, Schema(store, collections, validators, self.options))
 
     def _reverter(self, store: OpenDatabase, migration: str) -> Reverter:
-        """Return what takes a step back, after a look at the ledger."""
+        """Return what reverts a step, after a check of the ledger."""
         file = revert_of(self.reverts, migration, module=self.module, driver=DRIVER)
         rows = self._ledger(store)
         self._check(rows)

@@ -1,7 +1,8 @@
 """Takes a migration back: drops its collections and its row of the ledger.
 
-No server drops collections only while nobody writes them. So each gets a validator first that refuses every
-document, which waits for the writes that run; then they are counted, and nothing can come behind the count.
+No server can make a drop depend on the absence of concurrent writes. So each collection first gets a
+validator that refuses every document, which waits for the writes that run. Then the documents are counted,
+and none can be added after the count.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Reverter:
 
     def run(self, lease: MigrationLease, accept: AbstractSet[Consent]) -> Reversal:
         """Drop the collections, then the row of the ledger, so that a killed process can be repeated."""
-        # Before anybody's writes are refused.
+        # Before any writes are refused.
         present = self.reversal()
         check_consent(present, accept)
         if not present.applied:
@@ -116,7 +117,7 @@ class Reverter:
 
     @contextmanager
     def _closed(self) -> Iterator[None]:
-        """Let the server refuse every write of a document; afterwards what is left is as it was."""
+        """Let the server refuse every write of a document; afterwards the remaining ones are unchanged."""
         before = {
             item["name"]: item.get("options", {})
             for item in self.store.database.list_collections(filter={"name": {"$in": self._present()}})

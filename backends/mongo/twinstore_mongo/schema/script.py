@@ -88,7 +88,7 @@ def plain_lines(step: Step, options: ModuleOptions) -> Iterator[str]:
     """Yield the statements that make the collections and indexes of a step: unique ones first, no ages."""
     yield from (collection_line(collection) for collection in step.collections)
     indexes = [(item.name, index) for item in step.collections for index in item.indexes]
-    # Duplicates refuse a unique index, and then no other one is to have been built for nothing.
+    # Duplicates refuse a unique index, and then no other one should have been built in vain.
     for name, index in sorted(indexes, key=lambda pair: not pair[1].unique):
         key = "{" + ", ".join(f"{text(field)}: {direction}" for field, direction in index.key) + "}"
         plain = {name: value for name, value in index.options(options).items() if name != AGE}
@@ -114,7 +114,7 @@ def validating(name: str, validator: Document) -> Document:
 
 def removing(name: str, index: IndexSpec, options: ModuleOptions) -> Document:
     """Return the command that gives an index its age."""
-    # Last and apart: from then on the server removes, within a minute.
+    # Last and separate: from then on the server removes rows, within a minute.
     return {"collMod": name, "index": {"name": index.name, AGE: index.options(options)[AGE]}}
 
 

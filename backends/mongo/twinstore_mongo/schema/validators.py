@@ -50,7 +50,7 @@ def validator_of(entity: Entity) -> Document:
 
 def closing_validator(step: str) -> Document:
     """Return a validator that no document meets; it says itself who set it."""
-    # No document equals a text. The server shows this to whoever writes meanwhile.
+    # No document equals a text. The server shows this text to clients that write meanwhile.
     return {"$expr": {"$eq": ["$$ROOT", f"{CLOSED_BY} {step}"]}}
 
 

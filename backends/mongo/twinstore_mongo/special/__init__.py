@@ -2,7 +2,7 @@
 
 The file of a module has its name. Further ones, where one would be too long, begin with it:
 ``<module>_<words>``.
-A file may have ``OPERATIONS``, statements of its own for hot operations, and ``CARRY_OVERS``.
+A file may have ``OPERATIONS``, special statements for hot operations, and ``CARRY_OVERS``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["CarryOver", "carry_overs_of", "specials_of"]
 class CarryOver:
     """Documents of an earlier version, brought to where this one keeps them by one aggregation.
 
-    It may be repeated: its last stage keeps every document that is there. The same stages stand in the script
-    for administrators, so they are plain JSON.
+    It may be repeated: its last stage keeps every existing document. The script for administrators has the
+    same stages, so they are plain JSON.
     """
 
     source: str

@@ -1,6 +1,6 @@
 """The hot operations of the scheduler: leasing policy jobs, and replacing those of a lease holder.
 
-A batch is replaced in two round trips: read, write; and in more for those that rivals have changed between.
+A batch is replaced in two round trips: read, write. Jobs that other processes change in between take more.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def complete(  # noqa: PLR0917  # the arguments of the general way
     context = access.context
 
     def once() -> None:
-        """Settle the jobs that are open; those that rivals have changed meanwhile stay open."""
+        """Settle the open jobs; those that other processes have changed meanwhile stay open."""
         places = [place for place in range(len(jobs)) if place not in answers]
         found = held(context, scope, {jobs[place].id for place in places})
         # One that cannot be read is as absent.

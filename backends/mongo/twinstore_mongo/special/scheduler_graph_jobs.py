@@ -1,4 +1,4 @@
-"""The compare-and-set of graph jobs: one update instead of a look, the time of the server, and a write."""
+"""The compare-and-set of graph jobs: one update instead of a read, the time of the server, and a write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES: Final = CODEC.names
 
 
 def replace_job(access: MongoAccess, scope: Tenant, job: GraphJob, expected: GraphJobStatus) -> bool:
-    """Move a job on; false where the general way has to tell why not."""
+    """Move a job to its next status; false if the general path has to report why not."""
     if job.status is GraphJobStatus.RUNNING and job.started_at is None:
         return False
     context, key = access.context, (job.uuid,)

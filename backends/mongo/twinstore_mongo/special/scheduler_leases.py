@@ -1,7 +1,7 @@
 """Leasing policy jobs: one in one round trip, a batch in three.
 
-A batch is leased in three round trips: choose, update, read back. Rivals that choose the same jobs share no
-name: the version that an update gives to its jobs is drawn at random, so it tells whose they are.
+A batch is leased in three round trips: choose, update, read back. Processes that choose the same jobs are
+distinguished by the version that an update gives to its jobs: it is drawn at random.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def claim(access: MongoAccess, query: Query, sets: Sets) -> tuple[PolicyRunJob, 
             condition = merged((condition, {ID: {"$nin": list(refused)}}))
         found = lease(context, query, condition, sets, refused)
         leased = tuple(decoded(found or ()))
-        # Where none could be read, the next ones may; where rivals were faster, so may the next time.
+        # If none could be read, the next ones may be readable; if others were faster, a retry may succeed.
         if leased or found is None:
             return leased
 
@@ -83,7 +83,7 @@ def lease_first(
 def lease_several(
     context: RepositoryContext, query: Query, condition: Document, sets: Sets, refused: set[object]
 ) -> list[Document] | None:
-    """Lease the first jobs; none of them where rivals were faster, ``None`` where nothing is due."""
+    """Lease the first jobs; none of them if other processes were faster, ``None`` if nothing is due."""
     order = CODEC.readings.of(query).order
     with context.stepwise() as steps, context.following() as causal, causal.writing(POLICY_JOBS):
         collection = context.collection(POLICY_JOBS)
@@ -119,9 +119,9 @@ def added_by(sets: Sets) -> Document:
 
 
 def broken(context: RepositoryContext, error: OperationFailure) -> object:
-    """Return the ``_id`` of a document that the validator lets nobody change, or raise the error.
+    """Return the ``_id`` of a document that the validator does not let change, or raise the error.
 
-    It stays where it is, in front of all others, so that it must be named to be passed over.
+    It stays where it is, in front of all others, so it must be named to be skipped.
     """
     key = ((error.details or {}).get("errInfo") or {}).get("failingDocumentId")
     if error.code != DOCUMENT_VALIDATION_FAILURE or key is None or context.in_transaction:

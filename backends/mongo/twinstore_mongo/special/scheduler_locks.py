@@ -1,4 +1,4 @@
-"""Locks on MongoDB: one document each, changed in single steps by the clock of the server."""
+"""Locks on MongoDB: one document each, changed in single steps by the server clock."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class LeaseContender(Contender):
     def acquire(self, claim: LockClaim) -> LockInfo | None:
         owned = taken(claim)
         found = self._step(claim.key, IS_FREE, owned)
-        # Documents of locks stay for ever, so whoever waits for one looks once whether it is the first.
+        # Documents of locks stay for ever, so a waiting caller checks only once whether it is the first.
         if found is not None or self._is_there:
             return found
-        # The server allows no upsert with a condition on its clock, so the first document comes apart.
+        # The server allows no upsert with a condition on its clock, so the first one is inserted separately.
         try:
             return self._step(claim.key, IS_NEW, owned, upsert=True)
         except DuplicateError:
@@ -110,7 +110,7 @@ def extended(lease: timedelta) -> list[Document]:
 
 
 def own(owned: LockInfo) -> Document:
-    """Return what tells an ownership from all others of its document."""
+    """Return what distinguishes an ownership from all others of its document."""
     return {"holderId": owned.holder_id, "fence": Int64(owned.fence)}
 
 

@@ -1,7 +1,7 @@
-"""The ledger of copies: what 0.1.0 kept of it beside the data is carried over once, and stays where it is.
+"""The ledger of copies: what 0.1.0 kept of it next to the data is carried over once, and stays where it is.
 
-A job comes after its ranges, so a carry-over that was interrupted goes on, and one that is complete is not
-begun again: ranges of a job that is here already stay away, whatever became of it since.
+A job comes after its ranges, so an interrupted carry-over resumes, and a complete one does not start again:
+ranges of an already carried job are not copied, whatever became of it since.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def joined(*parts: object) -> Document:
 
 
 def escaped(value: str) -> Any:  # noqa: ANN401  # an expression
-    """Return a text as it stands between the quotation marks of JSON."""
+    """Return a text as JSON writes it between quotation marks."""
     escaped_value: Any = value
     for find, replacement in ESCAPES.items():
         escaped_value = {"$replaceAll": {"input": escaped_value, "find": find, "replacement": replacement}}

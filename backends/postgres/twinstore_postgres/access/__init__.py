@@ -5,13 +5,13 @@ writes what it returns. ``mark`` and ``amend`` set fields of rows without readin
 
 There are four ways to run them (:mod:`execution`), with these transactions:
 
-- Each call by itself, or in a session: a transaction of its own at READ COMMITTED, which locks what it will
-  write.
+- A single call, alone or in a session: a separate transaction at READ COMMITTED, which locks the rows to be
+  written.
 - A unit of a caller: one transaction at REPEATABLE READ, in which the first writer of a row wins.
 - A caller's own connection, joined by ``bind``: its transaction, which is never ended here.
 
-A step that lost a race, by a serialisation failure, a deadlock or a key that a rival has just inserted,
-wrote nothing, and is repeated by :func:`twinstore.access.retry.repeat` for at most ten seconds. Inside a unit
-nothing is repeated: the unit as a whole is, by ``transact``. A call whose connection was lost is never
-repeated, because it may have been applied.
+A step can lose a race: by a serialisation failure, a deadlock, or a key that a concurrent transaction has
+just inserted. It has written nothing then, and :func:`twinstore.access.retry.repeat` repeats it for at most
+ten seconds. Inside a unit no step is repeated: ``transact`` repeats the unit as a whole. A call whose
+connection was lost is never repeated, because it may have been applied.
 """

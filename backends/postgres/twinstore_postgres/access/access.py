@@ -56,8 +56,8 @@ M = TypeVar("M", bound=CanonicalModel)
 Special = Callable[..., object]
 """A statement of this driver for a hot operation; takes the access and the arguments of the general way."""
 
-# A rival may insert, replace or remove the row between two statements; then the first one is tried again.
-# Each further try loses only to yet another rival; after the third the key counts as taken.
+# A concurrent transaction may insert, replace or remove the row between two statements; then the first one is
+# tried again. Each further try loses only to another transaction; after the third the key counts as taken.
 TRIES: Final = 3
 
 
@@ -78,7 +78,7 @@ class PostgresAccess(AccessDefaults, Access):
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
         table = table_of(entity)
-        # One key has a statement of its own, whose plan the server keeps.
+        # A single key has a separate statement, whose plan the server keeps.
         if len(keys) > 1:
             return find_several(self.execution, table, scope, keys)
         unique, values = table.locate(keys[0])
@@ -92,7 +92,7 @@ class PostgresAccess(AccessDefaults, Access):
         table = table_of(entity)
         found = self.execution.read(setting(query.scope), Subject(entity), compile_query(query, table))
         by = table.taker([key.field for key in query.order])
-        # What is in the row that only tells of another page matters to nobody, and may be large.
+        # The extra row only shows that there is another page; its content is unused and may be large.
         found.rows[query.limit :] = [() for _ in found.rows[query.limit :]]
         return query.page(found.rows, table.row, by, table.tenant_in)
 
@@ -113,7 +113,7 @@ class PostgresAccess(AccessDefaults, Access):
     @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         table = table_of(entity)
-        # An absent parent would break the foreign key, which the server looks at after a key that is taken.
+        # An absent parent would break the foreign key, which the server checks after a key that is taken.
         if table.parent is not None:
             if not self._insert_unless_stored(table, scope, row):
                 raise self._in_the_way(table, scope, row)
@@ -137,7 +137,7 @@ class PostgresAccess(AccessDefaults, Access):
         step = (statements.put(table, kind), values)
         for _ in range(TRIES):
             (found,) = self.execution.write(told, Subject(entity, row=row), step)
-            # With keys that are always the caller's, whatever stands in the way was replaced.
+            # If the caller always chooses the key, any conflicting row was replaced.
             if own or found.first == (True,):
                 return row
         raise self._in_the_way(table, scope, row)
@@ -192,7 +192,7 @@ class PostgresAccess(AccessDefaults, Access):
         return None if found is None else partial(found, self)
 
     def _put_once(self, table: Table[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        """Insert a row that nobody ever changes; what stands in its way can therefore be read afterwards."""
+        """Insert a row that never changes; a conflicting row can therefore be read afterwards."""
         if not self._insert_unless_stored(table, scope, row):
             key = table.entity.key_of(row.model, row.storage)
             (stored,) = self.find(table.entity, scope, (key,))
@@ -290,7 +290,7 @@ def stored_step(entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> St
     return statements.find_several(table, scope_kind(scope)), (*parts, *owner_values(table, scope))
 
 
-# Setting fields of rows as they are stored, without reading them: for rows that nobody can read.
+# Setting fields of rows as they are stored, without reading them: for rows that cannot be decoded.
 
 
 COLUMN: Final = sql.SQL("{} = %s")

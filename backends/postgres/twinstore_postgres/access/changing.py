@@ -6,11 +6,12 @@ The flow of one attempt:
     ask the rule
     write the rows, commit                                             one round trip
 
-An absent row cannot be locked. A rival that inserts it meanwhile is in the way of the insert, and the whole
-step is repeated, because then its row is seen and can be changed. A transaction of our own inserts plainly:
-the violation undoes it, so it can be committed in the round trip in which it is written. Inside another one's
-it would undo everything, so the insert passes over a key that is taken and says so. At REPEATABLE READ, where
-a rival's new row is never seen, the server answers such an insert with a serialisation failure.
+An absent row cannot be locked. If a concurrent transaction inserts it meanwhile, our insert conflicts and the
+whole step is repeated, because then the new row is visible and can be changed. Our own transaction uses a
+plain insert: the violation undoes it, so it can be committed in the round trip in which it is written. Inside
+the caller's transaction a violation would undo everything, so the insert skips a key that is taken and
+reports it. At REPEATABLE READ, where the new row of another transaction is never visible, the server answers
+such an insert with a serialisation failure.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=CanonicalModel)
 
-# Not now(), which stands still from the begin of the transaction.
+# Not now(), which is fixed at the start of the transaction.
 CLOCK: Final = (b"SELECT clock_timestamp()", ())
 
 
@@ -56,7 +57,7 @@ class InsertLostError(Exception):
     """The key of a row that was absent a moment ago is taken."""
 
     def __init__(self, error: DuplicateError) -> None:
-        """Take the error that tells it, if no further attempt is made."""
+        """Take the error that reports the lost race, if no further attempt is made."""
         super().__init__()
         self.error = error
 
@@ -93,7 +94,7 @@ class RowWrite:
         table = table_of(self.ref.entity)
         values = table.encode(self.after)
         if self.found is not None:
-            # As it is stored: a row that nobody can read is replaced, too.
+            # As it is stored: a row that cannot be decoded is replaced, too.
             return statements.update(table), (*values, *table.key_of(self.found))
         kind = scope_kind(self.ref.scope)
         if own:
@@ -115,7 +116,7 @@ def change(execution: Execution, refs: Sequence[Ref], rule: Rule) -> Rows:
         try:
             return execution.repeat(partial(once, below=True))
         except InsertLostError:
-            return execution.repeat(once)  # the rival has committed, so its row is seen now
+            return execution.repeat(once)  # the other transaction has committed, so its row is visible now
     except InsertLostError as lost:
         raise lost.error from lost.error.__cause__
     except RuleEndedError as ended:
@@ -163,12 +164,12 @@ def write(steps: TransactionSteps, writes: Sequence[RowWrite]) -> None:
 
 
 def split(writes: Sequence[RowWrite], *, after_inserts: bool) -> list[list[RowWrite]]:
-    """Return what goes in one round trip each, so that every failure can be told.
+    """Group the writes into round trips so that each failure can be attributed to its row.
 
     The server names the table of the statement that failed, so a round trip has one row of each entity.
     Nothing may follow an insert that may not have happened.
     """
-    if len(writes) < 2:  # noqa: PLR2004  # as most steps; nothing to be told apart
+    if len(writes) < 2:  # noqa: PLR2004  # as most steps; nothing to distinguish
         return [[*writes]]
     portions: list[list[RowWrite]] = []
     for item in writes:
@@ -186,7 +187,7 @@ def send(steps: TransactionSteps, portion: Sequence[RowWrite], execute: Callable
     try:
         results = execute(*(item.step(own=steps.own) for item in portion), subject=subject)
     except DuplicateError as error:
-        # In a transaction of our own a rival's row may be the reason, and the next attempt will see it.
+        # In our own transaction the cause may be another transaction's row; the next attempt will see it.
         if steps.own and any(item.found is None for item in portion):
             raise InsertLostError(error) from error
         raise
@@ -238,9 +239,9 @@ def hold_readable(
 
 
 def lock_step(ref: Ref, above: Key = (), *, tell: bool = False) -> Step:
-    """Return the statement that locks and reads the row of a ref, and, if it is to tell it, the time then.
+    """Return the statement that locks and reads the row of a ref and, on request, the time then.
 
-    With a key ``above`` it looks among the children of that parent only.
+    With a key ``above`` it searches only the children of that parent.
     """
     table = table_of(ref.entity)
     unique, values = table.locate(ref.key)
@@ -279,7 +280,7 @@ def check_parents(
 ) -> None:
     """Refuse new rows whose parent is out of sight or absent, before the server meets a key that is taken.
 
-    What is written before such a row may be refused for a reason of its own, which then is the one to tell.
+    A row written before such a row may be refused for another reason; then that reason is reported.
 
     Args:
         steps: the transaction.

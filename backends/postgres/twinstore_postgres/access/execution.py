@@ -124,7 +124,7 @@ class Execution(ABC):
 
 
 class UnboundExecution(Execution):
-    """Each call on a connection that is lent for it."""
+    """Each call on a connection that is checked out for it."""
 
     def __init__(
         self, server: ConnectionSource, scope: Scope, dedicated: DedicatedConnections | None = None
@@ -212,7 +212,7 @@ class NestedSteps(TransactionSteps):
     @property
     @override
     def own(self) -> bool:
-        """Somebody else ends the transaction."""
+        """Whether these steps own the transaction: never, because the caller ends it."""
         return False
 
     @override

@@ -55,7 +55,7 @@ CLAIM: Final = f"{PAGE} FOR UPDATE SKIP LOCKED"
 BRANCHED_PAGE: Final = "SELECT {columns} FROM ({branches}) AS {alias} ORDER BY {order} LIMIT %s"
 BRANCH: Final = "(SELECT {columns} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s)"
 COUNT: Final = "SELECT {by}, count(*) FROM {table} WHERE {where} GROUP BY {by}"
-# The conditions stand twice, because a row may have changed between the look at it and its removal.
+# The conditions appear twice, because a row may change between its selection and its removal.
 REMOVAL_BY_ONE: Final = (
     "DELETE FROM {table} WHERE {key} = ANY (ARRAY("
     "SELECT {key} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s)) AND {where}"
@@ -86,10 +86,10 @@ def compile_keys(query: Query, table: Table) -> Step:
 
 
 def compile_claim(query: Query, table: Table) -> Step:
-    """Return the statement that locks the first rows of a list which nobody else holds.
+    """Return the statement that locks the first rows of a list that no other transaction holds.
 
-    Not in branches: their first rows would be chosen before the locks are looked at, and whoever finds those
-    locked would be told that there are no others.
+    It has no branches: each branch would choose its first rows before it checks the locks. A caller that
+    finds those rows locked would then get no others.
     """
     return _statement(CLAIM, query, table), [*_parameters(query, table), query.limit]
 

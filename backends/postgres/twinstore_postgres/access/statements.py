@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.table import Table
 
 FIND: Final = "SELECT {columns} FROM {table} WHERE {found}"
-# Nobody may update a row of an append-only table, so nobody may lock it either.
+# No role may update a row of an append-only table, so no role may lock it either.
 LOCK: Final = "SELECT {columns} FROM {table} WHERE {found} FOR UPDATE"
 FIND_AND_TELL: Final = "SELECT {columns}, clock_timestamp() FROM {table} WHERE {found}"
-# The clock is read after the lock is granted: what stands beside the row in one SELECT would be read before.
+# The clock is read after the lock is granted: a clock in the same SELECT as the row would be read before.
 LOCK_AND_TELL: Final = (
     "WITH held AS MATERIALIZED (SELECT {columns} FROM {table} WHERE {found} FOR UPDATE) "
     "SELECT {columns}, clock_timestamp() FROM held"
@@ -60,8 +60,8 @@ RAISE_COUNTER: Final = (
     b"WHERE coalesce(pg_sequence_last_value(s), 0) < %s"
 )
 # First row: true when the row is stored as given now, because it replaced the own one, was inserted, or was
-# there already; false when a rival changed the own one meanwhile. No row: the key belongs to a row out of
-# sight, or to one that a rival inserted a moment ago, or the parent is out of sight.
+# there already; false when a concurrent transaction changed the own one. No row: the key belongs to a row out
+# of sight, or to one that a concurrent transaction has just inserted, or the parent is out of sight.
 PUT: Final = (
     "WITH given ({columns}) AS (VALUES ({typed})), "
     "replaced AS (UPDATE {table} SET ({columns}) = ROW({given}){version} FROM given "
@@ -98,7 +98,7 @@ def lock(table: Table, kind: ScopeKind, unique: str | None = None, *, below: boo
 
 @cache
 def lock_and_tell(table: Table, kind: ScopeKind, unique: str | None = None, *, below: bool = False) -> bytes:
-    """Return the statement that does the same and reads the clock then; the time stands after the columns."""
+    """Return the statement that does the same and then reads the clock; the time follows the columns."""
     template = FIND_AND_TELL if table.entity.append_only else LOCK_AND_TELL
     return table.statement(template, found=_found_below(table, kind, unique, below=below))
 
@@ -146,7 +146,7 @@ def delete(table: Table, kind: ScopeKind) -> bytes:
 
 @cache
 def delete_several(table: Table) -> bytes:
-    """Return the statement that removes rows by arrays of the parts of their keys, whoever owns them."""
+    """Return the statement that removes rows of any owner by arrays of the parts of their keys."""
     return Unprepared(table.statement(DELETE, found=_among(table, table.entity.key)))
 
 
@@ -161,7 +161,7 @@ def put(table: Table, kind: ScopeKind) -> bytes:
 
 
 def is_put_own(table: Table) -> bool:
-    """Whether a row that stands in the way of an insert is always one that may be replaced."""
+    """Whether a row that conflicts with an insert may always be replaced."""
     return table.keys_are_own and table.parent is None
 
 
@@ -203,7 +203,7 @@ def _among(table: Table, fields: Sequence[str]) -> sql.Composable:
 def _narrowing(
     table: Table, kind: ScopeKind, unique: str | None, relation: sql.Composable | None = None
 ) -> list[sql.Composable]:
-    """Return the conditions beside the key: the rows of a unique index, and the scope."""
+    """Return the conditions in addition to the key: the rows of a unique index, and the scope."""
     where = () if unique is None else table.entity.unique(unique).where
     conditions = [literal_condition(condition, table) for condition in where]
     owner = owner_condition(table, kind, relation)

@@ -1,4 +1,4 @@
-"""Connections of bulk work: beside the pool, without a limit on statements, reused one after the other."""
+"""Connections of bulk work: outside the pool, without a statement timeout, reused one after the other."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ UNBOUND_ROLE: Final = "SELECT rolbypassrls OR rolsuper FROM pg_roles WHERE rolna
 
 
 class BulkConnections(ConnectionSource, Renewable):
-    """Connections that were opened for bulk work; those at rest are lent again.
+    """Connections opened for bulk work; idle ones are reused.
 
-    A stream holds its connection for as long as its reader takes, and requests would miss it in the pool.
+    A stream holds its connection as long as its reader takes, so a pooled one would be missing for requests.
     """
 
     def __init__(self, server: ServerConnections) -> None:
@@ -72,25 +72,25 @@ class BulkConnections(ConnectionSource, Renewable):
     @contextmanager
     @override
     def connection(self) -> Iterator[Connection]:
-        """Lend a connection outside any transaction; one that is left in another state is closed."""
+        """Check out a connection outside any transaction; one returned in another state is closed."""
         connection = self._take()
         with ending(partial(self._give_back, connection)):
             yield connection
 
     @contextmanager
     def system(self, purpose: str, *, begin: bytes) -> Iterator[Transaction]:
-        """Lend a transaction in system scope on a connection of its own; see :func:`inside`."""
+        """Open a transaction in system scope on a separate connection; see :func:`inside`."""
         with self.connection() as connection, inside(connection, purpose, begin=begin) as transaction:
             yield transaction
 
     @override
     def renew(self) -> None:
-        """Start without a connection in a forked child; those at rest are the parent's."""
+        """Start without a connection in a forked child; idle ones belong to the parent."""
         keep(self._idle)
         self._idle = []
 
     def close(self) -> None:
-        """Close the connections at rest."""
+        """Close the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -100,7 +100,7 @@ class BulkConnections(ConnectionSource, Renewable):
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
-                # Anything readable on a connection at rest is the shutdown message of the server.
+                # Anything readable on an idle connection is the shutdown message of the server.
                 if not connection.closed and not readable(connection.fileno()):
                     return connection
                 connection.close()
@@ -169,7 +169,7 @@ def refuse_other(connection: Connection, wanted: str) -> None:
 def inside(connection: Connection, purpose: str, *, begin: bytes) -> Iterator[Transaction]:
     """Begin a transaction in system scope without a limit on statements, pauses and the whole of it.
 
-    Whoever uses it commits it; what was not committed is rolled back at the end.
+    The caller commits it; anything not committed is rolled back at the end.
     """
     note_system_scope(purpose)
     transaction = Transaction(connection, SYSTEM_TENANT, begin=begin)
@@ -194,7 +194,7 @@ SELECT concat_ws(':', host(inet_server_addr()), current_setting('port')), d.datn
 """
 
 
-# Of the running server; nobody withdraws the right to ask when it was started.
+# Of the running server; the right to query its start time is in practice never revoked.
 OF_INSTANCE: Final = """
 SELECT extract(epoch FROM pg_postmaster_start_time())::text, current_setting('port'), d.oid::text
   FROM pg_database d WHERE d.datname = current_database()
@@ -202,15 +202,15 @@ SELECT extract(epoch FROM pg_postmaster_start_time())::text, current_setting('po
 
 
 def instance_of(connection: Connection) -> str:
-    """Return what tells this database of the running server, whoever asks."""
+    """Return the identity of this database on the running server, which any role may query."""
     with translated(outcome=Outcome.NOT_APPLIED):
         return "/".join(connection.execute(OF_INSTANCE).fetchone() or ())
 
 
 def identity_of(connection: Connection) -> str:
-    """Return what tells this database from every other one, whatever name led here.
+    """Return what distinguishes this database from every other one, whatever host name was used.
 
-    Standbys and physical copies of a server have the number of the server that they were made from.
+    Standbys and physical copies of a server have the number of their original server.
     """
     with translated(outcome=Outcome.NOT_APPLIED):
         try:

@@ -1,7 +1,7 @@
 """Digests of the rows of a table, read in the order in which it has them.
 
-As the scan this is a reading of its own, of the same columns in text form; native code that shares nothing
-with what copies makes of them what the scan would show.
+Like the scan, this reads the same columns separately, in text form. Native code turns them into what the scan
+would show; it shares nothing with the code that copies.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ PIECE_BYTES: Final = 250_000
 # For the last word of the server, which comes with the last lines.
 END_SECONDS: Final = 30.0
 UTF8: Final = "utf-8"
-# Which rows are on which page only a table tells, and one from which no other inherits: those have pages of
-# their own, and a key may stand in several of them.
+# Only a table knows which rows are on which page, and only one that no other inherits from: child tables have
+# separate pages, and a key may be in several of them.
 TABLE: Final = """
 SELECT c.relkind IN ('r', 'm') AND NOT c.relhassubclass,
        pg_relation_size(c.oid) / current_setting('block_size')::int8,
@@ -61,7 +61,7 @@ SELECT c.relkind IN ('r', 'm') AND NOT c.relhassubclass,
   FROM pg_class c
  WHERE c.oid = %s::regclass
 """
-# Asked behind the rows: until the transaction ends nobody gives the table that they came from another one.
+# Queried after the rows: until the transaction ends, the name of their table cannot move to another table.
 FILE: Final = "SELECT pg_relation_filenode(%s::regclass)"
 
 
@@ -120,7 +120,7 @@ class DigestScan:
         return f"{row and row[0]} of {self._pages} pages"
 
     def _told(self, statement: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
-        """Return the one row that the server tells of the table."""
+        """Return the one row that the server reports about the table."""
         with translated(Subject(self._scan.entity), outcome=Outcome.NOT_APPLIED):
             return self._snapshot.connection.execute(statement, values).fetchone()
 
@@ -192,7 +192,7 @@ def await_end(connection: Connection) -> None:
 
 
 def error_of(result: PGresult) -> psycopg.Error:
-    """Return the error that a result tells of."""
+    """Return the error that a result reports."""
     state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
     text = result.get_error_message()
     try:

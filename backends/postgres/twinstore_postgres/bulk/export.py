@@ -49,7 +49,7 @@ EXPORT_SOME: Final = (
 )
 # Of one query, whose text grows with them.
 SOME_KEYS: Final = 500
-# A tenant as a parameter, compared by code point, whatever collation somebody gave the column.
+# A tenant as a parameter, compared by code point, whatever the collation of the column.
 EXACTLY: Final = sql.SQL('%s::text COLLATE "C"')
 
 
@@ -183,7 +183,7 @@ def packed_batches(
 
 
 def gathered(copy: Copy, batch_size: int) -> Generator[list[memoryview]]:
-    """Yield the rows that the server sends, some at a time, each as it is sent; a large one stands alone."""
+    """Yield the rows that the server sends, in batches, each as it is sent; a large row is its own batch."""
     messages: list[memoryview] = []
     size = 0
     for message in copy:
@@ -208,7 +208,7 @@ class PackedReader:
     """Makes batches of what the server sends."""
 
     def __init__(self, table: Table, columns: NativeColumns, copy: Copy) -> None:
-        """Take the table, how native code reads its rows, and the stream, which tells how values are read."""
+        """Take the table, how native code reads its rows, and the stream, which sets how values are read."""
         self._table = table
         self._columns = columns
         self._formatter = copy.formatter
@@ -380,7 +380,7 @@ ESCAPED: Final = (
     (b"\f", b"\\f"),
     (b"\r", b"\\r"),
 )
-# A value beyond it is left out of the readable form, so that the names and the small values find room.
+# The readable form skips larger values, so that the names and the small values fit.
 LARGEST_SHOWN: Final = 4096
 # Of a longer one: enough to recognise it.
 SHOWN_BEGIN: Final = 64
@@ -448,7 +448,7 @@ def members(columns: Sequence[Column], texts: Sequence[bytes | None]) -> Iterato
 
 
 def shown(column: Column, text: bytes | None) -> str:
-    """Return the text of a column as JSON; what is long is left out."""
+    """Return the text of a column as JSON; long values are skipped."""
     if text is None:
         return "null"
     if len(text) > LARGEST_SHOWN:

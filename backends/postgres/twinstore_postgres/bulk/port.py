@@ -168,14 +168,14 @@ class PostgresBulk(BulkPort):
     def writer(
         self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Iterator[PostgresRangeWriter]:
-        """Open a writer for one range; its one transaction needs no ``check`` of its own."""
+        """Open a writer for one range; its single transaction needs no separate ``check``."""
         del check
         overwrite = on_conflict == "overwrite" and not entity.append_only
         with (self._role or self._connections).connection() as connection:
             stage = Stage(connection, table_of(entity), straight=self._role is not None)
             with translated(Subject(entity), outcome=Outcome.NOT_APPLIED):
                 stage.create()
-            # READ COMMITTED: a row that a rival commits meanwhile is found. A snapshot would fail with 40001.
+            # READ COMMITTED sees rows that others commit meanwhile. A snapshot would fail with 40001.
             with inside(connection, "bulk write", begin=STEP) as transaction:
                 # A key inside the payload is kept from its index: there a probe reads the table.
                 if stage.is_probed:
@@ -193,7 +193,7 @@ class PostgresBulk(BulkPort):
         return PostgresAccess(UnboundExecution(self._connections, UNBOUND), {})
 
     def close(self) -> None:
-        """Close the connections at rest."""
+        """Close the idle connections."""
         self._connections.close()
         if self._role is not None:
             self._role.close()

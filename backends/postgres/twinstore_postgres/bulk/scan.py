@@ -1,8 +1,8 @@
 """Reading ranges of rows for comparison, straight from the stored values.
 
 Nothing here is shared with the export: a COPY in text form, bounds written into the statement, and JSON that
-is built from the text of the columns, without the models. The columns and their types are the server's; the
-description only names them, so a column that it forgot cannot be left out of the comparison.
+is built from the text of the columns, without the models. The columns and their types come from the server.
+The description only names them, so the comparison includes columns that the description forgot.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.
 BATCH_BYTES: Final = 500_000
 NULL: Final = marked("null", None)
-# Beside a row of which only a digest is shown; an object of its own.
+# Goes with a row of which only a digest is shown; a unique object.
 # JSON has no array that begins at another place than the first; inside an object it differs from all that do.
 ARRAY: Final = (
     "CASE WHEN array_lower({0}, 1) <> 1 THEN jsonb_build_object('bounds', {0}) ELSE to_jsonb({0}) END"
@@ -101,11 +101,11 @@ class TableScan:
     Attributes:
         fields: the fields of the model, or the payload alone.
         markers: the storage markers.
-        beside: what the table holds beside the content.
-        apart: the key, where it stands in the payload.
+        beside: the columns of the table in addition to the content.
+        apart: the key, if it is stored in the payload.
         counter: the version of a row, where the table has one: shown only where it is none.
         payload: whether the one field is the whole wire form.
-        left_out: by name what a column holds where the wire form leaves the field out, such as an empty list.
+        left_out: by name, the value of a column when the wire form omits the field, such as an empty list.
     """
 
     entity: Entity
@@ -126,7 +126,7 @@ class TableScan:
         *,
         nullable: bool,
     ) -> Iterator[list[ScanRow]]:
-        """Yield the rows of a range in key order; ``nullable`` tells whether some may have no key."""
+        """Yield the rows of a range in key order; ``nullable`` is true if some may have no key."""
         statement = sql.SQL("{} WHERE {} ORDER BY {}").format(
             self._select, self._within(within, tenant_id, nullable=nullable), self._key_list
         )
@@ -168,7 +168,7 @@ class TableScan:
         return row
 
     def _shown(self, values: Sequence[str | None]) -> tuple[bytes, bytes]:
-        """Return content and what stands beside it; what cannot be written as JSON is marked as a whole."""
+        """Return content and other columns; what cannot be written as JSON is marked as a whole."""
         try:
             shown = {
                 name: value if convert is None else convert(value)
@@ -181,10 +181,10 @@ class TableScan:
                 for (name, convert), value in zip(self._beside, values[len(self._fields) :], strict=False)
             }
             if self.counter is not None and not is_version(values[-1]):
-                # Under a mark, because a null stands for what may be absent.
+                # Under a mark, because null represents a value that may be absent.
                 beside[self.counter.name] = marked("version", values[-1])
             return dumps_sorted({"doc": document, "storage": storage}), dumps_sorted(beside)
-        # Values nested deeper than a writer of JSON goes; the digest still tells one row from another.
+        # Values nested deeper than a writer of JSON goes; the digest still distinguishes the rows.
         except (TypeError, ValueError, RecursionError):
             digest = sha256("\0".join(map(str, values)).encode()).hexdigest()
             return dumps_sorted({"doc": marked("row", digest), "storage": {}}), DIGESTED
@@ -196,7 +196,7 @@ class TableScan:
         for name, absent in self.left_out.items():
             # The column is never null where the driver wrote it.
             value = shown.setdefault(name, NULL)
-            # By type as well: false is no 0.
+            # By type as well: false is not 0.
             if type(value) is type(absent) and value == absent:
                 del shown[name]
         return shown, storage
@@ -258,7 +258,7 @@ class TableScan:
         return None if retention is None else self._position(retention.field)
 
     def _position(self, name: str) -> int:
-        """Return where a value stands; a marker hides a field of its name."""
+        """Return where a value is stored; a marker hides a field of the same name."""
         names = [part.name for part in self.parts]
         return names.index(name)
 
@@ -384,7 +384,7 @@ def check_columns(entity: Entity, types: Mapping[str, str]) -> None:
             "so it would be neither copied nor compared. Describe it, or drop it.",
             **entity.located(driver=DRIVER),
         )
-    # Nobody reads the version of a row here, so the table of a source need not have one.
+    # The version of a row is not read here, so the table of a source need not have one.
     if lacking := sorted(known - types.keys() - {VERSION}):
         raise MigrationError(
             f"The table {table} lacks column {', '.join(lacking)}, which the description of {entity.name} "
@@ -405,7 +405,7 @@ def derived_names(entity: Entity) -> tuple[str, ...]:
 
 
 def apart(key: Column) -> SelectedColumn:
-    """Return what is selected for a key that stands in the payload."""
+    """Return what is selected for a key that is stored in the payload."""
     return SelectedColumn(name=key.field, column=key.name, member=key)
 
 
@@ -452,7 +452,7 @@ def converter_of(type_name: str, numbers: type[NumberedEnum] | None) -> Convert 
 
     Args:
         type_name: the type, as the catalog of the server names it; arrays are selected as JSON.
-        numbers: the enumeration whose numbers an integer stands for.
+        numbers: the enumeration whose members an integer represents.
     """
     if numbers is not None and CONVERTERS.get(type_name) is int:
         return member(numbers)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.table import Table
 
-# Nobody checks the rows of a foreign table, whatever it says of its columns, and a view says nothing of them.
+# The server does not check the rows of a foreign table against its columns, and a view declares nothing.
 FIND: Final = b"""
 SELECT c.relkind = 'f'
        OR (SELECT count(*) FROM pg_attribute a
@@ -31,10 +31,10 @@ SELECT c.relkind = 'f'
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A table, or what stands for it.
+    """A table, or a view that replaces it.
 
     Attributes:
-        nullable: part of the key may be null, as in a view, or in a table that somebody else made.
+        nullable: part of the key may be null, as in a view, or in a table that we did not create.
     """
 
     nullable: bool
@@ -42,7 +42,7 @@ class Found:
 
 def found_of(connection: Connection, table: Table) -> Found | None:
     """Return what there is of a table, ``None`` where there is nothing of its name."""
-    # Of an expression on the payload nobody says that it is never null, so there is no such column.
+    # An expression on the payload cannot be declared NOT NULL, so there is no such column.
     key = [column.name if table.has_own_key else "" for column in table.key]
     row = connection.execute(FIND, [key, key, table.entity.module, table.entity.name]).fetchone()
     return None if row is None else Found(nullable=bool(row[0]))
@@ -75,8 +75,8 @@ class Snapshot:
     def copy(self, statement: sql.Composed, values: Sequence[object] = ()) -> Iterator[Copy]:
         """Stream the answer of one statement.
 
-        What is left half read is cancelled. The savepoint keeps that, and any other error of the stream, from
-        ending the snapshot.
+        A stream that is only partly read is cancelled. The savepoint keeps that, and any other error of the
+        stream, from ending the snapshot.
         """
         cursor = self.connection.cursor()
         with (

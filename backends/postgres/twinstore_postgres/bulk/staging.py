@@ -93,7 +93,7 @@ DELETE FROM {table} AS stored USING {stage} AS staged
 """
 
 
-# How often rows are merged that rivals remove between the statements. Nearly always once is enough.
+# How often to merge rows that other transactions remove between the statements. Once is nearly always enough.
 MERGES: Final = 3
 STORED: Final = sql.Identifier("stored")
 STAGED: Final = sql.Identifier("staged")
@@ -136,7 +136,7 @@ class ExactRows(StagedRows):
 
 
 class Presence(Enum):
-    """What the ends of some keys suggest about all of them; only a hint, because rivals write too."""
+    """What the ends of some keys suggest about all of them; only a hint, because others write too."""
 
     NONE = "nothing is stored there"
     SOME = "some rows are stored there"
@@ -280,17 +280,17 @@ class Stage:
                 overwritten = self._keys(self._connection.execute(self._statements.overwrite).fetchall())
                 others.update(dict.fromkeys(overwritten))
                 done += len(overwritten)
-            # Each row is new or equal, and none is both. One that was equal until a rival changed it is
-            # overwritten, and would stand for one that went.
+            # Each row is new or equal, and none is both. A row that was equal until another transaction
+            # changed it is overwritten, and would count in place of one that was deleted.
             if done == staged and not others:
                 return Merged(written, ())
-            # Otherwise some differ, or rivals wrote some meanwhile; each statement sees what they committed.
+            # Otherwise some differ, or were written concurrently; each statement sees committed changes.
             changed = self._connection.execute(self._statements.compare).fetchall()
             if not any(missing for *_, missing in changed):
                 if not overwrite or not changed:
                     return Merged(written, [*others, *self._keys(key for *key, _ in changed)])
-                # All were written. What differs now is what a trigger of the database makes of them, or what
-                # a rival wrote later.
+                # All were written. Any difference now comes from a trigger of the database, or from a later
+                # write of another transaction.
                 if done >= staged:
                     return Merged(written, [*others])
         raise ConcurrencyError(
@@ -373,7 +373,7 @@ def parked_columns(entity: Entity) -> tuple[str, ...]:
 
 
 def is_plain_text(entity: Entity, name: str) -> bool:
-    """Whether a name stands for any text; an enumeration takes its members only."""
+    """Whether a name can hold any text; an enumeration accepts only its members."""
     shape = entity.shapes.get(name)
     return name not in entity.markers and shape is not None and shape.value.kind is Kind.TEXT
 
@@ -402,7 +402,7 @@ def compared(table: Table, relation: sql.Identifier) -> sql.Composable:
 if TYPE_CHECKING:
     Pair = tuple[Record, Values]
 
-# What one row is to blame for: bad data, a broken constraint, a value too large for an index.
+# Errors that a single row causes: bad data, a broken constraint, a value too large for an index.
 ROW_ERRORS: Final = frozenset({"22", "23", "54"})
 
 
@@ -431,7 +431,7 @@ class Findings(WriteCounts):
 
 @dataclass(frozen=True, slots=True)
 class Merger:
-    """Merges some records; where one is refused, the halves are tried until it stands alone.
+    """Merges some records; if one is refused, tries the halves until that record is isolated.
 
     Attributes:
         access: the rows of the target inside the transaction.
@@ -449,7 +449,7 @@ class Merger:
         try:
             self._merge(pairs)
         except psycopg.errors.UniqueViolation:
-            # Of a name, or of a key that a rival inserted since; only the careful way can tell.
+            # Of a name, or of a key inserted since by another transaction; only the careful path can decide.
             self._merge_carefully(pairs)
         except psycopg.Error as error:
             self._halve(pairs, error)
@@ -484,7 +484,7 @@ class Merger:
                     merged = self.stage.exchange([row for _, row in free])
                 self._note(free, merged)
         except psycopg.Error as other:
-            # Another rule refuses a row, or a rival has taken a value since.
+            # Another rule refuses a row, or another transaction has taken a value since.
             self._halve(free, other)
 
     def _merge(self, pairs: Sequence[Pair], presence: Presence | None = None) -> None:

@@ -1,8 +1,8 @@
-"""What a database has of the tables of a module, for whoever only reads it.
+"""Which tables of a module a database has, for callers that only read it.
 
-The tables may be somebody else's: without our ledger, with other indexes and collations, or views. What must
-be right is what reading relies on: the columns with their types, the right to read them, and that no policy
-hides rows, because a copy of the visible ones would look complete.
+The tables may not be ours: without our ledger, with other indexes and collations, or views. Only what reading
+relies on must be right: the columns with their types and the right to read them. Also, no policy may hide
+rows, because a copy of the visible ones would look complete.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ ALIKE: Final = {
 }
 CODE_POINT: Final = "C"
 # What shows system scope everything and a tenant its own rows, which the lists of a verification need, as
-# servers write it: always, in the words of our migrations, or in plain ones. Rows may belong to nobody, or to
-# the owner of their parent, whose own policy is judged with its table.
+# servers write it: always, in the words of our migrations, or in plain ones. Rows may have no owner, or the
+# owner of their parent, whose own policy is judged with its table.
 SETTING: Final = r"current_setting\('app\.tenant_id'::text, true\)"
 ALIAS: Final = r'( AS (\w+|"\w+"))?'
 NAMED: Final = rf"\( SELECT NULLIF\({SETTING}, ''::text\){ALIAS}\)"
@@ -181,7 +181,7 @@ def extras(entity: Entity, real: Relation) -> list[str]:
 
 
 def shows_everything(table: Table, policies: Sequence[Policy]) -> bool:
-    """Tell whether system scope sees every row: by a policy for it, or one for all rows, and none against."""
+    """Check that system scope sees every row: by a policy for it, or one for all rows, and none against."""
     forms = open_forms(table)
     return any(item["permissive"] and is_open(forms, item["shows"]) for item in policies) and all(
         item["permissive"] or is_open(forms, item["shows"]) for item in policies
@@ -201,7 +201,7 @@ def open_forms(table: Table) -> tuple[re.Pattern[str], ...]:
 
 
 def is_open(forms: Sequence[re.Pattern[str]], expression: str | None) -> bool:
-    """Tell whether an expression, as the server writes it, is one of some forms."""
+    """Check whether an expression, as the server writes it, matches one of some forms."""
     return expression is None or any(form.fullmatch(" ".join(expression.split())) for form in forms)
 
 
@@ -234,9 +234,9 @@ def warnings_of(module: ModuleSpec[object], table: Table, real: Relation) -> Ite
 
 
 def gives_order(index: str, table: Table, real: Relation) -> bool:
-    """Tell whether an index has every row in the order of the keys.
+    """Check whether an index has every row in the order of the keys.
 
-    The server names a collation only where it is not that of the column; numbers and UUIDs have none.
+    The server names a collation only if it differs from that of the column; numbers and UUIDs have none.
     """
     member = key_in_payload(table.entity)
     if member is not None:

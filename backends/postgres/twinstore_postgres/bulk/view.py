@@ -102,7 +102,7 @@ class PostgresView(BulkView):
         tell: Callable[[int], None] | None = None,
     ) -> RangeDigests | NoDigests:
         """Return the digests of ranges; a part holds the rows of some pages of the table."""
-        # Tables have nothing of their own that a source may lack, or that could be ignored.
+        # Tables have nothing extra that a source may lack, or that could be ignored.
         del of_source, ignored
         if isinstance(found := digestible(entity), NoDigests):
             return found

@@ -71,12 +71,12 @@ PROBE_BY_KEY: Final = (
     b"SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)",
     (),
 )
-# Packed rows take little memory, and a merge of so many costs the server still less.
+# Packed rows take little memory, and a merge of this many costs the server still less.
 PACKED_ROWS: Final = 5000
-# Merges of so many rows cost the server a sixth less than merges of 1,000; more would take too much memory,
+# Merges of this many rows cost the server a sixth less than merges of 1,000; more would take too much memory,
 # because the records stay until it is known that none of them is refused.
 CHUNK_ROWS: Final = 2500
-# A merge has at most about so many bytes. Every so many rows one is weighed for all of them: that is cheap.
+# A merge has at most about this many bytes. One row in each group is weighed for all of it: that is cheap.
 CHUNK_BYTES: Final = 4_000_000
 SIZE_SAMPLE_EVERY: Final = 8
 
@@ -159,7 +159,7 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
         self.close()
 
     def close(self) -> None:
-        """End the use of the writer; what it did not commit is rolled back by whoever opened it."""
+        """End the use of the writer; its opener rolls back anything not committed."""
         self._state.closed = True
 
     @contextmanager
@@ -312,7 +312,7 @@ class PackedChunk(StagedRows):
         return found
 
     def ends(self) -> tuple[Values, Values]:
-        """Return the first key and the last, as the connection tells keys."""
+        """Return the first key and the last, as the connection reports keys."""
         packed = (map(batch.key_of, {0, batch.packed - 1}) for batch in self._batches if batch.packed)
         keys = chain((record.key for record, _ in self._pairs), *packed)
         found = [key for key in keys if key is not None]
@@ -323,7 +323,7 @@ class PackedChunk(StagedRows):
         return chain.from_iterable(self._batches)
 
     def conflicts(self, keys: Collection[Values], *, overwritten: bool) -> list[Conflict]:
-        """Return the conflicts of some of the rows, of which the connection told the keys."""
+        """Return the conflicts of some of the rows, whose keys the connection reported."""
         named = [
             cast("Key", tuple(str(part) if isinstance(part, UUID) else part for part in key)) for key in keys
         ]
@@ -333,7 +333,7 @@ class PackedChunk(StagedRows):
         return [Conflict(key, owners[key], overwritten) for key in named]
 
     def _shown(self, key: Key) -> Values:
-        """Return a key as the connection tells it: not with the text of a UUID, but with its own class."""
+        """Return a key as the connection reports it: a UUID as its own class, not as text."""
         parts = zip(self._table.key, key, strict=True)
         return tuple(UUID(str(part)) if column.sql_type == "uuid" else part for column, part in parts)
 
@@ -451,7 +451,7 @@ def _made_readable(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
 
 def _made(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
     program, table = program_of(entity), table_of(entity)
-    # Of numbers that a store gives, whoever writes rows has to know the highest.
+    # If the database assigns numbers, a writer of rows has to know the highest one.
     if not isinstance(program, Program) or entity.assigned is not None:
         return None
     layouts = [_layout(program, table, column) for column in table.columns]

@@ -8,5 +8,5 @@ travel by :mod:`pipeline`, or by psycopg's own cursors where that is off (:mod:`
 psycopg raises becomes an error of the library in :mod:`errors` and nowhere else; it also says whether a
 write was applied.
 
-Nothing here is repeated: who repeats a call stands in :mod:`twinstore_postgres.access`.
+Nothing here is repeated; :mod:`twinstore_postgres.access` documents which calls are.
 """

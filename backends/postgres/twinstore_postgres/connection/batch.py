@@ -51,7 +51,7 @@ class PipelinedConnection(TimedConnection):
 
     @abstractmethod
     def works(self) -> bool:
-        """Whether what this stands on behaves as it takes it; any exception says that it does not."""
+        """Whether the parts of psycopg used here behave as expected; any exception means that they do not."""
 
 
 def batch(
@@ -59,7 +59,7 @@ def batch(
 ) -> list[Result]:
     """Execute statements in one round trip and return what each of ``steps`` answered.
 
-    What stands before and after them only sets the transaction up and ends it; its answers are not read.
+    The statements before and after them only set up and end the transaction; their answers are not read.
     """
     if isinstance(connection, PipelinedConnection):
         with cancellable_on(connection):
@@ -83,7 +83,7 @@ def by_cursors(  # as batch has them
     log that the rest was not executed.
     """
     cursors = [own_cursor(connection) for _ in steps]
-    # Making a cursor costs a hundredth of a small read; those whose answers nobody reads share one.
+    # Making a cursor costs a hundredth of a small read; statements whose answers are not read share one.
     unread = own_cursor(connection)
     used = [*[unread] * len(before), *cursors, *[unread] * len(after)]
     failure: psycopg.Error | None = None

@@ -1,8 +1,8 @@
-"""Ending on the server what a call waits for that its caller has given up.
+"""Ending on the server what a cancelled call waits for.
 
 A request to cancel names a connection, not a statement. So a statement ends only when the request that is on
-its way has been answered; the server has acted on it by then, and what comes next on the connection is not
-hit. Where no answer came the connection is closed.
+its way has been answered. The server has acted on it by then, so it cannot hit the next statement on the
+connection. If no answer came, the connection is closed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOT_WATCHED: Final[AbstractContextManager[None]] = nullcontext()
 
 
 class CancellableStatements:
-    """The statements of one round trip, which are cancelled when their call is given up."""
+    """The statements of one round trip, which are cancelled with their call."""
 
     __slots__ = ("_answered", "_call", "_connection")
 
@@ -33,7 +33,7 @@ class CancellableStatements:
         self._answered = True
 
     def __enter__(self) -> None:
-        """Let them begin, unless their call was given up."""
+        """Let them begin, unless their call was cancelled."""
         self._call.begin(self._cancel)
 
     def __exit__(self, *_: object) -> None:
@@ -49,6 +49,6 @@ class CancellableStatements:
 
 
 def cancellable_on(connection: Connection) -> AbstractContextManager[None]:
-    """Return a block for statements on a connection; it does nothing where nobody could give them up."""
+    """Return a block for statements on a connection; it does nothing if no caller can cancel them."""
     call = running_call()
     return NOT_WATCHED if call is None else CancellableStatements(call, connection)

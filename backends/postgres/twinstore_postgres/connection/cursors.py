@@ -54,7 +54,7 @@ FOREIGN: Final = registered(ADAPTERS)
 
 
 class OwnCursor(psycopg.Cursor[T]):
-    """A cursor of this library on anybody's connection.
+    """A cursor of this library on any connection.
 
     Attributes:
         own: how values are written and read.
@@ -93,7 +93,7 @@ def own_class(factory: Hashable) -> type[OwnCursor[Any]]:
 
 
 def refuse_registered() -> None:
-    """Refuse to read and write as an application has told psycopg itself.
+    """Refuse adapters that the application has registered with psycopg itself.
 
     Raises:
         ConfigurationError: names the types, and what to do.
@@ -154,7 +154,7 @@ def rows_of(cursor: psycopg.Cursor[Values]) -> list[Values]:
 
 
 def tolerant_rows(adapters: AdaptersMap, result: PGresult) -> list[Values]:
-    """Read the same answer again so that each bad value is met by the model of its own row."""
+    """Read the same answer again so that the model of each row meets the bad values of that row."""
     tolerant = AdaptersMap(adapters)
     tolerant.register_loader("timestamptz", TolerantInstantLoader)
     columns = range(result.nfields)

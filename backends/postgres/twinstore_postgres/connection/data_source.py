@@ -36,7 +36,7 @@ PURPOSE = "open_connection"
 class HostConnections(ServerConnections):
     """Connections as psycopg makes them: what a host reads must not depend on how our repositories read.
 
-    So they have a pool of their own, beside that of the repositories.
+    So they have a separate pool, in addition to that of the repositories.
     """
 
     _adapters = None
@@ -86,11 +86,11 @@ class PostgresDataSource:
 
     @contextmanager
     def open_connection(self, tenant_id: str) -> Iterator[Connection]:
-        """Lend a connection inside one transaction in which row-level security shows one tenant.
+        """Check out a connection inside one transaction in which row-level security shows one tenant.
 
-        The transaction commits at normal exit and is rolled back on any exception, and the tenant ends with
-        it, so that behind a transaction pooler, too, nobody gets a connection with the tenant of somebody
-        else. psycopg therefore refuses ``commit()`` inside; ``connection.transaction()`` makes a savepoint.
+        The transaction commits at normal exit and is rolled back on any exception. The tenant ends with it,
+        so no client gets a connection with the tenant of another one, even behind a transaction pooler.
+        psycopg therefore refuses ``commit()`` inside; ``connection.transaction()`` makes a savepoint.
         Statements are the host's own: their errors are those of psycopg. Behind a transaction pooler they
         use ``SET LOCAL``, because whatever else they set stays on a connection that others get.
 
@@ -149,7 +149,7 @@ def scoped_tenant(tenant_id: str) -> str:
 
 @cache
 def source_class(module: ModuleSpec[object]) -> type[PostgresDataSource]:
-    """Return the connection source of a module, a class of its own under the name that hosts know."""
+    """Return the connection source of a module: a separate class under the name that hosts know."""
     return type(
         f"{module.title}DataSource",
         (PostgresDataSource,),

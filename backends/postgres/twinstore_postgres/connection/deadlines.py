@@ -1,8 +1,8 @@
 """Connections that do not wait for ever for a server that has fallen silent.
 
-The limit of a statement is kept by the server, and a server that is frozen, or out of reach behind a broken
-network, keeps none. So every round trip has a limit here too, a little longer, so that a server that lives
-tells first.
+The server enforces the limit of a statement. A server that is frozen, or out of reach behind a broken
+network, enforces none. So every round trip has a limit here too. It is a little longer, so that a live server
+reports first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TimedConnection(psycopg.Connection[Values]):
     def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
         """Wait for an answer, at most until the limit.
 
-        Whoever says more than what to wait for has limits of his own, such as a host that awaits
+        A caller that passes more than what to wait for sets its own limits, such as a host that awaits
         notifications.
 
         Raises:
@@ -72,7 +72,7 @@ class TimedConnection(psycopg.Connection[Values]):
         try:
             return super().wait(self._limited(gen, seconds))
         except NoAnswer:
-            # Nobody knows what will still come on it.
+            # The connection may still receive a late reply.
             self.close()
             raise
 
@@ -140,7 +140,7 @@ def until(connection: psycopg.Connection[Values], end: float | None) -> Generato
 def limited(gen: PQGen[RV], seconds: float) -> PQGen[RV]:
     """Do what a generator of psycopg does, until nothing comes and the time is over.
 
-    It is resumed ten times a second also when nothing has come; only then it costs a look at the clock.
+    It is resumed ten times a second even when nothing has come; only then does it read the clock.
     """
     end = monotonic() + seconds
     resume = gen.send

@@ -60,9 +60,9 @@ class Direct:
         self._guard.add(module)
 
     def target_for(self, use: Use, own: SecretStr | None, *, read_only: bool = False) -> Callable[[], Target]:
-        """Return what tells where to connect for what a transaction pooler cannot carry.
+        """Return a function that gives the target of connections that a transaction pooler cannot carry.
 
-        What is given is looked at here, and what is missing only told when somebody asks for it: a service
+        A given address is checked here. A missing one is reported only when a caller asks for it: a service
         without locks needs no address for them.
 
         Raises:
@@ -100,10 +100,10 @@ class Direct:
         return connection
 
 
-# Connections beside the pool, each with one owner, for what lasts as long as its connection does.
+# Connections outside the pool, each with one owner, for state that lasts as long as its connection.
 #
-# They go past a transaction pooler, which would give the connection to somebody else between two statements.
-# Their number is bounded: requests must never miss a connection of the server because of them.
+# They bypass a transaction pooler, which would give the connection to another client between two statements.
+# Their number is bounded: requests must never lack a connection of the server because of them.
 
 
 Places: TypeAlias = SimpleQueue[None]
@@ -158,7 +158,7 @@ class DedicatedConnections(Renewable):
             raise
         opened = DedicatedConnection(connection, free)
         self._open.add(opened)
-        if self._closed:  # meanwhile, and whoever closed the others may have missed this one
+        if self._closed:  # meanwhile, and the thread that closed the others may have missed this one
             opened.close()
         self._refuse_closed()
         return opened
@@ -203,16 +203,16 @@ class DedicatedConnection:
 
     def __init__(self, connection: Connection, free: Places) -> None:
         self._connection = connection
-        # Once, whoever is first: the owner, the storage, the collector, or the end of the process.
+        # Only by the first of: the owner, the storage, the garbage collector, the end of the process.
         self._end = finalize(self, give_up, connection, free)
 
     def one(
         self, statement: bytes, values: Mapping[str, object], subject: Subject = NOWHERE
     ) -> Values | None:
-        """Execute a statement in one round trip, in a transaction of its own; return its first row.
+        """Execute a statement in one round trip, in a separate transaction; return its first row.
 
         Raises:
-            UnavailableError: the connection was lost, and with it whatever it stood for; the outcome says
+            UnavailableError: the connection was lost, and with it the state that it held; the outcome says
                 ``UNKNOWN`` then, and otherwise that nothing was done.
         """
         cursor = own_cursor(self._connection)

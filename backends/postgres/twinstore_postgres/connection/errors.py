@@ -60,7 +60,7 @@ class Subject:
     Attributes:
         entity: the entity.
         parts: its key.
-        row: what is written; it tells the key too, and which value is taken.
+        row: what is written; it also gives the key, and which value is taken.
         others: what the other statements of the same round trip are about.
         each: what each statement of the round trip is about, where several are about one table.
     """
@@ -79,7 +79,7 @@ class Subject:
         return None if self.parts is None else ":".join(map(str, self.parts))
 
     def met_by(self, error: BaseException) -> Subject:
-        """Return what the statement that failed was about, as far as the server tells."""
+        """Return what the failed statement was about, as far as the server reports it."""
         place: int | None = vars(error).get(PLACE)
         # Other errors than those about a row may have come before the first statement.
         if isinstance(error, psycopg.IntegrityError) and place is not None and place < len(self.each):
@@ -95,7 +95,7 @@ NOWHERE: Final = Subject()
 
 
 def note_place(error: BaseException, place: int) -> None:
-    """Note which statement of its round trip an error is about, from 0: the server does not tell."""
+    """Note which statement of its round trip an error is about, from 0: the server does not report it."""
     vars(error)[PLACE] = place
 
 
@@ -137,7 +137,7 @@ STATES: Final[dict[str, Kind]] = {
     "44": ConfigurationError,
     "53": UnavailableError,  # out of connections, memory or disk
     "54": ValidationError,  # a value or key that is too large
-    "55": ConcurrencyError,  # somebody else uses the object
+    "55": ConcurrencyError,  # another process uses the object
     "57": UnavailableError,  # an administrator, or a shutdown
     "58": UnavailableError,  # an error of the system below the server
     "72": ConcurrencyError,  # snapshot too old
@@ -171,7 +171,7 @@ STATES: Final[dict[str, Kind]] = {
 }
 """What a SQLSTATE, or a class of them, becomes."""
 
-# A subclass stands before its base: the first match decides.
+# A subclass comes before its base: the first match decides.
 CLASSES: Final[dict[type[BaseException], Kind]] = {
     NoAnswer: TimeoutExceededError,
     psycopg_pool.PoolTimeout: UnavailableError,
@@ -210,7 +210,7 @@ STATE_REMEDIES: Final[dict[str, str]] = {
     "26000": NAME_POOLER,
     "42P05": NAME_POOLER,
     "25P03": "It was idle for longer than the server allows; end it sooner.",
-    # The driver sets such a limit where a connection stands for a lock.
+    # The driver sets such a limit on a connection that holds a lock.
     "57P05": "Its holder was silent for longer than its lease, so the lock is lost; acquire it again.",
 }
 
@@ -395,8 +395,8 @@ def _entity(subject: Subject) -> str | None:
 
 # Why a server has refused a connection, in whatever language it says so.
 #
-# Of a refused connection the client library keeps the text and not the code, and the text is in the language
-# of the server. Where it is not known, the server is asked once more, and what it sends is looked at on the
+# For a refused connection the client library keeps the text and not the code, and the text is in the language
+# of the server. If the text is unknown, the driver connects again and reads the reply of the server on the
 # wire.
 
 
@@ -442,13 +442,13 @@ def remedy_of_full(text: str) -> str:
 
 
 def code_of_refusal(conninfo: str, seconds: float) -> str | None:
-    """Connect once more, and return the SQLSTATE with which the server refuses it.
+    """Connect again, and return the SQLSTATE with which the server refuses it.
 
-    ``None``: it cannot be asked on this platform; ``"00000"``: it does not refuse this time.
+    ``None``: not possible on this platform; ``"00000"``: the server does not refuse this time.
     """
     if not hasattr(os, "memfd_create"):
         return None
-    # In memory, because the password is among the messages; nobody else can open it.
+    # In memory, because the password is among the messages; no other process can open it.
     with os.fdopen(os.memfd_create("twinstore"), "w+b") as told:
         if not _traced(conninfo, told.fileno(), seconds):
             return None

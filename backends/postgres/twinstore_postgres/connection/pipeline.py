@@ -1,11 +1,12 @@
-"""Connections of our own, whose statements travel together and are answered together.
+"""Our own connections, whose statements are sent together and answered together.
 
-A cursor of psycopg looks up anew how the values of its statement are written, hands them to the socket and
-asks it for answers; a call of a repository has two to four statements. Here all values are written first, all
-messages go out at once, and what was looked up stays with the connection: half the processor time of a call.
+For each statement, a cursor of psycopg looks up again how to write the values, hands them to the socket and
+asks it for answers; a call of a repository has two to four statements. Here all values are written first and
+all messages go out at once. The looked-up writers stay with the connection. This saves half the processor
+time of a call.
 
-It stands on parts of psycopg that its documentation does not promise, so the driver tries it out before it
-serves (:mod:`twinstore_postgres.connection.undocumented`) and works without it.
+It relies on parts of psycopg that its documentation does not promise, so the driver tests it before use
+(:mod:`twinstore_postgres.connection.undocumented`) and works without it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 Key = tuple[bytes, tuple[int, ...]]
 """A statement and the types of its values."""
 
-# More than a service has statements by key; a connection that meets more gives up those it met first.
+# More than a service has statements by key; a connection that meets more drops the oldest ones.
 MOST_PREPARED: Final = 200
 # Longer ones have the values of many rows, and hardly come again.
 CACHED_BYTES: Final = 4096
@@ -52,7 +53,7 @@ class Message:
     """One message to the server.
 
     Attributes:
-        send: hands it to the client library of the server, which keeps it until all are to go.
+        send: hands it to the client library of the server, which keeps it until all are sent.
         prepares: the statement that is prepared when it has been answered, and its name.
         is_read: whether the caller reads the answer.
     """
@@ -111,7 +112,7 @@ class OwnConnection(PipelinedConnection):
         try:
             self.pgconn.exit_pipeline_mode()
         except psycopg.OperationalError:
-            # Whoever interrupted this has left answers, which would pass for those to the next statements.
+            # An interruption left unread answers, which the next statements would read as theirs.
             self.close()
 
 
@@ -178,7 +179,7 @@ class Wire:
         """Return the messages that make room for one more prepared statement."""
         if len(self.names) < MOST_PREPARED:
             return []
-        # What is still to be executed in this round trip stands before it, or is prepared anew.
+        # Statements still to be executed in this round trip come before it, or are prepared again.
         name = self.names.pop(next(iter(self.names)))
         return [Message(partial(pgconn.send_query_params, b"DEALLOCATE " + name, None))]
 
@@ -243,7 +244,7 @@ def check(messages: Sequence[Message], answers: Sequence[PGresult]) -> None:
 
 
 def fetched(pgconn: PGconn) -> PQGen[list[PGresult]]:
-    """Send what is to be sent, and return all answers up to the end of the round trip."""
+    """Send the pending messages, and return all answers up to the end of the round trip."""
     yield from send(pgconn)
     answers: list[PGresult] = []
     while True:

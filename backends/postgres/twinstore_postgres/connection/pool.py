@@ -1,6 +1,6 @@
-"""The PostgreSQL of a storage: its pool, opened and checked at first use, and connections beside it.
+"""The PostgreSQL of a storage: its pool, opened and checked at first use, and connections outside it.
 
-A forked child opens a pool of its own; nothing that the parent opened is used or closed there.
+A forked child opens a separate pool; it does not use or close anything that the parent opened.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class ServerConnections(ConnectionSource, Renewable):
 
     @property
     def pooled(self) -> bool:
-        """Whether a transaction pooler stands before the server."""
+        """Whether the pool connects through a transaction pooler."""
         return self._settings.transaction_pooler
 
     @property
@@ -151,7 +151,7 @@ class ServerConnections(ConnectionSource, Renewable):
 
     @override
     def connection(self, seconds: float | None = None) -> PooledConnection:
-        """Lend a connection of the pool, in autocommit mode and outside any transaction.
+        """Check out a connection of the pool, in autocommit mode and outside any transaction.
 
         Args:
             seconds: how long to wait for one, and for the server; by default as long as the settings say.
@@ -163,20 +163,20 @@ class ServerConnections(ConnectionSource, Renewable):
         return PooledConnection(self, seconds)
 
     def connect(self) -> Connection:
-        """Open a connection beside the pool, past a transaction pooler; the caller closes it.
+        """Open a connection outside the pool, past a transaction pooler; the caller closes it.
 
         Raises:
             ConfigurationError: behind a transaction pooler no other address is given.
         """
         self.direct.refuse_missing()
-        # It checks the role itself: whoever uses all of the pool needs no connection of it here.
+        # It checks the role itself: a caller that uses the whole pool needs no connection of it here.
         if self._pool is None or not self._version:
             self._open()
         return self.direct.connect()
 
     @override
     def renew(self) -> None:
-        """Start without a pool in a forked child; that of the host cannot be opened anew by us."""
+        """Start without a pool in a forked child; we cannot open the pool of the host again."""
         keep(self._pool)
         self._pool = None
         self._openings = Openings()
@@ -204,7 +204,7 @@ class ServerConnections(ConnectionSource, Renewable):
         return self._pool if self._version and not self._guard.schemas else None
 
     def _checked_pool(self) -> HostPool:
-        """Return the pool after a look at server and role; the first time it is opened after that."""
+        """Return the pool after a check of server and role; the first time it is opened after that."""
         self._refuse_closed()
         pool = self._pool
         if pool is None and self._host_owned:
@@ -215,7 +215,7 @@ class ServerConnections(ConnectionSource, Renewable):
                 self._check(connection)
                 try_out(connection)
         else:
-            # Not on a connection beside the pool, which would make PoolMax no limit.
+            # Not on a connection outside the pool, because then PoolMax would not be a limit.
             connection = self._take(pool, self._seconds)
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):
@@ -280,10 +280,10 @@ class ServerConnections(ConnectionSource, Renewable):
 
     @property
     def _cleaner(self) -> Callable[[Connection], None] | None:
-        """What cleans a connection that comes back; nothing, since our own statements leave nothing behind.
+        """What cleans a returned connection; nothing, since our own statements leave nothing behind.
 
-        Not a function that does nothing: for any function the pool hands each connection to a thread of its
-        own, and the next call waits until that thread has given it back.
+        Not a function that does nothing: for any function the pool hands each connection to one of its
+        threads, and the next call waits until that thread has returned it.
         """
         return None
 
@@ -298,7 +298,7 @@ class ServerConnections(ConnectionSource, Renewable):
         Args:
             seconds: how long to wait for it, the first look at the server included.
         """
-        # Not in _open: who asks for the version may be about to migrate, and beside the pool all is seen.
+        # Not in _open: a caller of the version may be about to migrate, and outside the pool all is visible.
         if seconds is None:
             pool = self._open()
             self._guard.refuse()
@@ -356,11 +356,11 @@ class ServerConnections(ConnectionSource, Renewable):
                 raise self.target.explain(failure) from failure
             if left <= 0:
                 raise self._none_free(pool, seconds)
-            # Whoever asks again stands at the end of the queue: only where the answer may be another one.
+            # Asking again means the end of the queue, so only do so if the answer may have changed.
             wait = left if self._opened(pool) >= pool.max_size else min(left, LOOK_SECONDS)
 
     def _opened(self, pool: HostPool) -> int:
-        """Return how many connections the pool has, lent or not, without those that it is about to open."""
+        """Return how many connections the pool has, in use or not, without those that it is about to open."""
         return pool.get_stats()["pool_size"] - self._openings.under_way
 
     def _none_free(self, pool: HostPool, seconds: float) -> UnavailableError:
@@ -489,7 +489,7 @@ class PooledConnection:
             try:
                 connection.autocommit = False
             except psycopg.Error as error:
-                # The pool would roll back and lend it in autocommit mode; a closed one it replaces.
+                # The pool would roll back and reuse it in autocommit mode; it replaces a closed one.
                 log.debug("A connection of the host is closed, because it is in use (%s).", loggable(error))
                 connection.close()
         self._pool.putconn(connection)
@@ -516,7 +516,7 @@ def all_in_use(most: int, seconds: float) -> UnavailableError:
 
 
 def none_lent(most: int, seconds: float) -> TimeoutExceededError:
-    """Return the error of a call that got no connection of a pool of the host, which does not tell why."""
+    """Return the error of a call that got no connection from the host's pool, which does not report why."""
     return TimeoutExceededError(
         f"The pool of the application gave no connection within {seconds:g} s: all {most} are in use, or "
         "PostgreSQL does not answer. Its log (psycopg.pool) says which.",
@@ -582,7 +582,7 @@ CONNECTION_KEYWORDS: Final = frozenset(
 
 @without_locals
 def pool_target(pool: HostPool, settings: PostgresSettings) -> Target:
-    """Return where the pool of the host connects to, for connections beside it."""
+    """Return where the pool of the host connects to, for connections outside it."""
     given, more = pool.conninfo, pool.kwargs
     text = given() if callable(given) else given
     extra = more() if callable(more) else more
@@ -596,7 +596,7 @@ def pool_target(pool: HostPool, settings: PostgresSettings) -> Target:
 
 
 def route_of(settings: PostgresSettings) -> Route:
-    """Return what stands between the pool and the server."""
+    """Return what is between the pool and the server."""
     return Route.POOLER if settings.transaction_pooler else Route.ANY
 
 

@@ -203,7 +203,7 @@ class Tables:
 
     Attributes:
         schema: the name of the module.
-        exist: whether it has tables, which somebody else owns: only then the role is known to be safe.
+        exist: whether it has tables, which another role owns: only then the role is known to be safe.
         bare: those whose rows belong to tenants, and on which row-level security is not in force.
         unsafe: a sentence for each setting with which sessions begin and that switches protection off.
     """

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.settings import PostgresSettings
 
 OLDEST_VERSION: Final = 140_000
-# Tells whether the server got the start-up options of a connection: a pooler may drop them in silence.
+# Shows whether the server got the start-up options of a connection: a pooler may drop them silently.
 MARK: Final = "twinstore.direct"
 MARKED: Final = f"SELECT current_setting('{MARK}', true)"
 # For a server that is asked whether it is well.
@@ -100,7 +100,7 @@ def sentences(text: str) -> str:
 
 
 class Route(Enum):
-    """What stands between this process and the server; the value says what to do about a pooler there."""
+    """What is between this process and the server; the value says what to do about a pooler there."""
 
     ANY = (
         "A connection pooler answers there, in transaction or session mode; set "
@@ -123,7 +123,7 @@ class Target:
     Attributes:
         conninfo: the connection string of libpq, complete.
         given: the one of the settings, whose secrets may be spelled otherwise.
-        route: what stands between.
+        route: what is between.
         limit: the seconds of a round trip on its connections; ``None``: no limit.
     """
 
@@ -164,7 +164,7 @@ class Target:
 
         Raises:
             ConfigurationError: wrong password, role, database or option; says what to change.
-            UnavailableError: nobody answers; nothing was done.
+            UnavailableError: no server answers; nothing was done.
         """
         refuse_registered()
         try:
@@ -188,10 +188,10 @@ class Target:
     def check_options(self, connection: Connection) -> None:
         """Refuse a connection of this target whose options did not reach the server, and close it.
 
-        To a pooler that is known none are sent.
+        No options are sent to a known pooler.
 
         Raises:
-            ConfigurationError: a pooler that nobody told of has dropped them in silence.
+            ConfigurationError: a pooler that is not configured has silently dropped them.
         """
         if self.route is Route.POOLER:
             return
@@ -226,7 +226,7 @@ class Target:
 
         What the catalog shows of indexes and policies depends on the path, and so does which function a name
         means. Connections of the pool keep theirs, because hosts borrow them, and so do those of migrations,
-        which may call what somebody has installed.
+        which may call functions that an administrator has installed.
         """
         return self.with_settings(search_path="")
 
@@ -319,8 +319,8 @@ def let_go(connection: Connection) -> None:
 
     The number stays taken, because the connection would otherwise write to whatever gets that number next.
     """
-    # In silence: a closed connection has no socket to let go of, and in a new child the handler of a log may
-    # wait for a lock that a thread of the parent held.
+    # Silently: a closed connection has no socket to release, and in a new child the handler of a log may wait
+    # for a lock that a thread of the parent held.
     with suppress(psycopg.Error, OSError):
         dead_end = os.open(os.devnull, os.O_RDWR)
         try:
@@ -333,7 +333,7 @@ def let_go(connection: Connection) -> None:
 def in_one_process(connection: Connection) -> Iterator[None]:
     """Stream from a connection in the process that opened it.
 
-    In a forked child the connection is given up before the blocks around this one end: they would ask the
+    In a forked child the connection is abandoned before the blocks around this one end: they would ask the
     server, on another connection, to cancel what the parent streams.
     """
     process = OwnProcess()
@@ -509,7 +509,7 @@ def target_of(
         # An empty text, because libpq would otherwise take what PGOPTIONS says.
         options = ""
     else:
-        # Of two values of a setting the last one counts, so the user's stand before ours.
+        # Of two values of a setting the last one counts, so the user's come before ours.
         options = f"{own} {_options(settings.statement_timeout_ms, read_only=read_only)}".strip()
     limit = round_trip_seconds(settings.statement_timeout_ms)
     return Target(SecretStr(_complete(parts, options)), secret, route, limit)
@@ -527,7 +527,7 @@ def options_refused(purpose: str) -> ConfigurationError:
 def _options(timeout: int, *, read_only: bool) -> str:
     """Return the settings of every connection: one form, a limit on each statement, the isolation of units.
 
-    Whatever somebody has set for the database or the role: values are read and written in one form.
+    Values are read and written in one form, whatever is set for the database or the role.
     """
     values = FORMS | {
         "statement_timeout": str(timeout),

@@ -1,8 +1,8 @@
-"""How the statements of a source of connections travel, and what stands around those of a transaction.
+"""How the statements of a source of connections are sent, and what surrounds those of a transaction.
 
-Behind a pooler in transaction mode each transaction may meet another connection of the server, and none knows
-what this process has set or prepared. So every transaction begins by name and sends its settings with the
-tenant; all of it ends with the transaction, and whoever has the connection next finds nothing of it.
+Behind a pooler in transaction mode each transaction may get another connection of the server, and none knows
+what this process has set or prepared. So every transaction begins explicitly and sends its settings with the
+tenant. All of these end with the transaction, and the next client of the connection does not see them.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ class Transport:
 
 
 class ForeignTransport(Transport):
-    """Connections of a host or a caller: they know nothing of our types and have settings of their own."""
+    """Connections of a host or a caller: they do not know our types and have their own settings."""
 
     def __init__(self, *, prepare: bool | None = None) -> None:
-        """Take what psycopg is told of preparing: ``None`` leaves it to the connection."""
+        """Take the ``prepare`` argument for psycopg: ``None`` leaves it to the connection."""
         self._prepare = prepare
 
     @override
@@ -104,10 +104,10 @@ class ForeignTransport(Transport):
 
 
 class PoolerTransport(Transport):
-    """Connections of our own to a transaction pooler.
+    """Our own connections to a transaction pooler.
 
-    Each call has a begin and an end of its own: what comes before an implicit transaction could not say how
-    isolated it is. The pooler keeps the connection of the server until the transaction has ended.
+    Each call has an explicit begin and end: a statement before an implicit transaction could not set its
+    isolation. The pooler keeps the connection of the server until the transaction has ended.
     """
 
     def __init__(self, settings: PostgresSettings, *, read_only: bool) -> None:
@@ -178,7 +178,7 @@ class TransactionSteps(Protocol):
 
     @property
     def own(self) -> bool:
-        """Whether the transaction was begun for these steps alone; otherwise somebody else ends it."""
+        """Whether the transaction was begun for these steps alone; otherwise the caller ends it."""
         ...
 
     def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
@@ -186,7 +186,7 @@ class TransactionSteps(Protocol):
         ...
 
     def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
-        """Execute the last statements; a transaction of their own is committed in the same round trip."""
+        """Execute the last statements; our own transaction is committed in the same round trip."""
         ...
 
 
@@ -295,7 +295,7 @@ class Transaction(TransactionSteps):
 
 
 class PooledTransaction:
-    """A transaction on a connection that is lent for it; a context manager."""
+    """A transaction on a connection that is checked out for it; a context manager."""
 
     __slots__ = ("_pooled", "_subject", "_tenant", "_transaction", "_transport")
 
@@ -321,7 +321,7 @@ class PooledTransaction:
 
 
 class ConnectionSource(Protocol):
-    """Lends connections in autocommit mode, each outside any transaction."""
+    """Hands out connections in autocommit mode, each outside any transaction."""
 
     @property
     def transport(self) -> Transport:
@@ -329,7 +329,7 @@ class ConnectionSource(Protocol):
         ...
 
     def connection(self) -> AbstractContextManager[Connection]:
-        """Lend a connection until the block ends."""
+        """Check out a connection until the block ends."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""How values travel: JSON without a detour, UUIDs as text, and statements that are planned anew each time."""
+"""How values are sent: JSON without a detour, UUIDs as text, and statements that are planned each time."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ JSONB_VERSION: Final = b"\x01"
 
 
 class Unprepared(bytes):
-    """A statement that the server plans anew for the values of each execution.
+    """A statement that the server plans again for the values of each execution.
 
-    A plan made for any values does not know how many rows a range or a limit stands for, and then prefers to
+    A plan made for any values does not know how many rows a range or a limit selects, and then prefers to
     sort a whole tenant. Lookups by key stay prepared: for them one plan is right for all values.
     """
 
@@ -112,7 +112,7 @@ class Unreadable:
 
 UNREADABLE: Final = Unreadable()
 
-# Json is a class of this driver, so the registration can disturb nobody else.
+# Json is a class of this driver, so the registration cannot affect other code.
 psycopg.adapters.register_dumper(Json, JsonDumper)
 psycopg.adapters.register_dumper(Json, JsonBinaryDumper)
 
@@ -155,7 +155,7 @@ Decode = Callable[["Values"], object]
 PLAIN: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, Kind.INSTANT})
 # The members of lists that have a column of an array.
 LISTED: Final = TEXTS | {Kind.INTEGER}
-# What JSON of a map needs no model for; None stands for free JSON.
+# JSON of a map that needs no model; None means free JSON.
 JSON_SCALARS: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, None})
 
 

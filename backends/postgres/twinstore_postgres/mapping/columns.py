@@ -130,7 +130,7 @@ def column_name(entity: Entity, field: str) -> str:
 
 
 def key_in_payload(entity: Entity) -> Column | None:
-    """Return the key of a table where it has no column of its own, ``None`` where it has."""
+    """Return the key of a table if it has no separate column, ``None`` if it has one."""
     name = entity.key_in_payload
     if name is None:
         return None
@@ -193,7 +193,7 @@ def _marker(entity: Entity, marker: Marker) -> Column:
 
 
 def has_column(derived: Derived) -> bool:
-    """Whether a table has a column of its own for a derived field; a number of an enumeration has not."""
+    """Whether a table has a separate column for a derived field; a number of an enumeration has none."""
     return StoreKind.TABLES in derived.stores and derived.number_of is None
 
 

@@ -1,7 +1,7 @@
 """Whose rows a statement is about, as a condition.
 
-Every statement says it, although row-level security says it once more: a role that no policy binds must get
-the same answers, and only with the condition does the server see which index applies.
+Every statement has the condition, although row-level security repeats it: a role that no policy binds must
+get the same answers, and only with the condition does the server see which index applies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ScopeKind(Enum):
     NOBODY = "the rows without a tenant"
     EVERYBODY = "all rows"
 
-    # Statements are looked up by it at every call; the hash of an enumeration is a call of its own.
+    # Statements are looked up by it at every call; the hash of an enumeration is a separate call.
     __hash__ = object.__hash__
 
 
@@ -42,16 +42,16 @@ def scope_kind(scope: Tenants) -> ScopeKind:
 
 
 def setting(scope: Tenants) -> str:
-    """Return what the policies are told of a scope."""
+    """Return the value of the tenant setting that the policies read for a scope."""
     if isinstance(scope, Tenant):  # as nearly every scope
         return scope.id
     return setting_of(scope, every=SYSTEM_TENANT, none=NO_TENANT_SETTING)
 
 
 def shared_setting(scopes: Sequence[Tenants]) -> str:
-    """Return what the policies are told of a step over rows of some scopes.
+    """Return the value of the tenant setting for a step over rows of some scopes.
 
-    One setting cannot name several owners; then the conditions of the statements alone tell them apart.
+    One setting cannot name several owners; then only the conditions of the statements separate them.
     """
     told = setting(scopes[0])
     return told if all(setting(scope) == told for scope in scopes[1:]) else SYSTEM_TENANT

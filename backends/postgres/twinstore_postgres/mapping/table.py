@@ -179,7 +179,7 @@ class Table(Generic[M]):
         try:
             model = self._validate(document, by_alias=True, by_name=False)
         except pydantic.ValidationError:
-            # Once more for the message; the name of a row that is fine need not be made.
+            # Again for the message; a valid row does not need its name built.
             key = self.key_text(values)
             decode_stored(self.entity.model, document, entity=self.entity.name, key=key, driver=DRIVER)
             raise
@@ -201,7 +201,7 @@ class Table(Generic[M]):
         )
 
     def markers_of(self, values: Values) -> Mapping[str, object]:
-        """Return the storage markers of a row; absent ones are left out."""
+        """Return the storage markers of a row, without the absent ones."""
         if not self._marker_positions:
             return NO_STORAGE
         return {name: values[at] for name, at in self._marker_positions if values[at] is not None}
@@ -210,7 +210,7 @@ class Table(Generic[M]):
         """Return the same.
 
         Raises:
-            DocumentDecodeError: one that is required is missing, or what is stored is no value of ours.
+            DocumentDecodeError: a required one is missing, or a stored value is not one of ours.
         """
         markers = self.markers_of(values)
         wrong = [name for name, value in markers.items() if value is UNREADABLE]
@@ -230,7 +230,7 @@ class Table(Generic[M]):
         """
         markers = self.checked_markers_of(values) if self._marker_positions else NO_STORAGE
         if self.entity.layout is Layout.PAYLOAD and UNREADABLE in values:
-            # A column beside the payload, by which lists sort.
+            # A column next to the payload, by which lists sort.
             reason = "a column next to its payload holds a value that cannot be represented"
             raise undecodable(reason, entity=self.entity.name, key=self.key_text(values), driver=DRIVER)
         return Row(self.decode(values), markers)
@@ -348,7 +348,7 @@ class Table(Generic[M]):
 def by_code_point(column: Column) -> sql.Composable:
     """Return a column as it is sorted and compared: texts by code point, whatever collation it has.
 
-    Our own tables have that collation; those of a source that somebody else made may have another.
+    Our own tables have that collation; those of a source that we did not create may have another.
     """
     if column.sql_type != "text" or column.origin is Origin.MEMBER:
         return column.term()
@@ -384,7 +384,7 @@ def table_of(entity: Entity[M]) -> Table[M]:
     return table
 
 
-# The columns that repeat key and tenant beside a payload.
+# The columns that repeat key and tenant next to a payload.
 #
 # A row is found by its columns and read from its payload. Where the two name different rows, or different
 # tenants, one would be shown under the name of the other.

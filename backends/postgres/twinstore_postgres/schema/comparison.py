@@ -62,7 +62,7 @@ SELECT concat_ws(' ', format('column %%s.%%s:', c.relname, a.attname), format_ty
   LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
  WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
 """
-# Newer servers list NOT NULL as constraints too; the columns tell it already.
+# Newer servers list NOT NULL as constraints too; the columns show it already.
 CONSTRAINTS: Final = b"""
 SELECT format('constraint %%s.%%s: %%s', c.relname, k.conname, pg_get_constraintdef(k.oid))
   FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
@@ -79,7 +79,7 @@ SELECT format('policy %%s.%%s: %%s %%s to %%s USING (%%s) WITH CHECK (%%s)', tab
               permissive, cmd, array_to_string(roles, ', '), qual, with_check)
   FROM pg_policies WHERE schemaname = %s
 """
-# Those of a constraint are named only where somebody has switched them off.
+# Those of a constraint are named only if they have been switched off.
 TRIGGERS: Final = b"""
 SELECT format('trigger %%s.%%s: %%s', c.relname, t.tgname,
               CASE WHEN t.tgisinternal THEN 'switched off' ELSE pg_get_triggerdef(t.oid) END)
@@ -109,7 +109,7 @@ SELECT format('grant %%s: %%s', c.relname, p.privilege)
    AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
    AND has_table_privilege(%s, c.oid, p.privilege)
 """
-# What is granted of one column is no grant of the table, and changes a row as well.
+# A grant on one column is not a grant on the table, and can change a row as well.
 COLUMN_GRANTS: Final = b"""
 SELECT format('grant %%s: %%s (%%I)', c.relname, p.privilege, a.attname)
   FROM pg_class c
@@ -159,7 +159,7 @@ def wanted_schema(module: ModuleSpec[object]) -> tuple[str, ...]:
 
 
 def snapshot_of(connection: Connection, module: ModuleSpec[object], role: str) -> SchemaSnapshot:
-    """Return what a server holds of a module, as the file that is shipped beside its migrations."""
+    """Return what a server holds of a module, in the form of the file shipped with its migrations."""
     text = "\n".join((*describe_schema(connection, module.name, role), ""))
     return SchemaSnapshot(folder=STORE, name=SCHEMA_FILE, text=text)
 
@@ -167,7 +167,7 @@ def snapshot_of(connection: Connection, module: ModuleSpec[object], role: str) -
 def shape_of(lines: Iterable[str]) -> dict[str, set[str]]:
     """Return what a service relies on, by table: row-level security, columns, keys, unique indexes, policies.
 
-    The ledger of the migrations is left out: no row depends on it.
+    The ledger of the migrations is excluded: no row depends on it.
     """
     shape: dict[str, set[str]] = {}
     for table, part in _parts(lines):
@@ -177,7 +177,7 @@ def shape_of(lines: Iterable[str]) -> dict[str, set[str]]:
 
 
 def _parts(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the parts with their tables; a key is told without its name, which does nothing."""
+    """Yield the parts with their tables; a key is given without its name, which has no effect."""
     keys: set[str] = set()
     for line in sorted(lines):  # constraints come before the indexes that some of them are made of
         if match := CONSTRAINT.fullmatch(line):
@@ -227,10 +227,10 @@ def schema_differences(
     return deviations(real, wanted_schema(module), module.name, role, additions=additions)
 
 
-# What a schema has otherwise than wanted, one sentence each: wanted, found, and how to mend it.
+# How a schema differs from the wanted one, one sentence each: wanted, found, and how to repair it.
 
 
-# The kinds of which a table has several, each under a name of its own; a grant is its whole line.
+# The kinds of which a table has several, each under a separate name; a grant is its whole line.
 LINE: Final = re.compile(
     r"(?P<kind>table|column|constraint|index|policy|trigger|rule|child|grant|use) "
     r"(?:(?P<table>[^.: ]+)\.)?(?P<name>[^:]+): (?P<rest>.*)"
@@ -281,7 +281,7 @@ class Part:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What two lines have in common that tell of one thing."""
+        """What two lines that describe the same thing have in common."""
         return (self.line,) if self.kind in REPEATED else (self.kind, self.table, self.name)
 
     @property
@@ -293,14 +293,14 @@ class Part:
 def deviations(
     real: Collection[str], wanted: Collection[str], schema: str, role: str, *, additions: bool
 ) -> tuple[str, ...]:
-    """Return what is missing or another one, then what is not wanted, each in order of its line.
+    """Return missing or different lines, then unwanted ones, each in order of its line.
 
     Args:
-        real: the lines of the schema that is there.
+        real: the lines of the existing schema.
         wanted: the lines of the one that should be.
         schema: its name.
         role: the application role.
-        additions: also tables and plain indexes of somebody else, which do nothing to a row of ours.
+        additions: include tables and plain indexes that are not ours, which do not affect our rows.
     """
     mend = Mender(schema, role)
     has, should = parts_of(real), parts_of(wanted)
@@ -470,20 +470,20 @@ KINDS: Final = frozenset({"table", POLICY, GRANT})
 # Where a policy decides row by row; it has no say in TRUNCATE.
 POLICED: Final = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
 SURPLUS: Final = f"Not wanted: {GRANT} "
-# How servers of different versions write an expression, and whether they name the schema of what it looks at.
+# How servers of different versions write an expression, and whether they name the schema of its objects.
 SPELLING: Final = re.compile(r"::\"?\w+\"?|\bAS \w+|[()\s]")
 
 
 def protection_differences(
     real: Collection[str], wanted: Collection[str], schema: str, role: str, *, rights: bool
 ) -> tuple[str, ...]:
-    """Return what is lost or added of the protection of our tables, each with the statement that mends it.
+    """Return what is lost or added of the protection of our tables, each with the statement that repairs it.
 
-    A right that is missing is no danger: the call that needs it says so. Tables of somebody else do not
+    A missing right is not a danger: the call that needs it reports it. Tables that are not ours do not
     matter.
 
     Args:
-        real: the lines of the schema that is there.
+        real: the lines of the existing schema.
         wanted: the lines of the one that should be.
         schema: its name.
         role: the role that answers requests.
@@ -513,7 +513,7 @@ def is_of(part: Part, kinds: AbstractSet[str], tables: AbstractSet[str]) -> bool
 
 
 def is_bound(part: Part, guarded: AbstractSet[str]) -> bool:
-    """Whether a right lets nobody past the policies: a repair of append-only rows needs it for a while."""
+    """Whether the policies still bind a right: a repair of append-only rows needs such rights for a while."""
     return part.kind == GRANT and part.rest in POLICED and part.table in guarded
 
 

@@ -62,7 +62,7 @@ CREATE POLICY {policy} ON {table}
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """A part of a table under a name of its own, and the SQL that makes it."""
+    """A named part of a table, and the SQL that creates it."""
 
     name: str
     sql: str
@@ -145,7 +145,7 @@ def row_security(entity: Entity) -> str | None:
 def grants(entity: Entity) -> tuple[str, ...]:
     """Return the privileges of the application role.
 
-    Nobody changes rows of an append-only entity, and nobody removes them but for their age.
+    The role may not change rows of an append-only entity, and may remove them only because of their age.
     """
     if entity.append_only:
         return ("SELECT", "INSERT") if entity.retention is None else ("SELECT", "INSERT", "DELETE")
@@ -190,7 +190,7 @@ def _check(entity: Entity, column: Column) -> sql.Composable | None:
 
 
 def _indexes(entity: Entity) -> Iterator[Index]:
-    """Yield the indexes that a table has beside that of its key."""
+    """Yield the indexes that a table has in addition to that of its key."""
     table = table_of(entity)
     primary = tuple(column.field for column in primary_key(table))
     for index in entity.indexes:

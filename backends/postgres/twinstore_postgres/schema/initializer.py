@@ -101,7 +101,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
             if pending:
                 self._check_role(connection)
             role = self._settings.application_role
-            # Once more under the lock of each file: rows may have come, or tables of somebody else.
+            # Again under the lock of each file: rows may have been added, or tables that are not ours.
             done = [
                 item.name
                 for item in pending
@@ -129,7 +129,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         """Return the tables whose rows would be hidden.
 
         Raises:
-            MigrationError: tables of somebody else stand where ours should be.
+            MigrationError: tables that are not ours have the names of ours.
         """
         with closing(self._connect(qualified=True)) as connection, reading():
             known = migrator.applied_migrations(connection, self.module)
@@ -194,7 +194,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
     def check_defaults(self, connection: Connection) -> None:
         """Raise ``ConfigurationError`` where sessions of our roles begin with unsafe settings.
 
-        What the role may not read is no reason: its own session shows what counts for it.
+        Settings that the role may not read are not a reason: its own session shows what counts for it.
         """
         if not self._server.bound:
             return
@@ -219,8 +219,8 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.
 
         A table without its row-level security, policy, column or key is undone work, and so is a right of the
-        role or a policy that no migration gave; what differs otherwise, such as an index for speed, only
-        ``verify`` tells.
+        role or a policy that no migration gave. Only ``verify`` reports other differences, such as an index
+        for speed.
         """
         with reading():
             applied = self._readable_ledger(connection)
@@ -271,7 +271,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
     def _pending(
         self, connection: Connection, known: dict[str, MigrationStatus], *, release: bool
     ) -> list[Migration]:
-        """Return what would be applied, after a look at the tables that stand in its place already."""
+        """Return what would be applied, after a check of the tables that already exist in its place."""
         shipped = migrator.shipped_migrations(self.module)
         migrator.check_ledger(self.module, known)
         wanted = [item for item in shipped if item.name in known or _wanted(item, release=release)]
@@ -279,10 +279,10 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         return [item for item in wanted if item.name not in known]
 
     def _upgrade_ledger(self, connection: Connection) -> tuple[str, ...]:
-        """Bring a ledger of copies up to date that stands beside the module; return what was done.
+        """Bring the ledger of copies next to the module up to date; return what was done.
 
-        Only a copy makes one, and the next copy may never come, while its tables go on to hold rows of all
-        tenants. What grants rights is left to that copy, which knows its role.
+        Only a copy creates one, and the next copy may never come, while its tables continue to hold rows of
+        all tenants. Granting rights is left to that copy, which knows its role.
         """
         known = {} if self.module.name == LEDGER_MODULE.name else ledger_of_owner(connection)
         done: list[str] = []
@@ -334,7 +334,7 @@ def ledger_of_owner(connection: Connection) -> dict[str, MigrationStatus]:
 def check_one(
     connection: Connection, module: ModuleSpec[object], migration: Migration, accept: AbstractSet[Consent]
 ) -> None:
-    """Refuse to apply one file over tables of somebody else, or without consent to what it hides."""
+    """Refuse to apply one file over tables that are not ours, or without consent to what it hides."""
     check_takeover(connection, module, {}, [migration])
     check_consent(connection, module, [migration], accept)
 
@@ -345,7 +345,7 @@ def check_consent(
     pending: Iterable[Migration],
     accept: AbstractSet[Consent],
 ) -> None:
-    """Refuse to hide rows of tables that nobody has named."""
+    """Refuse to hide rows of tables that the caller has not named."""
     missing = without_consent(hidden_rows(connection, module, pending), accept)
     if missing:
         raise consent_required(missing, "Nothing was changed.", module=module.name, driver=DRIVER)
@@ -369,10 +369,11 @@ def __getattr__(name: str) -> type:
     return found
 
 
-# What stands where a migration of ours would put its tables, and what forcing row-level security would hide.
+# Which tables exist where one of our migrations would put its own, and which rows forcing row-level security
+# would hide.
 #
-# A schema may belong to somebody else who gave it the same name. Its tables are taken over only when they
-# have the wanted shape, and rows are hidden only with consent. Nothing here changes anything.
+# A schema of the same name may belong to another application. Its tables are taken over only when they have
+# the wanted shape, and rows are hidden only with consent. Nothing here changes anything.
 
 
 # What a file of ours adds to no table that is there already, and what it adds by itself.
@@ -380,7 +381,7 @@ MADE_WITH_THE_TABLE: Final = ("column ", "key ")
 MADE_BY_THE_FILE: Final = (*MADE_WITH_THE_TABLE, "index ")
 POLICY: Final = "policy "
 MOST_SHOWN: Final = 50
-# Relations of a name that a table should have, and whether rows are hidden from everybody already.
+# Relations of a name that a table should have, and whether their rows are already hidden from all roles.
 RELATIONS: Final = """
 SELECT c.relname, c.relkind = 'r', c.relforcerowsecurity AND c.relrowsecurity
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -395,11 +396,11 @@ def taken_over(
     applied: Mapping[str, MigrationStatus],
     migrations: Iterable[Migration],
 ) -> tuple[str, ...]:
-    """Return how tables that no migration of ours made differ from the wanted ones, one sentence each.
+    """Return how tables that none of our migrations created differ from the wanted ones, one sentence each.
 
-    Those are the tables of a migration that is applied under a planning name, all of them, and those of a
-    pending one, as far as they exist. Wanted is the shape after all migrations: a pending one that changes a
-    table of an earlier one cannot be told from a difference, and is refused as well.
+    Those are all tables of a migration that is applied under a planning name, and the existing tables of a
+    pending one. The wanted shape is that after all migrations: a pending migration that changes a table of an
+    earlier one cannot be distinguished from a difference, and is refused as well.
     """
     named: set[str] = set()
     pending: set[str] = set()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.codec import Values
 
-# For locks of tables, too: whoever waits for an exclusive one holds up all who come later.
+# For locks of tables, too: a session that waits for an exclusive one blocks all that come later.
 LOCK_SECONDS: Final = 60
 STORE: Final = "postgres"
 CREATES: Final = re.compile(r"^CREATE TABLE IF NOT EXISTS \w+\.(?P<table>\w+)", re.MULTILINE)
@@ -99,7 +99,7 @@ def applied_migrations(connection: Connection, module: ModuleSpec[object]) -> di
 def recorded(name: str, checksum: str, at: datetime) -> MigrationStatus:
     """Return one row of the ledger, as missing.
 
-    Under a planning name its checksum is empty, and somebody else may have made the tables.
+    Under a planning name its checksum is empty, and the tables may have been created outside our migrations.
     """
     return MigrationStatus(
         name=name, category="unknown", checksum=checksum, state=MigrationState.MISSING, applied_at=at
@@ -291,7 +291,7 @@ def duplicates(connection: Connection, index: re.Match[str]) -> list[str]:
 
 
 def split(columns: str) -> Iterator[str]:
-    """Yield the columns of an index, some of which are expressions with commas of their own."""
+    """Yield the columns of an index, some of which are expressions that contain commas."""
     depth, begin = 0, 0
     for place, character in enumerate(columns):
         depth += (character == "(") - (character == ")")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity, Module
     from twinstore.plugins.module_spec import ModuleSpec
 
-# ``column runs.id: text COLLATE "C" NOT NULL``; an index stands without its table.
+# ``column runs.id: text COLLATE "C" NOT NULL``; an index is listed without its table.
 LINE: Final = re.compile(r"(?P<kind>\w+) (?:(?P<table>\w+)\.)?(?P<name>\w+): (?P<rest>.*)")
 # Types as the server writes them, by how a description writes them.
 SHOWN: Final = {
@@ -141,7 +141,7 @@ def contradictions(module: Module, shipped: Sequence[str]) -> Iterator[str]:
 
 
 def _statements(entity: Entity, known: ShippedSchema) -> Iterator[str]:
-    """Yield what is missing of one entity."""
+    """Yield the missing parts of one entity."""
     table = columns.text(table_of(entity).name)
     if entity.name in known.named("table", ""):
         yield from _additions(entity, known)

@@ -1,6 +1,6 @@
 """Takes a migration back with the script that its module ships, which an administrator can run as well.
 
-The script counts once more under the locks of its tables, so what was agreed to is what is dropped.
+The script counts again under the locks of its tables, so it drops exactly the rows that were agreed to.
 """
 
 from __future__ import annotations

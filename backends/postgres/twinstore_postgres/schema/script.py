@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.schema.files import Migration
 
-# A table that stands where a file would make one is somebody else's, unless the ledger has the file.
+# An existing table that a file would create is not ours, unless the ledger has the file.
 OWN_TABLES: Final = """
 DO $guard$
 BEGIN
@@ -89,7 +89,7 @@ def _scripted(module: ModuleSpec[object], migration: Migration, role: str) -> st
 
 
 def _guards(module: ModuleSpec[object], migration: Migration) -> str:
-    """Return what stops a file that would take over a table of somebody else, or hide its rows."""
+    """Return the SQL that stops a file that would take over a table that is not ours, or hide its rows."""
     parts = {
         "schema": sql.Literal(module.name),
         "ledger": sql.Identifier(module.name, "schema_migrations"),

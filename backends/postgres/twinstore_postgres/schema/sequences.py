@@ -36,7 +36,7 @@ SELECT s.name, q.seqincrement AS step, q.seqcycle AS cycles,
    AND has_table_privilege(c.oid, 'SELECT')
    AND (s.name IS NULL OR has_sequence_privilege(q.seqrelid, 'USAGE, SELECT'))
 """
-# Only the sequence itself tells of a number that it was set to and has not given yet.
+# Only the sequence itself knows a number that it was set to and has not given yet.
 FOLLOWING: Final = "SELECT last_value + CASE WHEN is_called THEN 1 ELSE 0 END FROM {sequence}"
 HIGHEST: Final = "SELECT coalesce(max({column}), 0) FROM {table}"
 

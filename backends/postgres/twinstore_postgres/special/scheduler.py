@@ -32,7 +32,7 @@ OF_TRIGGER: Final = table_of(TRIGGERS)
 OF_SCHEDULE: Final = table_of(SCHEDULES)
 WIDTH: Final = len(OF_TRIGGER.columns)
 SCHEDULE_KEY: Final = WIDTH + [column.field for column in OF_SCHEDULE.columns].index("id")
-# Without a filter on the schedules: whoever asks looks at each pair, and names those that cannot be read.
+# Without a filter on the schedules: the caller checks each pair, and names those that cannot be read.
 PAIRS: Final = sql.SQL("""
 SELECT {both}
   FROM ({page}) t
@@ -43,7 +43,7 @@ SELECT {both}
 
 @lru_cache(maxsize=16)
 def with_schedules(page: bytes) -> Unprepared:
-    """Return the statement of a page of triggers with the schedule beside each."""
+    """Return the statement of a page of triggers, each with its schedule."""
     triggers = listed(OF_TRIGGER.columns, sql.Identifier("t"))
     schedules = listed(OF_SCHEDULE.columns, sql.Identifier("s"))
     both = sql.SQL(", ").join((triggers, schedules))

@@ -41,8 +41,8 @@ log = logging.getLogger("twinstore.postgres")
 TABLE: Final = table_of(POLICY_JOBS)
 ONE: Final = sql.Identifier("job")
 COLUMNS: Final = listed(TABLE.columns, ONE)
-# The first jobs that are due and that nobody else is leasing; the column and the payload say the same then.
-# With the limit in the text one plan is right for all executions, so that it is kept.
+# The first due jobs that no other process is leasing; the column and the payload say the same then.
+# With the limit in the text one plan is right for all executions, so the server keeps it.
 LEASE: Final = """
 WITH due AS MATERIALIZED (
     SELECT job.id FROM scheduler.policy_jobs AS job
@@ -70,7 +70,7 @@ def owned(kind: ScopeKind) -> sql.Composable:
 
 @lru_cache(maxsize=64)
 def lease_statement(kind: ScopeKind, limit: int) -> bytes:
-    """Return the statement that leases so many jobs."""
+    """Return the statement that leases up to that many jobs."""
     return TABLE.statement(LEASE, owner=owned(kind), limit=sql.Literal(limit))
 
 

@@ -1,4 +1,4 @@
-"""The compare-and-set of graph jobs: one statement instead of a look, a rule and a write."""
+"""The compare-and-set of graph jobs: one statement instead of a read, a rule and a write."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UPDATE scheduler.graph_jobs
 
 
 def replace_job(access: PostgresAccess, scope: Tenant, job: GraphJob, expected: GraphJobStatus) -> bool:
-    """Move a job on; false where the general way has to tell why not."""
+    """Move a job to its next status; false if the general path has to report why not."""
     starts = job.status is GraphJobStatus.RUNNING
     if starts and job.started_at is None:
         return False

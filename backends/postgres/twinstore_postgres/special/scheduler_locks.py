@@ -1,8 +1,8 @@
 """Locks on PostgreSQL: an advisory lock for exclusion, and before and after it the row with holder and fence.
 
-Both live on one connection of their own. When its process dies the server frees the advisory lock, and when
-it stops talking for as long as the lease, ``idle_session_timeout`` ends the connection. Only the row says
-that a lock is held: it outlives a lost connection until its lease ends, and its fence outlives everything.
+Both use one dedicated connection. When its process dies the server frees the advisory lock, and when it is
+silent for as long as the lease, ``idle_session_timeout`` ends the connection. Only the row says that a lock
+is held: it outlives a lost connection until its lease ends, and its fence outlives everything.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SELECT entered, acquired_at, expires_at, fence FROM entered LEFT JOIN leased ON 
 """
 NOT_LEASED: Final[Values] = (True, None, None, None)
 LEAVE: Final = b"SELECT pg_advisory_unlock(%(number)s)"
-# The row of this ownership, as long as its lease lasts: a fence is given once, so nobody else had it since.
+# The row of this ownership, as long as its lease lasts: a fence is given once, so no one else had it since.
 OWN: Final = b"""
  WHERE tenant_id = %(tenant)s AND lock_key = %(key)s AND holder_id = %(holder)s AND fence = %(fence)s
    AND expires_at > now
@@ -66,7 +66,7 @@ UPDATE scheduler.locks SET expires_at = now + %(lease)s, renewed_at = now
     + OWN
     + b"RETURNING expires_at, renewed_at, set_config('idle_session_timeout', %(idle)s, false)"
 )
-# The row first: whoever enters behind the advisory lock then waits for this statement to commit.
+# The row first: the next holder of the advisory lock then waits for this statement to commit.
 RELEASE: Final = (
     b"""
 WITH released AS (
@@ -141,7 +141,7 @@ def claim_values(claim: LockClaim) -> dict[str, object]:
 
 
 def owned_values(owned: LockInfo) -> dict[str, object]:
-    """Return what tells an ownership from all others of its row."""
+    """Return what distinguishes an ownership from all others of its row."""
     return {"holder": owned.holder_id, "fence": owned.fence}
 
 
@@ -151,7 +151,7 @@ def milliseconds(lease: timedelta) -> int:
 
 
 def contend(access: PostgresAccess, seconds: float) -> Contender:
-    """Return what attempts a lock on a connection beside the pool."""
+    """Return a contender that attempts locks on connections outside the pool."""
     connections = access.execution.dedicated
     if connections is None:
         raise LookupError("locks are not acquired in a session")  # core refuses that before

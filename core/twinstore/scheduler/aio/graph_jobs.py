@@ -24,7 +24,7 @@ class AsyncGraphJobRepository(Awaited[GraphJobRepository]):
         return await self._threads.run(self._sync.insert, job)
 
     async def try_replace(self, job: GraphBuildJob, expected: GraphJobStatus) -> bool:
-        """Replace a build job that stands where it is expected to; return whether it did."""
+        """Replace a build job whose state is as expected; return whether it was."""
         return await self._threads.run(self._sync.try_replace, job, expected)
 
     async def try_replace_overlay(self, job: GraphOverlayJob, expected: GraphJobStatus) -> bool:
@@ -113,7 +113,7 @@ class AsyncGraphJobRepository(Awaited[GraphJobRepository]):
     async def count_by_status(
         self, tenant_id: str, *, job_type: GraphJobType | None = None
     ) -> dict[GraphJobStatus, int]:
-        """Return how many jobs stand where, of one type or of both; a status without jobs is left out."""
+        """Return the number of jobs by status, of one type or of both; a status without jobs is omitted."""
         return await self._threads.run(self._sync.count_by_status, tenant_id, job_type=job_type)
 
     async def delete(self, tenant_id: str, job_id: str) -> bool:

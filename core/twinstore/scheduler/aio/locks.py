@@ -45,16 +45,16 @@ class AsyncLockHandle(AwaitedHandle[LockHandle]):
 
     @property
     def acquired_at(self) -> datetime:
-        """When it was acquired, by the clock of the server."""
+        """When it was acquired, by the server clock."""
         return self._sync.acquired_at
 
     @property
     def expires_at(self) -> datetime:
-        """When the lease ends unless it is renewed, by the clock of the server."""
+        """When the lease ends unless it is renewed, by the server clock."""
         return self._sync.expires_at
 
     async def renew(self, *, lease: timedelta | None = None) -> datetime:
-        """Extend the lease from now on, by its own length or another one; return its new end. Atomic."""
+        """Extend the lease from now on, by its own length or another; return its new end. Atomic."""
         return await self._threads.run(self._sync.renew, lease=lease)
 
     async def is_held(self) -> bool:
@@ -83,7 +83,7 @@ class AsyncDistributedLock(Awaited[DistributedLock]):
         tenant_id: str = SYSTEM_TENANT,
         metadata: Mapping[str, str] | None = None,
     ) -> AsyncLockHandle | None:
-        """Acquire a lock, waiting for it at most so long; ``None`` when another one had it all the time."""
+        """Acquire a lock, waiting at most ``timeout``; ``None`` when another holder had it all the time."""
         return await handed_out(
             self._threads,
             lambda waited: self._sync.try_acquire(

@@ -106,7 +106,7 @@ class AsyncPolicyJobRepository(Awaited[PolicyJobRepository]):
         return await self._threads.run(self._sync.release_expired, now, limit=limit)
 
     async def count_by_status(self, tenant_id: str) -> dict[PolicyRunJobStatus, int]:
-        """Return how many jobs there are in each status; statuses without any are left out."""
+        """Return how many jobs there are in each status; statuses without any are omitted."""
         return await self._threads.run(self._sync.count_by_status, tenant_id)
 
     async def delete(self, tenant_id: str, job_id: str) -> bool:
@@ -118,11 +118,11 @@ class AsyncPolicyRunService(Awaited[PolicyRunService]):
     """Awaits a :class:`PolicyRunService`, whose contracts hold."""
 
     async def enqueue(self, request: PolicyRunRequest, *, now: datetime | None = None) -> PolicyRunStatus:
-        """Store the job of a request and return where it stands."""
+        """Store the job of a request and return the status of its run."""
         return await self._threads.run(self._sync.enqueue, request, now=now)
 
     async def get(self, tenant_id: str, run_id: str) -> PolicyRunStatus | None:
-        """Return where a run stands. Absent: ``None`` when unknown or foreign."""
+        """Return the status of a run. Absent: ``None`` when unknown or foreign."""
         return await self._threads.run(self._sync.get, tenant_id, run_id)
 
     async def list(
@@ -134,9 +134,9 @@ class AsyncPolicyRunService(Awaited[PolicyRunService]):
     async def request_cancellation(
         self, tenant_id: str, run_id: str, reason: str | None, *, now: datetime | None = None
     ) -> PolicyRunStatus:
-        """Ask for the end of a run and return where it stands."""
+        """Request the cancellation of a run and return its status."""
         return await self._threads.run(self._sync.request_cancellation, tenant_id, run_id, reason, now=now)
 
     async def retry(self, tenant_id: str, run_id: str, *, now: datetime | None = None) -> PolicyRunStatus:
-        """Make a failed run pending again and return where it stands; attempts are counted on. Atomic."""
+        """Make a failed run pending again and return its status; attempts keep counting. Atomic."""
         return await self._threads.run(self._sync.retry, tenant_id, run_id, now=now)

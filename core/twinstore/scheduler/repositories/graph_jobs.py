@@ -1,7 +1,7 @@
 """Graph jobs of both types, moved by compare-and-set, and the events of each.
 
-A job is found by the digits of its id, which no build and overlay job share. Whoever asks by the whole id
-sees a job only under its own one.
+A job is found by the digits of its id, which no build and overlay job share. A query by the whole id finds a
+job only under its exact id.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 J = TypeVar("J", bound=GraphJob)
 T = TypeVar("T")
 
-# The operation of a driver that moves a job on in one round trip, where it stands as expected. It takes
-# tenant, job and expectation, and answers true, or false where the general way has to tell why not.
+# The operation of a driver that moves a job on in one round trip, if its state is as expected. It takes
+# tenant, job and expectation, and returns true, or false if the general way has to find the reason.
 REPLACE: Final = WritingOperation("replace_graph_job")
 # Of an id, before its digits.
 PREFIX: Final = len("gbj_")
@@ -99,7 +99,7 @@ class GraphJobSteps(Repository):
         refs = (Ref(GRAPH_JOBS, scope, key), Ref(GRAPH_JOB_EVENTS, scope, (event_id,), below=key))
 
         def once() -> Rows:
-            # Outside of the step: it may cost a connection of its own, and the step holds one.
+            # Outside of the step: it may need another connection, and the step holds one.
             number = self._access.next_number(GRAPH_JOB_EVENTS)
 
             def numbered(rows: Rows, now: Moment) -> Rows:
@@ -111,7 +111,7 @@ class GraphJobSteps(Repository):
             except NumberTakenError as error:
                 raise lost_race(GRAPH_JOB_EVENTS, event_id, self.driver) from error
 
-        # A unit that lost can only be repeated as a whole, by whoever opened it.
+        # A unit that lost can only be repeated as a whole, by the caller that opened it.
         return once() if self._access.binding.in_unit else repeat(once)
 
 
@@ -325,5 +325,5 @@ def is_job_id(key: str) -> bool:
 
 
 def type_of(key: str) -> GraphJobType:
-    """Return the type that an id tells."""
+    """Return the type that follows from an id."""
     return GraphJobType.BUILD if GraphJob.variants[key[:PREFIX]] is GraphBuildJob else GraphJobType.OVERLAY

@@ -1,4 +1,4 @@
-"""Impact snapshots: stored under an own or a derived id, with their owner beside them."""
+"""Impact snapshots: stored under their own or a derived id, together with their owner."""
 
 from __future__ import annotations
 

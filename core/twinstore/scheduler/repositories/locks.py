@@ -51,7 +51,7 @@ class Locks(Repository, DistributedLock):
 
     @property
     def access(self) -> Access:
-        """The rows of locks past the rules of owners, for whoever proves those."""
+        """The rows of locks without the rules of ownership, for tests of these rules."""
         return self._access
 
     @override
@@ -194,7 +194,7 @@ class GeneralContender(Contender):
             after = rule(None if rows[0] is None else cast("LockInfo", rows[0].model), now())
             return (None if after is None else Row(after),)
 
-        # By nobody who has a unit open, in which locks take no part.
+        # Not by a caller that has a unit open: locks are not part of units.
         with calls_of(self):
             self._access.change((Ref(LOCKS, ALL_TENANTS, key),), changed)
         return after

@@ -180,7 +180,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
         scope = self._admit(tenant_id)
         return self._remove(POLICY_JOBS, scope, (id_argument(job_id, "job_id"),))
 
-    def _lease(  # noqa: PLR0917  # what both forms are told
+    def _lease(  # noqa: PLR0917  # what both forms need
         self,
         lease_owner: str,
         now: datetime,
@@ -209,7 +209,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
             keys = self._first(query)
             ones = (replace(query, where=(*query.where, Equals("id", key)), limit=1) for key in keys)
             leased = [row.model for one in ones for row in self._access.mark(POLICY_JOBS, one, sets)]
-            # Where rivals were faster with all of them, others may be due.
+            # If other workers were faster with all of them, others may be due.
             if leased or not keys:
                 return tuple(leased)
 
@@ -250,7 +250,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
     def _held(
         self, job: PolicyRunJob, expected: PolicyRunJobStatus, lease_owner: str | None, now: datetime
     ) -> bool:
-        """Replace a job; neither a lost lease nor a job that nobody can read is an error here."""
+        """Replace a job; neither a lost lease nor an unreadable job is an error here."""
         try:
             return self._replace(job, expected, lease_owner, now)
         except LeaseLostError:
@@ -278,7 +278,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
         return is_replaced
 
     def _release(self, scope: Tenants, key: Key, now: datetime) -> bool:
-        """End the lease of a job, unless another one did so meanwhile, or leased it anew."""
+        """End the lease of a job, unless another caller did so meanwhile, or leased it again."""
         is_free = False
 
         def released(stored: PolicyRunJob | None) -> PolicyRunJob | None:

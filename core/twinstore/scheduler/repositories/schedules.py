@@ -72,7 +72,7 @@ class Schedules(Repository, ScheduleRepository):
             scope,
             schedule.id,
             lambda stored: rules.upserted(stored, schedule, expected),
-            # What is expected of a row that nobody can read, nobody can tell.
+            # The expected state of an unreadable row cannot be checked.
             replaces_unreadable=expected is None,
         )
         return schedule if changed is None else changed.schedule
@@ -131,9 +131,9 @@ class Schedules(Repository, ScheduleRepository):
         return self._find(SCHEDULES, scope, (id_argument(schedule_id, "schedule_id"),))
 
     def _delete_unreadable(self, scope: Tenants, key: str, deleted_by: str, deleted_at: datetime) -> bool:
-        """Mark a schedule as deleted and disable it and its trigger, whatever else the two hold.
+        """Mark a schedule as deleted and disable it and its trigger, regardless of their other fields.
 
-        What cannot be read stays, for whoever repairs it.
+        Unreadable rows stay, to be repaired.
         """
         with self._access.unit(scope, atomic=False) as unit:
             deleted: Values = {
@@ -155,7 +155,7 @@ class Schedules(Repository, ScheduleRepository):
         """Change a schedule and its trigger in one step; return what the change made, ``None`` for nothing.
 
         The schedule is locked first everywhere, so that writers of one schedule do not deadlock. A trigger
-        that cannot be read is made anew, because it follows from the schedule.
+        that cannot be read is rebuilt, because it follows from the schedule.
         """
         changed: StoredSchedule | None = None
 
@@ -194,7 +194,7 @@ def active(triggers: Page[Row[Trigger]], schedules: Page[Row[Schedule]]) -> tupl
 
 
 def trigger_ref(scope: Tenants, schedule_id: str) -> Ref[Trigger]:
-    """Return where the one trigger of a schedule is; it is made anew where it cannot be read."""
+    """Return where the one trigger of a schedule is; it is rebuilt if it cannot be read."""
     return Ref(TRIGGERS, scope, trigger_key(schedule_id), replaces_unreadable=True)
 
 

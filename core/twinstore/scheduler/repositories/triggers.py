@@ -90,7 +90,7 @@ class Triggers(Repository, TriggerRepository):
         )
 
     def _fire(self, scope: Tenant, key: str, due: datetime, now: datetime) -> Firing | None:
-        """Fire an instant, whoever has the id of its run."""
+        """Fire an instant, even if the id of its run is taken."""
         try:
             return self._fire_as(fired_run_id(scope.id, key, due), scope, key, due, now)
         except DuplicateError as error:
@@ -98,13 +98,13 @@ class Triggers(Repository, TriggerRepository):
             if error.entity != RUNS.name or self._access.binding.in_unit:
                 raise
         except DocumentDecodeError as error:
-            # A run that nobody can read has the id; the schedule is to fire all the same.
+            # An unreadable run has the id; the schedule must fire all the same.
             if error.entity != RUNS.name:
                 raise
         return self._fire_as(substitute_run_id(due), scope, key, due, now)
 
     def _fire_as(self, run_id: str, scope: Tenant, key: str, due: datetime, now: datetime) -> Firing | None:
-        """Fire an instant in one step; ``None`` where somebody was faster, or it must not fire."""
+        """Fire an instant in one step; ``None`` if another caller was faster, or it must not fire."""
         firing: Firing | None = None
 
         def rule(rows: Rows, moment: Moment) -> Rows:

@@ -41,7 +41,7 @@ class Workers(Repository, WorkerRepository):
         try:
             stored = self._revise(WORKERS, every, (worker.id,), owned)
         except DocumentDecodeError:
-            # Its owner only, whom the store itself tells: else anybody could take it over.
+            # Its owner only, as the store itself reports it: otherwise any caller could take it over.
             own = owner_of(worker.tenant_id)
             stored = self._revise(WORKERS, own, (worker.id,), owned, replaces_unreadable=True)
         return stored or worker

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def check_expectation(job: GraphJob, expected: GraphJobStatus) -> None:
     """Refuse a move that is forbidden whatever is stored.
 
-    To say again what a job ended with is no move; only the stored job tells whether it is the same.
+    Repeating the end of a job is not a move; only the stored job shows whether it is the same.
 
     Raises:
         InvalidTransitionError: it is.
@@ -60,7 +60,7 @@ def check_event(stored: GraphJobEvent, event: GraphJobEvent) -> None:
 
 
 def event_kind(job: GraphJob) -> GraphJobEventKind:
-    """Return what the event of a replacement tells."""
+    """Return what the event of a replacement reports."""
     return GraphJobEventKind.COMPLETED if job.status.terminal else GraphJobEventKind.UPDATED
 
 

@@ -65,10 +65,10 @@ def lease_argument(lease: object) -> timedelta:
 
 
 def timeout_argument(timeout: object) -> float:
-    """Return for how many seconds somebody waits.
+    """Return how many seconds a caller waits.
 
     Raises:
-        ValidationError: it is no length of time, or a negative one.
+        ValidationError: it is not a length of time, or a negative one.
     """
     length = duration_argument(timeout, "timeout")
     if length < timedelta(0):
@@ -100,7 +100,7 @@ def released(stored: LockInfo | None, owned: LockInfo, now: datetime) -> LockInf
         return None
     if not leases.owned(_state(stored), owned.holder_id, owned.fence):
         return None
-    # The last holder stays named; what tells him from the next one is the fence.
+    # The last holder stays named; the fence distinguishes it from the next one.
     return stored.evolve(expires_at=now)
 
 

@@ -43,7 +43,7 @@ REQUEST_FIELDS: Final = ("cancellation_requested", "cancellation_requested_at", 
 
 
 def check_create(job: PolicyRunJob) -> None:
-    """Refuse a new job that is not pending, or that tells of attempts."""
+    """Refuse a new job that is not pending, or that has attempts."""
     if job.status is not PENDING or job.attempt_count:
         raise ValidationError(
             f"Policy job {job.id!r} is {job.status} with {job.attempt_count} attempts; a new job is pending "
@@ -77,7 +77,7 @@ def replaced(
         check_lease(stored, job, lease_owner, now)
     leases = stored.status is PENDING and job.status is DISPATCHING
     if job.attempt_count != stored.attempt_count + leases:
-        return None  # leased anew since the caller has read it
+        return None  # leased again since the caller has read it
     return revised(stored, job, now, owned=lease_owner is not None)
 
 
@@ -125,9 +125,9 @@ def revised(
 def with_request(stored: PolicyRunJob, job: PolicyRunJob, now: datetime | None) -> PolicyRunJob:
     """Return a job with the request for its cancellation that came since it was read.
 
-    It does not become pending then, because nobody would look at the request before it is leased again.
+    It does not become pending then, because no worker would read the request before it is leased again.
     """
-    # A failed job has no use for it: only a retry follows, which begins anew.
+    # A failed job does not need it: only a retry follows, which starts over.
     if not stored.cancellation_requested or stored.status is FAILED:
         return job
     kept = {name: getattr(stored, name) for name in REQUEST_FIELDS}

@@ -42,7 +42,7 @@ def upserted(
     # As nearly all: a host sends back what it has read, and validating a copy costs more than this.
     if (schedule.created_at, schedule.created_by) == (created_at, created_by):
         return StoredSchedule(schedule)
-    # Told here, because the model would refuse a createdAt that the caller never sent.
+    # Checked here, because the model would refuse a createdAt that the caller never sent.
     if schedule.updated_at < created_at:
         raise ValidationError(
             f"updatedAt of schedule {schedule.id!r} lies before the createdAt that is stored, "

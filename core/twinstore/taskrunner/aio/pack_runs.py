@@ -34,7 +34,7 @@ class AsyncPackRunStateStore(Awaited[PackRunStateStore]):
         return await self._threads.run(self._sync.get_required, run_id, tenant_id=tenant_id)
 
     async def save(self, state: PackRunState, *, expected_updated_at: datetime | None = None) -> PackRunState:
-        """Insert a run, or replace the one of its id if every step may move so; return it. Atomic."""
+        """Insert a run, or replace the run with its id if every step may move so; return it. Atomic."""
         return await self._threads.run(self._sync.save, state, expected_updated_at=expected_updated_at)
 
     async def list(

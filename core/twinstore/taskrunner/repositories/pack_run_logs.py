@@ -35,7 +35,7 @@ class PackRunLogs(TaskRunnerRepository, PackRunLogStore):
             return 0
         rows = [Row(entry) for entry in entries]
         stored = self._append_to_logs(PACK_RUN_LOGS, PACK_RUNS, scope, rows, lambda entry: entry.run_id)
-        # What was stored before comes back as another object; a number of its own keeps the given one.
+        # An entry that was stored before comes back as another object; its own number keeps the given one.
         return sum(row is given for row, given in zip(stored, rows, strict=True))
 
     @override
@@ -93,7 +93,7 @@ class PackRunLogs(TaskRunnerRepository, PackRunLogStore):
 
 
 def unnumbered(run_id: str, draft: PackRunLogDraft) -> PackRunLogEntry:
-    """Return an entry that lacks its number, which the store gives it; nobody but the store sees it so."""
+    """Return an entry that lacks its number, which the store assigns; only the store sees it so."""
     # Past the checks, which would ask for a number; the entry is checked when it gets one.
     make: Callable[..., PackRunLogEntry] = PackRunLogEntry.model_construct
     return make(run_id=run_id, **draft.__dict__, sequence=None)

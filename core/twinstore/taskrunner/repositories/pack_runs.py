@@ -54,8 +54,8 @@ class PackRuns(TaskRunnerRepository, PackRunStateStore):
             changes = rules.check_save(None if stored is None else stored.model, state, expected)
             return Row(state) if changes else None
 
-        # Without it nobody could put a run right: none is ever removed. What is expected of a row that nobody
-        # can read, nobody can tell.
+        # Without it no caller could repair a run: runs are never removed. The expected state of an unreadable
+        # row cannot be checked.
         unread = expected is None
         self._change(PACK_RUNS, scope, (state.run_id,), saved, replaces_unreadable=unread)
         return state

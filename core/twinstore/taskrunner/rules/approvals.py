@@ -20,7 +20,7 @@ NEED_ACTOR: Final = frozenset({PackApprovalStatus.APPROVED, PackApprovalStatus.R
 
 
 def check_saved(run: PackRunState, approvals: Sequence[PackRunApproval]) -> None:
-    """Refuse approvals that do not belong to the run, or stand there twice."""
+    """Refuse approvals that do not belong to the run, or that are given twice."""
     seen: set[str] = set()
     for approval in approvals:
         if approval.run_id != run.run_id:
@@ -56,7 +56,7 @@ def check_plan(run: PackRunState, plan_hash: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What somebody decides; the arguments are checked when it is made."""
+    """A decision; the arguments are checked when it is created."""
 
     status: PackApprovalStatus
     now: datetime
@@ -72,10 +72,10 @@ class Decision:
             )
 
     def of(self, stored: PackRunApproval) -> PackRunApproval | None:
-        """Return the decided approval, ``None`` where it is decided so already.
+        """Return the decided approval, ``None`` if it is already decided so.
 
         Raises:
-            ConflictError: it is decided otherwise, or by somebody else.
+            ConflictError: it is decided otherwise, or by another person.
         """
         if stored.status is PackApprovalStatus.PENDING:
             return stored.evolve(

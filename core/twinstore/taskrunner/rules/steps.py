@@ -35,7 +35,7 @@ def check_step(run_id: str, policy: PackRunFailurePolicy, stored: PackRunStep, s
         case PackRunStepStatus.RUNNING, _:
             _check_failure(run_id, policy, stored, step, moved)
         case _:
-            pass  # skipped, or resumed: whoever does that decides about the rest
+            pass  # skipped, or resumed: the caller decides about the rest
 
 
 def _check_stay(run_id: str, stored: PackRunStep, step: PackRunStep) -> None:

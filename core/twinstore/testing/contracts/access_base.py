@@ -1,4 +1,4 @@
-"""The base of the contracts of the access: a module of its own, opened on the driver."""
+"""The base of the contracts of the access: a separate module, opened on the driver."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class AccessCases:
     """Base of the contracts of the access.
 
     The test module provides the fixture ``backend_factory``. All tests of a class share one deployment and
-    keep apart by tenant and batch.
+    are separated by tenant and batch.
     """
 
     module: ClassVar[ModuleSpec[Access]] = MODULE
@@ -214,6 +214,6 @@ class AccessCases:
 
     @pytest.fixture
     def workspace(self, opened: tuple[Deployment, ModuleBackend[Access]]) -> AccessWorkspace:
-        """Return a workspace with a tenant and a batch of its own."""
+        """Return a workspace with a separate tenant and batch."""
         deployment, backend = opened
         return AccessWorkspace(deployment, self.module, backend)

@@ -420,7 +420,7 @@ REMOVABLE: Final = [owner_case for owner_case in OWNER_CASES if not owner_case.f
 OWNED: Final = [owner_case for owner_case in REMOVABLE if owner_case.factory is not COUNTER]
 each_owned = pytest.mark.parametrize("owner_case", OWNED, ids=str)
 each_removable = pytest.mark.parametrize("owner_case", REMOVABLE, ids=str)
-# Entities whose rows somebody may hold, in both layouts, and where such rows are.
+# Entities whose rows can have a holder, in both layouts, and where such rows are.
 HELD: Final = [
     pytest.param(NOTE, "dataset", id="columns"),
     pytest.param(DEVICE, "dataset", id="document"),
@@ -431,7 +431,7 @@ each_held = pytest.mark.parametrize(("factory", "where"), HELD)
 
 
 def free(entity: Entity, dataset: Dataset, limit: int) -> Query:
-    """Return the first rows that nobody holds, the highest amount or rank first."""
+    """Return the first rows without a holder, the highest amount or rank first."""
     amount = "amount" if entity is COUNTERS else "rank"
     order = (
         SortKey(amount, descending=True, number=True),
@@ -669,7 +669,7 @@ class AccessRemoveContract(AccessCases):
             for factory in (PART, ENTRY):
                 factory.fill(workspace.access, dataset, 3)
         assert workspace.access.remove(DEVICES, query_of_key(DEVICES, gone.owner, DEVICE.key(gone))) == 1
-        # In system scope, because nobody else would see a child without its parent.
+        # In system scope, because no other scope would see a child without its parent.
         for entity in (PARTS, ENTRIES):
             assert len(workspace.access.page(entity, query_of(entity, gone, scope=ALL_TENANTS))) == 0
             assert len(workspace.access.page(entity, query_of(entity, kept))) == 3

@@ -396,7 +396,7 @@ class AccessCountContract(AccessCases):
 
 
 class AccessKeysContract(AccessCases):
-    """Keys of rows that nobody loads."""
+    """Keys of rows that are not loaded."""
 
     @each_home
     def test_the_keys_of_a_list_are_those_of_its_rows(

@@ -44,7 +44,7 @@ __all__ = ["AccessRivalContract", "AccessUnitContract"]
 
 Step = Callable[["Access", AccessWorkspace], object]
 
-# Errors of the store: whoever catches them must not commit what came before.
+# Errors of the store: a caller that catches them must not commit the work before them.
 FATAL: Final[dict[str, tuple[type[TwinstoreError], Step]]] = {
     "key taken": (DuplicateError, lambda a, b: a.insert(NOTES, b.dataset.owner, NOTE.row(b.dataset))),
     "foreign key taken": (
@@ -407,7 +407,7 @@ class AccessRivalContract(AccessCases):
             return (evolved(rows[0], due_at=now()),)
 
         def stay(first: Access) -> None:
-            """Hold the row until the clock of the server has moved on."""
+            """Hold the row until the server clock has advanced."""
             times.append(time_in(first, workspace))
             while (later := time_in(first, workspace)) <= times[0]:
                 pass

@@ -1,6 +1,6 @@
 """What whole entities promise to tools: counts, ranges, views and range writers.
 
-Of a range all is written or nothing, and nothing that nobody asked for.
+A range is written as a whole or not at all, and without any unrequested rows.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class BulkContract(BulkCases, capability="bulk"):
             assert counts == {label_of(NO_TENANT): workspace.count(entity)}
             return
         if entity.tenancy.kind is TenancyKind.PARENT:
-            # Such a row names no tenant; only who asks for one is told which rows belong to it.
+            # Such a row names no tenant; only a count for one tenant shows which rows belong to it.
             mine, theirs = workspace.count(entity), workspace.elsewhere.count(entity)
             assert counts == {label_of(NO_TENANT): mine + theirs}
             assert bulk.counts(entity, tenant_id=workspace.foreign) == {label_of(NO_TENANT): theirs}

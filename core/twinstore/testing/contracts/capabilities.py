@@ -60,7 +60,7 @@ class PluginContract(Contract):
 
 
 def tells_changes(kit: type[Contract]) -> bool:
-    """Whether a feed of changes can tell the key of the rows that stand for all."""
+    """Whether a feed of changes can report the key of the rows that represent all."""
     return bool(kit.module.of_tenants) and kit.module.typical.entity.single_key is not None
 
 

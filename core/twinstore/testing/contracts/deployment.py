@@ -208,7 +208,7 @@ DESCRIPTORS: Final = Path("/dev/fd")
 
 
 def descriptors() -> int:
-    """Return how many files and connections the process has open; 0 where the system does not tell."""
+    """Return how many files and connections the process has open; 0 if the system does not report it."""
     return len(list(DESCRIPTORS.iterdir())) if DESCRIPTORS.exists() else 0
 
 
@@ -242,7 +242,7 @@ class ResourceContract(Contract):
         before = descriptors()
         for _ in range(TIMES):
             self._every_kind_of_call(isolated_workspace)
-        # One that is opened once more, for a pool or a monitor, is no leak.
+        # One that is opened again, for a pool or a monitor, is not a leak.
         assert descriptors() < before + TIMES
 
     @of_tenants

@@ -111,18 +111,18 @@ class ModuleContract(
 ):
     """Everything that a module must do on a driver, and a driver for a module, whatever the module stores.
 
-    What a driver does alike for every module stands in the ``DriverContract``.
+    The ``DriverContract`` has what a driver does alike for every module.
 
     A kit derives from it and names the examples of its module: ``module = LIBRARY_EXAMPLES``.
     """
 
 
 class DriverContract:
-    """The kits of all modules, each as a class of its own, such as ``TestLibrary``.
+    """The kits of all modules, each as a separate class, such as ``TestLibrary``.
 
     The operations are tried over the entities that exist for tests alone, as the driver overrides them
     and with the defaults of core. What is kept of copies is the same whatever is copied, and is tried over
-    the rows of one module. A module whose ``ModuleSpec`` names no kit is left out.
+    the rows of one module. A module whose ``ModuleSpec`` names no kit is skipped.
     """
 
     class TestAccess(AccessContract):

@@ -1,6 +1,6 @@
-"""What a host is told when the store fails: which error, why, and nothing in the words of the store.
+"""What is reported to a host when the store fails: which error and why, but no text of the store.
 
-A stored document that forms no model is told loudly, precisely, and without its content.
+A stored document that does not form a model is reported loudly, precisely, and without its content.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ __all__ = ["KeyedRepositoryContract"]
 
 each_owned = each("example", lambda kit: [item for item in kit.module.examples if item.is_owned])
 each_with_text = each("example", lambda kit: [item for item in kit.module.examples if has_text(item.entity)])
-# What is no value of a parameter, by its annotation.
+# Invalid values of a parameter, by its annotation.
 BAD_IDS: Final[Mapping[str, tuple[object, ...]]] = {
     "str": ("", "  ", "a\x00b", "a\nb", "x" * 257),
     "int": ("", "1", "x", None, 1.5, True, 2**63),
 }
-# Equal for whoever normalises text, folds case or drops a mark: different ids for everybody else.
+# Equal for a store that normalises text, folds case or drops a mark: different ids for every other one.
 LOOKALIKES: Final = (
     ("\u00e9", "e\u0301"),
     ("\ufb01", "fi"),
@@ -42,7 +42,7 @@ LOOKALIKES: Final = (
 
 
 def has_text(entity: Entity) -> bool:
-    """Whether a text that is no tenant tells the rows of an entity apart."""
+    """Whether a text that is not a tenant distinguishes the rows of an entity."""
     return any(part.type is KeyType.TEXT and part.field != entity.tenant_field for part in entity.key_parts)
 
 
@@ -52,7 +52,7 @@ def ask(workspace: Workspace, example: Example, lookup: Lookup, value: Value) ->
 
 
 def changed(value: Value, change: str) -> Value:
-    """Return values whose texts are changed; ``{}`` stands for what they were."""
+    """Return values whose texts are changed; ``{}`` represents their old values."""
 
     def answer(name: str) -> object:
         found = value(name)
@@ -67,7 +67,7 @@ def replaced(value: Value, field: str, bad: object) -> Value:
 
 
 def asked_by(lookup: Lookup) -> list[tuple[str, str, str]]:
-    """Return parameter, field and annotation of what a look-up is told beside the tenant."""
+    """Return parameter, field and annotation of the arguments of a look-up other than the tenant."""
     kinds = zip(lookup.method.positional, lookup.method.kinds, strict=True)
     told = [(parameter, kind) for parameter, kind in kinds if parameter != TENANT]
     return [(parameter, field, kind) for (parameter, kind), field in zip(told, lookup.fields, strict=True)]

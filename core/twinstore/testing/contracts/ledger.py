@@ -1,6 +1,6 @@
 """What the ledger of copies promises: one coordinator at a time, each range once, and nothing forgotten.
 
-Of each range it says who copies it, and nobody else commits it.
+It records which worker copies each range, and no other worker commits it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ RANGES: Final = [
 
 
 def started_job(workspace: Workspace) -> tuple[Ledger, str]:
-    """Start a job of its own."""
+    """Start a separate job."""
     ledger = ledger_of(workspace.storage)
     return ledger, ledger.start(unique("job"), SETTINGS, at()).id
 

@@ -59,7 +59,7 @@ def encoded(content: object) -> str:
 
 
 def forged(token: str) -> list[str]:
-    """Return what somebody may make of a token."""
+    """Return altered forms of a token that a client may send."""
     content = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     keys = content["k"]
     changed: list[dict[str, object]] = [

@@ -55,7 +55,7 @@ class OtherTenant(NamedTuple):
 
 
 class Guarded:
-    """A deployment where nobody writes but those tests after each of which another tenant is as it was."""
+    """A deployment where only these tests write; after each of them another tenant is unchanged."""
 
     def __init__(self, workspace: Workspace, one_of_each: OneOfEach) -> None:
         """Take the workspace of the other tenant, and its rows as they are now."""

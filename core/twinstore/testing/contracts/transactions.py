@@ -1,8 +1,8 @@
-"""What sessions and units of work promise, also those that join a transaction of their caller, and rivals.
+"""What sessions and units of work promise, alone, concurrently, and in a transaction of their caller.
 
-In a session reads see earlier writes, and each call stands on its own. A unit is all or nothing, and a failed
-one is never committed; where a caller's transaction is joined, its commit decides and nothing else. Of rival
-units each reads one state, the first writer wins, and no update is lost.
+In a session reads see earlier writes, and each call is independent. A unit is all or nothing, and a failed
+one is never committed. If a caller's transaction is joined, only its commit decides. Each of several
+concurrent units reads one state, the first writer wins, and no update is lost.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ class JoiningContract(Contract):
 
 
 class IsolationContract(Contract):
-    """Units beside units, and beside calls that stand alone."""
+    """Units that run concurrently with other units and with independent calls."""
 
     @of_tenants
     @needs("transactions")
@@ -360,7 +360,7 @@ class IsolationContract(Contract):
         assert workspace.count(self.module.typical.entity) == 3
 
 
-# Tried often enough for rivals to meet: twenty rounds, each over fresh rows.
+# Tried often enough for concurrent writers to meet: twenty rounds, each over fresh rows.
 RIVALS: Final = 4
 
 

@@ -44,7 +44,7 @@ def assert_stored(workspace: Workspace, entity: Entity, key: Key, model: Canonic
     """Assert that the store holds the canonical form of a model, and that the model is what was read."""
     row = workspace.probe.read(entity, key)
     assert row is not None
-    # A store may keep a field that is a marker, too, beside the document.
+    # A store may keep a field that is also a marker next to the document.
     stored = {name: value for name, value in row.document.items() if name not in entity.markers}
     wire = {name: value for name, value in model.wire().items() if name not in entity.markers}
     # Columns hold what the wire form leaves out, such as an empty list.
@@ -59,7 +59,7 @@ def plain(value: object) -> object:
 
 
 def undated(value: object) -> object:
-    """Return JSON with the text of each date that an object stands for: some stores hold the date itself."""
+    """Return JSON with the text of each date that an object represents: some stores hold the date itself."""
     match value:
         case dict():
             found = cast("dict[str, object]", value)
@@ -112,7 +112,7 @@ WORD: Final = re.compile(r"\w+")
 CREATES: Final = frozenset(
     {"add", "append", "append_event", "create", "insert", "register", "save", "upload", "upsert"}
 )
-# Times of other libraries have offsets of their own.
+# Times of other libraries have their own offset classes.
 OFFSET: Final = timezone(timedelta(hours=5, minutes=30))
 
 
@@ -126,29 +126,29 @@ class Odd:
 
 
 class OddText(str):
-    """A text of a class of its own."""
+    """A text of a special class."""
 
     __slots__ = ()
 
 
 class OddInteger(int):
-    """An integer of a class of its own."""
+    """An integer of a special class."""
 
 
 class OddNumber(float):
-    """A number of a class of its own, as numpy has."""
+    """A number of a special class, as numpy has."""
 
 
 class OddInstant(datetime):
-    """An instant of a class of its own, as pendulum and pandas have; it stays one when it is changed."""
+    """An instant of a special class, as pendulum and pandas have; it keeps that class when it is changed."""
 
 
 class OddMap(dict[object, object]):
-    """A map of a class of its own."""
+    """A map of a special class."""
 
 
 class OddList(list[object]):
-    """A list of a class of its own."""
+    """A list of a special class."""
 
 
 def odd(value: object) -> object:
@@ -178,7 +178,7 @@ def odd_member(value: Enum) -> OddText:
     return OddText(value.value)
 
 
-# A subclass stands before its base: a flag is an integer, and an enumeration a text.
+# A subclass comes before its base: a flag is an integer, and an enumeration a text.
 SCALARS: Final[tuple[tuple[type, Callable[..., object]], ...]] = (
     (bool, bool),
     (datetime, odd_instant),
@@ -237,7 +237,7 @@ def takes(kind: str, model: CanonicalModel) -> bool:
 
 
 def told(example: Example, method: Method, tenant: str, model: CanonicalModel) -> dict[str, object]:
-    """Return the arguments of a method that takes a model: beside it, what the model itself says."""
+    """Return the arguments of a method that takes a model: the model, and values from it."""
     value = example.value(tenant, model)
     names = [name for name in method.positional if name not in {TENANT, LIMIT}]
     meant = dict(zip(names, fields_of(example.entity, method), strict=True))

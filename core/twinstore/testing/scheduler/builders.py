@@ -1,4 +1,4 @@
-"""Builders of valid models with deterministic content; every argument that is left out has a fixed value.
+"""Builders of valid models with deterministic content; every omitted argument has a fixed value.
 
 Those of policy jobs also say how a job gets into any status.
 """
@@ -316,7 +316,7 @@ def rich_run_summary(tenant_id: str, schedule_id: str) -> RunSummary:
 
 PENDING, DISPATCHING, SUBMITTED, COMPLETED, FAILED, CANCELLED = PolicyRunJobStatus
 WORKER: Final = "worker-1"
-# What a new job does not have beside what was asked for.
+# Fields that a new job does not have in addition to the requested ones.
 UNSET_IN_NEW_JOBS: Final = (
     "status",
     "attempt_count",
@@ -423,7 +423,7 @@ def rich_policy_job(tenant_id: str, job_id: str) -> PolicyRunJob:
 
 
 def store_policy_job(session: SchedulerSession, tenant: str, job: PolicyRunJob) -> PolicyRunJob:
-    """Create a job and take it through its attempts and statuses to where it is to stand."""
+    """Create a job and move it through its attempts and statuses to the wanted one."""
     del tenant
     jobs, at_once = session.policy_jobs, job.last_attempt_at or START
     current = jobs.create(

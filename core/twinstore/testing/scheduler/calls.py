@@ -1,4 +1,4 @@
-"""What repositories and services of the scheduler do beside look-ups and lists, as calls for any tenant.
+"""Calls of repositories and services of the scheduler other than look-ups and lists, for any tenant.
 
 Then the lists that are asked through filters, or whose rows no example makes; and what sessions are made to
 do: refused steps, calls that meet broken rows, many writes.
@@ -293,7 +293,7 @@ TENANT_CALLS: Final = (
         DuplicateError,
     ),
 )
-# What sees all tenants; nobody is asked for what it answers.
+# Calls that see all tenants; their answers are not checked.
 SYSTEM_CALLS: Final = (
     called("schedules.get_due_schedules", lambda s, _, __: s.schedules.get_due_schedules(at(-9999)), ()),
     called("policy_jobs.lease_next", lambda s, _, __: s.policy_jobs.lease_next("w", FIRST), None),
@@ -517,7 +517,7 @@ HARMLESS: Final[dict[str, tuple[type[TwinstoreError], SchedulerStep]]] = {
     "summary": (ConflictError, lambda u, _, h: u.run_summaries.upsert(h.summary, expected_updated_at=at(9))),
     "retry": (NotFoundError, lambda u, b, _: u.runs.retry(b.tenant, "no-run", "x", at())),
 }
-# Errors of the store: whoever catches them must not commit what came before.
+# Errors of the store: a caller that catches them must not commit the work before them.
 FATAL: Final[dict[str, SchedulerStep]] = {
     "run": lambda u, b, h: u.runs.create(b.run("x").evolve(id=h.run.id)),
     "name": lambda u, b, h: u.schedules.upsert(b.schedule("x", name=h.schedule.name)),

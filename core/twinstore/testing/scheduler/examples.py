@@ -189,7 +189,7 @@ def numbered_log_entries(tenant: str, key: str) -> SearchStrategy[ExecutionLogEn
 
 
 def small_snapshot(tenant: str, name: str) -> ImpactSet:
-    """Return a snapshot of one image; its tenant stands beside it."""
+    """Return a snapshot of one image; its tenant is stored next to it."""
     del tenant
     return make_impact_set(snapshot_id=name)
 
@@ -275,7 +275,7 @@ def rich_lock(tenant_id: str, lock_key: str) -> LockInfo:
 
 
 def store_lock(session: Session, tenant: str, lock: LockInfo) -> LockInfo:
-    """Store a lock as it is given, which no service can: the clock of the server decides."""
+    """Store a lock as it is given, which no service can: leases use the server clock."""
     del tenant
     return cast("Locks", session.locks).access.put(LOCKS, ALL_TENANTS, Row(lock)).model
 

@@ -48,7 +48,7 @@ LISTED_JOB: Final = "listed"
 
 
 def digits_of(name: str) -> str:
-    """Return the digits that a name stands for, for ids and events that are made of nothing else."""
+    """Return the digits that represent a name, for ids and events that consist of digits only."""
     return md5(name.encode(), usedforsecurity=False).hexdigest()
 
 

@@ -29,7 +29,7 @@ class SchedulerWorkspace(Workspace[SchedulerStorage]):
     __slots__ = ()
 
     def opened_at(self, now: datetime) -> SchedulerStorage:
-        """Open another storage on the same data, whose clock stands still; the caller closes it."""
+        """Open another storage on the same data, whose clock is stopped; the caller closes it."""
         storage = self.deployment.open(clock=FixedClock(now))
         assert isinstance(storage, SchedulerStorage)
         return storage

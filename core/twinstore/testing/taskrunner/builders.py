@@ -1,4 +1,4 @@
-"""Builders of valid models with deterministic content; every argument that is left out has a fixed value."""
+"""Builders of valid models with deterministic content; every omitted argument has a fixed value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
     "rich_pack_run",
 ]
 
-# Names and values that a store could lose, reorder or take for something of its own.
+# Names and values that a store could lose, reorder or take for an internal one.
 PLAN: Final[JsonObject] = {
     "z": [1.0, 0.1, -1e-7, True, None, {"b.c": [], "$a": {}}],
     "\N{BUG}": {"": 2**63 - 1, "_id": "no id", "__v": 3},

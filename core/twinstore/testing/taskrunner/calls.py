@@ -1,4 +1,4 @@
-"""What repositories of the task runner do beside look-ups and lists of pages, as calls for any tenant."""
+"""Calls of repositories of the task runner other than look-ups and lists of pages, for any tenant."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def store_artifact(session: Session, tenant: str, artifact: PackRunArtifact) -> 
 
 
 def pending_artifacts(tenant: str, key: str) -> SearchStrategy[PackRunArtifact]:
-    """Return records that may be written whatever stands in their fields."""
+    """Return records that may be written whatever their fields hold."""
     status = st.just(PackArtifactStatus.PENDING)
     return rows(PACK_ARTIFACTS, tenant, key, run_id=st.just(key), status=status)
 

@@ -153,12 +153,12 @@ def put_record(session: object, attribute: str, entity: Entity[M], record: M) ->
 
 
 class TrackingWorkspace(Workspace[TrackingStorage]):
-    """What a contract test of tracking works with; its rows have ids of their own."""
+    """What a contract test of tracking works with; its rows have unique ids."""
 
     __slots__ = ()
 
     def opened_at(self, now: datetime) -> TrackingStorage:
-        """Open another storage on the same data, whose clock stands still; the caller closes it."""
+        """Open another storage on the same data, whose clock is stopped; the caller closes it."""
         storage = self.deployment.open(clock=FixedClock(now))
         assert isinstance(storage, TrackingStorage)
         return storage
@@ -179,7 +179,7 @@ class TrackingWorkspace(Workspace[TrackingStorage]):
         return put_record(self.storage.unbound, "machines", MACHINES, record)
 
     def kept_for(self, days: int) -> tuple[TrackingSessionRepository, TrackingTaskRepository]:
-        """Return the repositories of sessions and tasks that keep what has ended for so many days."""
+        """Return the repositories of sessions and tasks that keep ended ones for that many days."""
         # The same store, as a host opens it that has tuned the module so.
         storage = copy(self.storage)
         storage._options = TrackingOptions(retention_days=days)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # no host changes it

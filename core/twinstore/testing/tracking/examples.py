@@ -1,4 +1,4 @@
-"""The examples of tracking. Its rows have no tenant: those of a tenant of the kit are told by their names."""
+"""The examples of tracking. Its rows have no tenant: names mark those of a tenant of the kit."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class AsyncTrackingSessionRepository(Awaited[TrackingSessionRepository]):
         return await self._threads.run(self._sync.health, session_id, now, threshold=threshold)
 
     async def count_by_status(self, project_id: str) -> dict[SessionStatus, int]:
-        """Return how many sessions of a project have each status; those that none has are left out."""
+        """Return how many sessions of a project have each status; statuses without sessions are omitted."""
         return await self._threads.run(self._sync.count_by_status, project_id)
 
     async def delete(self, session_id: str, *, with_tasks: bool = False) -> bool:

@@ -51,7 +51,7 @@ class TrackingRepository(Repository):
         Raises:
             TenantScopeError: in a session of one tenant, which would keep nothing apart here.
         """
-        # System scope sees every row, and those of nobody too.
+        # System scope sees every row, including rows without an owner.
         if self._access.binding.scope.purpose is not None:
             self._access.binding.state.check()
             return NO_TENANT

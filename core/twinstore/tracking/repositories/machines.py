@@ -117,7 +117,7 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
             machine = required(place.machines.get(target), MACHINES, target, self.driver)
             return slots.released(place, machine, key)
 
-        # A session that nobody can read is released as well: this is how its machine gets rid of it.
+        # An unreadable session is released as well: this is how its machine gets rid of it.
         place = change_places(
             self._access,
             self._clock.now(),
@@ -159,10 +159,10 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
     def _available(
         self, machines: Iterable[TrackingMachine]
     ) -> tuple[tuple[MachineAvailability, ...], tuple[UndecodableRow, ...]]:
-        """Return those of some machines that have a free slot, and the sessions on them that nobody can read.
+        """Return those of some machines that have a free slot, and the unreadable sessions on them.
 
-        Looks for all their sessions at once. Where a session that cannot be read runs, nobody knows which
-        slot it has, so its machine is left out.
+        Looks for all their sessions at once. The slot of an unreadable session is unknown, so its machine is
+        skipped.
         """
         offering = [machine for machine in machines if machine.docker_slots]
         keys = tuple(dict.fromkeys(key for machine in offering for key in machine.active_sessions))

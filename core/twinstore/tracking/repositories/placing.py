@@ -47,8 +47,8 @@ def change_places(
 ) -> Place:
     """Decide about a session and its machine, and about a machine with all that it lists, in one step.
 
-    Returns the rows as they are stored then. A row that cannot be read and that the call does not name is
-    left out: it must not stop what is decided about others.
+    Returns the rows as they are stored then. An unreadable row that the call does not name is skipped: it
+    must not stop the decision about others.
 
     Args:
         access: the rows.
@@ -83,7 +83,7 @@ def change_places(
 class _Step:
     """One attempt."""
 
-    def __init__(  # noqa: PLR0917  # what the call is told, and what an attempt before found
+    def __init__(  # noqa: PLR0917  # the arguments of the call, and what an earlier attempt found
         self,
         access: Access,
         now: datetime,
@@ -103,7 +103,7 @@ class _Step:
         self._place = Place()
 
     def run(self) -> Place:
-        """Read what tells the rows, lock them, decide and write."""
+        """Read what identifies the rows, lock them, decide and write."""
         session = self._read_session()
         listed = self._read_listed()
         machines = _sorted([self._machine_id, None if session is None else session.machine_id])

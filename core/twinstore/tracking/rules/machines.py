@@ -21,7 +21,7 @@ LISTED: Final = "active_sessions"
 
 
 def check_new(machine: TrackingMachine) -> None:
-    """Refuse a new machine that lists sessions, of which nobody knows whether they are on it."""
+    """Refuse a new machine that lists sessions: it is unknown whether they are on it."""
     if machine.active_sessions:
         raise ValidationError(
             f"Machine {machine.machine_id!r} lists {len(machine.active_sessions)} sessions; a new one has "

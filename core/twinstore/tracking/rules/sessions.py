@@ -81,7 +81,7 @@ def failure_of(reason: str, details: JsonObject | None) -> JsonObject:
     if details is None:
         return {"reason": reason}
     failure: JsonObject = {"reason": reason, "details": details}
-    # As deep as they will stand.
+    # As deep as they will be stored.
     object_argument({FAILURE: failure}, "details")
     return failure
 

@@ -23,12 +23,12 @@ def no_sessions() -> dict[str, TrackingSession]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Some machines and sessions by id; those that do not exist are left out.
+    """Some machines and sessions by id; those that do not exist are omitted.
 
     Attributes:
         machines: the machines.
         sessions: the sessions.
-        unread: the sessions that nobody can read.
+        unread: the unreadable sessions.
     """
 
     machines: Mapping[str, TrackingMachine] = field(default_factory=no_machines)
@@ -55,7 +55,7 @@ def occupied(machine: TrackingMachine, sessions: Mapping[str, TrackingSession], 
 
 
 def free_slots(machine: TrackingMachine, sessions: Mapping[str, TrackingSession]) -> tuple[int, ...]:
-    """Return the slots that a machine offers and nobody occupies, in its order."""
+    """Return the free slots of a machine, in its order."""
     taken = occupied(machine, sessions)
     return tuple(slot for slot in machine.docker_slots if slot not in taken)
 
@@ -125,7 +125,7 @@ def without(machine: TrackingMachine, session_id: str) -> TrackingMachine:
 
 
 def check_read(machine: TrackingMachine, slot: int | None, unread: frozenset[str]) -> None:
-    """Refuse a slot that a session may have which nobody can read.
+    """Refuse a slot that an unreadable session may have.
 
     Raises:
         ConflictError: such a session is on the machine.

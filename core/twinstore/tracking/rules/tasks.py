@@ -58,7 +58,7 @@ def updated(
 
 
 def started(stored: TrackingTask, now: datetime) -> TrackingTask:
-    """Return a task that somebody works on; the stored one where that is so already."""
+    """Return a task that is in progress; the stored one if that is already so."""
     return moved(stored, TaskStatus.IN_PROGRESS, now)
 
 
@@ -89,7 +89,7 @@ def moved(stored: TrackingTask, status: TaskStatus, now: datetime) -> TrackingTa
         return stored
     changes: dict[str, object] = {"status": status}
     if status is TaskStatus.IN_PROGRESS:
-        # A blocked task goes on; a pending one begins, also anew.
+        # A blocked task goes on; a pending one begins, also for the second time.
         goes_on = stored.status is TaskStatus.BLOCKED and stored.started_at is not None
         changes["started_at"] = stored.started_at if goes_on else now
     elif status.ended:

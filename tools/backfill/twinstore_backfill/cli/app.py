@@ -10,7 +10,7 @@ from twinstore_backfill.cli.lazily import Place, group_of
 from twinstore_backfill.cli.version import VersionOption
 
 OURS: Final = "twinstore_backfill.cli"
-# In the order in which somebody who is new meets them.
+# In the order in which a new user needs them.
 COMMANDS: Final[dict[str, Place]] = {
     "backfill": (
         f"{OURS}.backfill:app",

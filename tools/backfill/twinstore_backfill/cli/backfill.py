@@ -108,7 +108,7 @@ def options(context: typer.Context, job_file: JobFileOption = None) -> None:
 def _commands(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # Typer's copy of click is private
     """Yield each command by its name; of a group those that work between two stores, as the others do.
 
-    The rest of a group looks at one job, and its options of the same name mean something else.
+    The rest of a group works on one job, and its options of the same name mean something else.
     """
     commands: Mapping[str, Any] = getattr(group, "commands", {})
     for name, command in commands.items():

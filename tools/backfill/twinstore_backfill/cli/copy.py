@@ -147,7 +147,7 @@ def copy(
 def copy_directory(out: Path | None, *, execute: bool) -> Iterator[None]:
     """Let the report in a directory agree with how a copy ends, whatever happens meanwhile.
 
-    That of an earlier run is removed first. Where there is no result, the report says why.
+    The report of an earlier run is removed first. If there is no result, the report says why.
     """
     with failures_reported(out or (DEFAULT_OUT if execute else None), (REPORT_FILE,), _failure_file):
         yield
@@ -425,7 +425,7 @@ def _status_texts(document: Document) -> Iterator[RenderableType]:
 
 
 def _narrowed_texts(settings: Mapping[str, str]) -> Iterator[str]:
-    """Say what a job left out, so that nobody takes a complete one for a copy of everything."""
+    """Yield what a job skipped, so that a complete job is not mistaken for a copy of everything."""
     if tenants := json.loads(settings.get("tenants") or "[]"):
         named = (json.dumps(tenant, ensure_ascii=False) for tenant in tenants)
         yield f"  these tenants only: {', '.join(named)}"

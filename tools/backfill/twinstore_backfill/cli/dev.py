@@ -1,4 +1,4 @@
-"""``twinstore dev``: for whoever writes a module, or works on twinstore itself, in a checkout."""
+"""``twinstore dev``: for authors of modules and developers of twinstore itself, in a checkout."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def migration(
             f"A migration is named by what it does, in words such as create_workers, not {words!r}."
         )
     drafts = drafts_of(spec, backend)
-    # Before anything is written: what is missing cannot be told from what is made in another way.
+    # Before anything is written: a missing object looks the same as one that is made in another way.
     refuse_contradictions(spec, drafts)
     missing = [draft for draft in drafts if draft.text is not None]
     if not check:
@@ -72,7 +72,7 @@ def schema(
     backend: Backend = None,
     check: Annotated[bool, typer.Option("--check", help="Only check; exit 1 if it is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
-    """Write what a server holds after all migrations of a module, in the file that is shipped beside them.
+    """Write the schema that a server has after all migrations of a module, into the file next to them.
 
     The settings name a development server on which all of them are applied.
     """
@@ -215,7 +215,7 @@ def refuse_contradictions(spec: ModuleSpec[object], drafts: list[MigrationDraft]
 
 
 def refuse_repetitions(spec: ModuleSpec[object], missing: list[MigrationDraft]) -> None:
-    """Refuse to write what an earlier file makes already: the snapshot beside it was not written since."""
+    """Refuse to repeat what an earlier file creates already: the snapshot was not written since that file."""
     found = [f"{draft.folder}/{name}" for draft in missing for name in draft.repeats]
     if found:
         raise MigrationError(

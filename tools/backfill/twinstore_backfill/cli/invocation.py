@@ -22,7 +22,7 @@ from twinstore_backfill.process.secrets import REDACTOR
 if TYPE_CHECKING:
     from twinstore.config import Settings
 
-# Beside --format; the result is what it asks for.
+# In addition to --format; the option decides the form of the result.
 OUTPUT: Final = "output"
 ROOM_FOR_FRAMES: Final = 60
 
@@ -38,11 +38,11 @@ class LogLevel(StrEnum):
 
 @dataclass(slots=True)
 class CommonOptions:
-    """What the options that every command takes say; they are kept as they are read.
+    """The values of the options that every command has; they are kept as they are read.
 
     Attributes:
         json: whether the result is wanted as JSON.
-        complete: whether the options of the command itself have been read; until then the others say nothing.
+        complete: whether the options of the command itself have been read; until then no value is final.
         reasons: of a job file, by path of an ignored property, why it may be lost.
         field_reasons: of a job file, by path of a field that is not compared, why that is right.
         typed: the names of the paths that the command line gives.
@@ -71,7 +71,7 @@ class CommonOptions:
 
     @property
     def messages(self) -> Messages:
-        """How the process is to talk."""
+        """The form and level of the messages of the process."""
         usual = logging.ERROR if self.quiet else logging.WARNING
         level = getattr(logging, self.log_level.name) if self.log_level else usual
         level = logging.DEBUG if self.debug and not self.log_level else level
@@ -99,7 +99,7 @@ def _keep_one(context: typer.Context, param: typer.CallbackParam, value: Any) ->
 
 
 def _keep(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401  # of any option
-    # What is not given here may have been given in front of the command.
+    # Options that are not given here may have been given in front of the command.
     if value is not None and value is not False and param.name:
         kept = common(context)
         setattr(kept, param.name, value)
@@ -158,7 +158,7 @@ def options(
         ),
     ] = None,
 ) -> None:
-    """Declare them; each is kept by its callback, wherever it stands."""
+    """Declare the options; the callback of each keeps its value, at any position."""
 
 
 @cache
@@ -176,7 +176,7 @@ def everywhere(*, shown: bool = False) -> tuple[Any, ...]:
 
 
 def narrow() -> bool:
-    """Tell whether the frames of rich would leave no room for the names of options."""
+    """Return whether the frames of rich would leave no room for the names of options."""
     return get_terminal_size().columns < ROOM_FOR_FRAMES
 
 
@@ -268,7 +268,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 def remembered(settings: Settings) -> Settings:
-    """Return the settings after their secrets are known to whoever prints."""
+    """Return the settings after registering their secrets for redaction in all output."""
     # Before anything can fail with these settings and say so.
     REDACTOR.learn(settings)
     return settings

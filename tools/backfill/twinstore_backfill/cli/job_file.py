@@ -1,4 +1,4 @@
-"""A job file: what the options of the commands say, in one TOML file that is reviewed and kept.
+"""A job file: the options of the commands in one TOML file that is reviewed and kept.
 
     from = "Mongo"                      # for every command that has this option
     to = "Postgres"
@@ -13,9 +13,9 @@
 
     [[ignore-field]]                    # the same for a field that is copied and not compared
     path = "runs.stats.queued"
-    reason = "counted anew by the new service"
+    reason = "recounted by the new service"
 
-What the command line says goes before the file.
+The command line takes precedence over the file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Table = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """What a job file says.
+    """The content of a job file.
 
     Attributes:
         name: where it was read.
@@ -60,10 +60,10 @@ class JobFile:
 
 
 def read_job_file(path: Path) -> JobFile:
-    """Return what a file says.
+    """Return the content of a file.
 
     Raises:
-        ConfigurationError: it cannot be read, is no TOML, or holds what no option can.
+        ConfigurationError: it cannot be read, is not TOML, or holds a value that no option can have.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -125,14 +125,14 @@ def defaults(
     """Return the value of each option by command and name of its parameter; a group holds its commands.
 
     Args:
-        job: what the file says.
+        job: the content of the file.
         commands: by command the names of the parameters by those of the options.
         flags: the options that are on or off.
         several: by command the options that may be given more than once.
 
     Raises:
-        ConfigurationError: a command or an option is unknown, or belongs on the command line, one that is no
-            flag is true or false, or one that is given once has several values.
+        ConfigurationError: a command or an option is unknown, or belongs on the command line, an option that
+            is not a flag is true or false, or an option that is given once has several values.
     """
     for name in job.commands:
         if name not in commands:

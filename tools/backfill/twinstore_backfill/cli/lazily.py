@@ -1,4 +1,4 @@
-"""Groups whose commands are imported when they are asked for: each process runs one of them."""
+"""Groups whose commands are imported on demand: each process runs one of them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def group_of(places: Mapping[str, Place], *, root: bool = False) -> type[TyperGr
     """
 
     class LazyGroup(TyperGroup):
-        """A group that knows the names of its commands and imports the one that is asked for."""
+        """A group that knows the names of its commands and imports the one that is requested."""
 
         def __init__(self, **given: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives
             super().__init__(**given)

@@ -278,7 +278,7 @@ def _listing(found: list[MigrationStatus]) -> Rows:
 
 
 def consents_table(effects: tuple[Effect, ...]) -> Rows:
-    """Return each effect beside the option that agrees to it."""
+    """Return each effect with the option that agrees to it."""
     return table(("do this", "option"), [(item.text, item.option) for item in effects])
 
 

@@ -46,7 +46,7 @@ def drivers(incomplete: str) -> list[str]:
 
 def entities(context: typer.Context, incomplete: str) -> list[str]:
     """Return the entities that begin so: those of the module that is named before, or of all."""
-    from twinstore.errors import TwinstoreError  # noqa: PLC0415  # only where entities are asked for
+    from twinstore.errors import TwinstoreError  # noqa: PLC0415  # only if entities are requested
     from twinstore.plugins.modules import built_modules, module_spec  # noqa: PLC0415  # the same
 
     given = context.params.get("module")
@@ -172,7 +172,7 @@ IgnoreField = Annotated[
 
 @dataclass(frozen=True)
 class Ignored:
-    """What a comparison leaves out."""
+    """What a comparison ignores."""
 
     ignore_unknown: IgnoreUnknown = None
     ignore_field: IgnoreField = None
@@ -233,7 +233,7 @@ class OneStore:
 
 @dataclass(frozen=True)
 class TargetSide:
-    """The target of copies, for what their ledger tells."""
+    """The target of copies, for commands that read their ledger."""
 
     context: typer.Context
     target: ToBackend
@@ -305,7 +305,7 @@ class RowOptions:
         """The part of the rows that the options mean.
 
         Raises:
-            ValidationError: an instant is none, or they leave none between them.
+            ValidationError: an instant is invalid, or the bounds leave nothing between them.
         """
         from twinstore_backfill.subset import Subset  # noqa: PLC0415  # help needs no models
 

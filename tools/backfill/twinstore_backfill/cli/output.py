@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType
 
-# Into a file or a pipe rich would assume 80 columns and fold keys, which nobody could search for then.
+# Into a file or a pipe rich would assume 80 columns and fold keys, which would break a search for them.
 UNBROKEN = 100_000
 
 
 def emit(output: Format, document: object, *texts: RenderableType, kept: Path | None = None) -> None:
     """Print the result: the document as JSON, or the texts.
 
-    Whoever reads stdout may close it early; what the command found stays what it is.
+    A reader of stdout may close it early; that does not change the result of the command.
 
     Args:
         output: text or JSON.
@@ -80,7 +80,7 @@ def _rendered(texts: Iterable[RenderableType]) -> str:
 
 
 def _has_long_word(text: str, width: int) -> bool:
-    """Tell whether a key or a path is wider than the terminal, which breaks it so that it copies whole."""
+    """Return whether a key or a path is wider than the terminal, which wraps it so that it copies whole."""
     return any(len(word) > width for word in text.split())
 
 
@@ -101,13 +101,13 @@ TONES: Final[Mapping[str, str]] = {
 }
 # Between columns: usual, and where that is too wide.
 GAPS: Final = (2, 1)
-# The last column may break a word in one row of so many; beyond that, a table is no table any more.
+# The last column may break a word in one row of this many; with more, it is not readable as a table.
 ONE_IN: Final = 4
 NARROWEST: Final = 20
 
 
 class Rows:
-    """A table; where its words do not fit beside each other, each row is shown as lines."""
+    """A table; if its words do not fit next to each other, each row is shown as lines."""
 
     def __init__(self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
         """Take the names of the columns and the rows, the first of which says what a row is about."""
@@ -165,7 +165,7 @@ def fitting(cells: Sequence[Sequence[str]], room: int) -> list[int] | None:
             return None
     widths = natural
     while sum(widths) > room:
-        # The widest gives way first, as far as its words allow.
+        # The widest column shrinks first, as far as its words allow.
         at = max(range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index]))
         widths[at] -= 1
     return widths
@@ -204,7 +204,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
 
 
 def toned(text: str, result: str) -> Text:
-    """Return text in the colour of a result or verdict; where there are no colours it is plain."""
+    """Return text in the colour of a result or verdict; without colours it is plain."""
     return Text(visible_lines(text), style=TONES.get(result.casefold().split(" ")[0], ""))
 
 
@@ -244,23 +244,23 @@ MetricsPort = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What is told by whom: the command by its name, in a form, and to whoever asks at an address."""
+    """How a command reports its progress: under its name, in a form, and to clients at an address."""
 
     command: str
     form: ProgressForm = ProgressForm.BAR
     address: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an address that is none, before any store is opened."""
+        """Refuse an invalid address, before any store is opened."""
         if self.address is not None:
             _host_and_port(self.address)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Yield what is told of the progress.
+        """Yield the object that reports the progress.
 
         Raises:
-            ConfigurationError: nobody can listen at the address, or the library for it is missing.
+            ConfigurationError: the address cannot be listened on, or the library for it is missing.
         """
         # Most commands need neither; imported, they would cost each of them time.
         from twinstore_backfill.progress.record import (  # noqa: PLC0415
@@ -303,7 +303,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
     """Return where to listen.
 
     Raises:
-        ValidationError: it is no address.
+        ValidationError: it is not an address.
     """
     found = ADDRESS.fullmatch(address)
     port = int(found["port"]) if found else 0

@@ -163,10 +163,9 @@ def retry(
     execute: Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")] = False,
     shown: Watched,
 ) -> None:
-    """Copy the ranges once more that have documents in quarantine, after these were mended at the source.
+    """Copy the ranges with quarantined documents again, after these were repaired at the source.
 
-    Give the options that say what the copy was about, such as --entity and --as-of, as it was given them:
-    they are part of the job.
+    Give the same options as for the copy, such as --entity and --as-of: they are part of the job.
     """
     # The report of an earlier copy stays where nothing is copied.
     with copy_directory(out if execute else None, execute=execute), stop_on_signals() as stop:

@@ -71,9 +71,9 @@ class NamedIn:
     out: ReportOut = None
 
     def written(self) -> Path | None:
-        """Return the directory of the report, ``None`` where it holds the list that is read first.
+        """Return the directory of the report, ``None`` if it holds the list that is read first.
 
-        What is needed to try again must not be lost because a server is away.
+        The list that a retry needs must not be lost because a server is down.
         """
         folder = self.given if self.given.is_dir() else self.given.parent
         return None if self.out is not None and self.out.resolve() == folder.resolve() else self.out
@@ -192,7 +192,7 @@ def _done_texts(done: Repaired) -> Iterator[str]:
     yield from (f"- {reason}" for reason in done.reasons)
 
 
-# Each batch is a transaction of its own, so that writers of the service wait for one at most.
+# Each batch is a separate transaction, so that writers of the service wait for one batch at most.
 BATCH: Final = 1000
 
 

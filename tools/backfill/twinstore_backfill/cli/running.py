@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROGRAM: Final = "twinstore"
-# A shell sets it to ask what may stand at the cursor.
+# A shell sets it to ask for the possible words at the cursor.
 COMPLETION: Final = "_TWINSTORE_COMPLETE"
 FINE: Final = 0
 NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
@@ -61,7 +61,7 @@ def _complete() -> int:
         app(args=[], prog_name=PROGRAM)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FINE
-    except Exception:  # noqa: BLE001  # nothing to offer; a traceback would stand in the user's line
+    except Exception:  # noqa: BLE001  # nothing to offer; a traceback would appear in the user's line
         return Exit.DIFFERENT
     return FINE
 
@@ -88,7 +88,7 @@ def _main(given: list[str]) -> int:
         if isinstance(error, OSError) and error.filename is None and not (kept.complete or nobody_reads()):
             discard()
             return failing.known(unwritten(error))
-        # Help, or a script for a shell, that nobody reads to its end; rich ends the process then.
+        # Help, or a script for a shell, that is not read to its end; rich ends the process then.
         unread = isinstance(error, SystemExit) and not kept.complete
         if not unread and not (isinstance(error, BrokenPipeError) and nobody_reads()):
             return failing.unknown(error)
@@ -108,7 +108,7 @@ def own_process() -> None:
 
 
 def _format_in(given: list[str]) -> LogFormat:
-    """Return how the failure is to look of a command whose options cannot be read."""
+    """Return the form of the failure of a command whose options cannot be read."""
     return LogFormat.JSON if process.wants(given, "--log-format", "json") else LogFormat.TEXT
 
 
@@ -155,7 +155,7 @@ class Failing:
 
     @property
     def _debug(self) -> bool:
-        # Of a command whose own options were not reached, because what stands before them is wrong.
+        # Of a command whose own options were not reached, because an argument before them is wrong.
         return self._kept.debug or (not self._kept.complete and "--debug" in self._given)
 
     @property
@@ -171,7 +171,7 @@ class Failing:
         *,
         trace: bool = True,
     ) -> None:
-        """Print a failure: an object on stdout where JSON was asked for, else one line on stderr."""
+        """Print a failure: an object on stdout if JSON was requested, else one line on stderr."""
         # One line, whatever the text of a server holds, so that logs and scripts can rely on it.
         line = " ".join(REDACTOR.clean(message).split())
         shown = REDACTOR.clean(traceback.format_exc()) if trace and self._debug else ""
@@ -180,11 +180,11 @@ class Failing:
             say(json_line("ERROR", PROGRAM, line, said) + "\n")
         else:
             say(shown)
-            # Where nothing can be written to stdout, this is the only place left.
+            # If stdout cannot be written to, this is the only place left.
             if not self._json or code == OutputError.code:
                 say(f"error: {line}\n")
         if self._json:
             problem = {"error": {"code": code, "message": line, "exit_code": int(exit_with), **more}}
-            # The command fails already; that it cannot be told there changes no exit code.
+            # The command fails already; a report that cannot be written there does not change the exit code.
             with suppress(OutputError):
                 emit_json(problem)

@@ -114,7 +114,7 @@ def scratch_settings(file: Path | None) -> Iterator[Settings]:
         with embedded_settings() as settings:
             yield remembered(settings)
     else:
-        # The environment may name the databases of the service, which are no place for this.
+        # The environment may name the databases of the service, which must not be used for this.
         yield remembered(load_settings(file, environ={}))
 
 

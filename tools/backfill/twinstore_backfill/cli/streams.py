@@ -1,4 +1,4 @@
-"""Writing a result to stdout, whoever reads it there."""
+"""Writing a result to stdout, for any reader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OutputError(TwinstoreError):
-    """The result could not be written to stdout, and stands nowhere else."""
+    """The result could not be written to stdout, and is not stored elsewhere."""
 
     code: ClassVar[str] = "output_failed"
 
@@ -54,7 +54,7 @@ def _writing() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read it wants no more.
+        # The reader does not want more.
         discard()
     except OSError as error:
         discard()
@@ -67,9 +67,9 @@ def unwritten(error: OSError) -> OutputError:
 
 
 def nobody_reads() -> bool:
-    """Tell whether it was stdout that broke, and not a connection."""
+    """Return whether it was stdout that broke, and not a connection."""
     asked = select.poll()
-    # Nothing is asked for: that nobody reads is told in any case.
+    # No event is requested: poll always reports a closed reader.
     asked.register(sys.stdout.fileno(), 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in asked.poll(0))
 

@@ -235,7 +235,7 @@ def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool)
 
 
 def _source_name(given: str) -> str:
-    """Return the proper name of a driver that is not opened, or that there is none.
+    """Return the proper name of a driver that is not opened, or ``none``.
 
     Raises:
         ConfigurationError: there is no such driver.
@@ -288,7 +288,7 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
         yield proved
     if report.envelope.fast_path is not None:
         yield _sentence(str(report.envelope.fast_path))
-    # Once more where it is looked for after a long list.
+    # Repeated here, where readers look for it after a long list.
     yield toned(f"{report.verdict}. {_sentence(report.next_step)}", report.verdict)
     if out is not None:
         yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
@@ -395,7 +395,7 @@ def key_option(entity: Entity, parts: Sequence[str]) -> Key:
     """Return the key that an option gives in parts.
 
     Raises:
-        ValidationError: it is no key of the entity.
+        ValidationError: it is not a key of the entity.
     """
     wanted = entity.key_parts
     if len(parts) == len(wanted):

@@ -1,4 +1,4 @@
-"""What a running copy is told from outside: to pause, to go on, to keep to another rate."""
+"""Controlling a running copy from outside: pause, resume, change the rate."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Control:
 
     def obey(self, job: CopyJob) -> None:
         """Take over what has changed since the last look."""
-        # Only a change: the rate of the command line counts until somebody gives another one.
+        # Only a change: the rate of the command line counts until another one is requested.
         if job.max_rate != self._rate:
             self._rate = job.max_rate
             self._limiter.set_rate(None if job.max_rate is None else float(job.max_rate))
@@ -53,7 +53,7 @@ def rate_text(rate: int | None) -> str:
 
 
 def chosen_job(target: Store, given: str | None) -> CopyJob:
-    """Return the job that is meant: the given one, or the only one that is not complete.
+    """Return the job of a command: the given one, or the only one that is not complete.
 
     Raises:
         UnknownJobError: there is none.
@@ -98,7 +98,7 @@ class RateLimiter:
     def set_rate(self, rate: float | None) -> None:
         """Keep to another rate from the next call on; who waits already waits as before."""
         with self._lock:
-            # What was owed was owed at the old rate.
+            # The time that is still owed was owed at the old rate.
             self._rate, self._tokens, self._filled = rate, 0.0, self._now()
 
     def take(self, count: int) -> None:
@@ -147,17 +147,17 @@ class Limits:
             self._judge()
 
     def give_up(self, waiting: int) -> None:
-        """Count rows that waited for others in vain."""
+        """Count rows that waited for others without success."""
         with self._lock:
             self._quarantined += waiting
             self._judge()
 
     def reopen(self, live: Iterable[RangeProgress]) -> set[int]:
-        """Return the numbers of the finished ranges that are to be looked at once more.
+        """Return the numbers of the finished ranges that must be processed again.
 
         Those are the ranges with conflicts, or with quarantined documents, when an earlier run stopped
-        because of them; those with conflicts when conflicts are now to be overwritten; and those with
-        quarantined documents when these are to be tried again.
+        because of them; those with conflicts if conflicts must be overwritten now; and those with
+        quarantined documents if these must be tried again.
         """
         tallies = [
             (item.number, item.tally)
@@ -172,7 +172,7 @@ class Limits:
         beyond = self._max_quarantine is not None and sum(quarantined.values()) > self._max_quarantine
         if beyond or self._retry:
             again |= quarantined.keys()
-        # Those that are looked at again will be counted again.
+        # Ranges that are processed again will be counted again.
         self._conflicts = sum(count for number, count in conflicts.items() if number not in again)
         self._quarantined = sum(count for number, count in quarantined.items() if number not in again)
         return again

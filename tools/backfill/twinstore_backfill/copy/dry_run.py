@@ -39,7 +39,7 @@ def content_of(record: Record) -> bytes:
 
 
 class DryWriter:
-    """What writing records would amount to. Without a view of the target all of them would be written."""
+    """The outcome of writing records. Without a view of the target all of them would be written."""
 
     def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
         self._entity = entity
@@ -66,13 +66,13 @@ class DryWriter:
 
     @property
     def outcome(self) -> ImportOutcome:
-        """What became of everything so far."""
+        """The outcomes so far."""
         return ImportOutcome(self._written, self._unchanged, tuple(self._conflicts))
 
     def _is_equal(self, stored: bytes, record: Record) -> bool:
         wanted = content_of(record)
         there, fence = fence_in(self._entity, stored), fence_in(self._entity, wanted)
-        # As the writer of rows that are released: with a fence as high it leaves what is there.
+        # As the writer of rows that are released: with a fence at least as high the stored row remains.
         return stored == wanted or (there is not None and fence is not None and there >= fence)
 
     def _stored(self, records: Sequence[Record]) -> dict[object, bytes]:
@@ -122,7 +122,7 @@ class DryRun:
         """Read everything and compare it with the target.
 
         Raises:
-            InterruptedRunError: a signal asked for the stop.
+            InterruptedRunError: a signal requested the stop.
         """
         try:
             for entity in entities:
@@ -161,7 +161,7 @@ class DryRun:
         reader = RangeReader(entity, expired=expired, lines=self._lines, subset=self._rows.subset)
         with ExitStack() as stack:
             view = stack.enter_context(self._source.bulk.view())
-            # A target without our schema cannot be asked for rows; then all of them would be written.
+            # A target without our schema cannot be queried; then all rows would be written.
             there = stack.enter_context(self._target.bulk.view()) if self._compared else None
             writer = DryWriter(entity, there, self._options.on_conflict)
             for batch in self._rows.records(view, entity, within):

@@ -1,10 +1,10 @@
 """A copy from beginning to end.
 
-    start or find the job -> take its lease -> open again what is to be looked at once more -> plan
+    start or find the job -> take its lease -> reopen the ranges that must be processed again -> plan
     -> workers take, copy and commit ranges -> complete -> export the lines -> report
 
-The lease is needed to plan, to complete and to stop. Copying a range needs no more than the range: whoever
-holds its fence commits it.
+The lease is needed to plan, to complete and to stop. Copying a range needs only the range: the holder of its
+fence commits it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def run_copy(
 def present_job_id(source: Store, target: Store, options: CopyOptions, entities: Sequence[Entity]) -> str:
     """Return the id of the job of a copy; one that 0.1.0 began keeps its id."""
     found = job_id(job_settings(options, source, target, entities))
-    # Only where there is no job under the new id, so that this look-up ends with the jobs of 0.1.0.
+    # Only if there is no job under the new id, so that this look-up ends with the jobs of 0.1.0.
     if target.ledger.find(found) is None:
         earlier = job_id(released_settings(options, source, target, entities))
         if target.ledger.find(earlier) is not None:
@@ -126,7 +126,7 @@ def known_job(target: Store, name: str) -> CopyJob:
     """Return a job.
 
     Raises:
-        UnknownJobError: there is none of that name.
+        UnknownJobError: no job has that name.
     """
     job = target.ledger.find(name)
     if job is None:
@@ -153,7 +153,7 @@ class Copy:
         self._team: Team | None = None
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
-        """Copy what is not copied yet; ``as_of`` counts where the job begins now.
+        """Copy the remaining ranges; ``as_of`` counts if the job begins now.
 
         Raises:
             LeaseLostError: another process holds the lease of the job, or took it.
@@ -166,7 +166,7 @@ class Copy:
             with LeaseKeeper(self._ledger, lease, worker, self._options.lease, self._stop) as keeper:
                 return self._copied(job, entities, worker, keeper, started)
         except StopRequestedError:
-            # While it waited for somebody else.
+            # While it waited for another process.
             self._stop.raise_if_interrupted(RESUME)
             raise
 
@@ -184,7 +184,7 @@ class Copy:
                 raise keeper.lost
             self._stop.raise_if_interrupted(RESUME)
             stopped = self._conclude(keeper.refresh()) or context.queue.stopped or ""
-        # Before the lease is given back: whoever takes it next begins a new generation without these ranges.
+        # Before the lease is released: its next holder begins a new generation without these ranges.
         return self._result(job.id, entities, started, stopped, context)
 
     def _copy_ranges(self, context: CopyContext, job: CopyJob) -> None:
@@ -210,18 +210,18 @@ class Copy:
         take = partial(acquire, self._ledger, job.id, worker, self._options.lease)
         lease = self._patience.outlast("Taking the job", take)
         job = self._job(entities, as_of, begin=True)
-        # What somebody asked of an earlier run ends with it: the command line says what counts now.
+        # Requests to an earlier run end with it: the command line says what counts now.
         rate = None if self._options.max_rate is None else min(int(self._options.max_rate), HIGHEST_RATE)
         return (job if job.max_rate == rate else self._ledger.set_rate(job.id, rate)), lease
 
     def _job(self, entities: Sequence[Entity], as_of: datetime, *, begin: bool) -> CopyJob:
-        """Return the job, a new one if need be; one that 0.1.0 began keeps its id.
+        """Return the job, or create it; a job that 0.1.0 began keeps its id.
 
-        One that is complete begins again only on request, for which its lease is needed: the ranges of the
-        last generation are forgotten, and whoever holds the lease may still report on them.
+        A complete job begins again only on request, which needs its lease: the ranges of the last generation
+        are forgotten, and the holder of the lease may still report on them.
         """
         found = present_job_id(self._source, self._target, self._options, entities)
-        # To try the quarantine again is to go on with a job, also with a complete one.
+        # A retry of the quarantine continues a job, even a complete one.
         if self._options.retry_quarantine:
             return known_job(self._target, found)
         settings = job_settings(self._options, self._source, self._target, entities)
@@ -264,7 +264,7 @@ class Copy:
         )
 
     def _open_again(self, lease: Lease) -> None:
-        """Free what dead workers left, and open what failed or is to be looked at once more."""
+        """Free ranges of dead workers, and reopen ranges that failed or must be processed again."""
         # First: a stop of an earlier run would end this one before its first range.
         self._ledger.resume(lease)
         # Before ranges are handed out, so that those of a killed process need not wait for its time.
@@ -305,7 +305,7 @@ class Copy:
         self._progress.count(entity.name, before)
 
     def _settle(self, keeper: LeaseKeeper, entity: Entity) -> bool:
-        """Write rows whose unique values moved between ranges; tell whether there is more to copy."""
+        """Write rows whose unique values moved between ranges; return whether there is more to copy."""
         if self._options.on_conflict != "overwrite":
             return False
         sides = self._source.bulk, self._target.bulk

@@ -31,16 +31,16 @@ log = getLogger(__name__)
 
 
 def acquire(ledger: Ledger, job_id: str, worker: str, duration: timedelta) -> Lease:
-    """Take the lease of a job, also from a process of this host that is gone.
+    """Acquire the lease of a job, also from a process of this host that has ended.
 
     Raises:
-        LeaseLostError: somebody else holds it; names holder and expiry.
+        LeaseLostError: another process holds it; names holder and expiry.
     """
     try:
         return ledger.acquire(job_id, worker, duration)
     except LeaseLostError as error:
         previous = Holder.parse(error.key or "")
-        # Only a process that certainly ran here and is gone; of any other host only time can tell.
+        # Only a process that certainly ran here and has ended; for any other host only time decides.
         if previous is None or not previous.dead:
             raise
         log.info("process %d, which held the lease, is gone; taking over", previous.pid)
@@ -58,10 +58,10 @@ def dismiss_dead_workers(ledger: Ledger, job_id: str) -> None:
 
 
 class LeaseKeeper:
-    """Every third of the lease renews it and says for all threads of this process that their worker lives.
+    """Renews the lease every third of its duration and reports the worker of all threads here as alive.
 
-    Losing the lease to somebody stops the run. Who is only late goes on: a server that stood still for longer
-    than a lease takes nothing from anybody, and the commit of a range is decided by the fence of the range.
+    Losing the lease to another process stops the run. A late renewal does not: if the server was frozen for
+    longer than a lease, no process loses anything, and the fence of a range decides about its commit.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class LeaseKeeper:
         """Renew the lease now and return it.
 
         Raises:
-            LeaseLostError: somebody else has taken it.
+            LeaseLostError: another process has taken it.
         """
         with self._renewing:
             try:
                 self.lease = self._ledger.renew(self.lease, self._duration)
             except LeaseLostError:
-                # It may only have run out; then it is ours until somebody asks for it.
+                # It may only have expired; then it is ours until another process requests it.
                 self.lease = self._ledger.regain(self.lease, self._duration)
             return self.lease
 
@@ -136,14 +136,14 @@ _runs = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process: pids are reused within a boot, and two containers may share a host name but no pids.
+    """A process: pids are reused within a boot, and two containers may share a host name but not pids.
 
     Attributes:
         host: name of the host.
         pid: number of the process in its namespace.
         started: when it started, in a form that only serves to compare.
-        boot: id of the boot of the host, empty where the system does not tell.
-        namespace: inode of the pid namespace, empty where the system does not tell.
+        boot: id of the boot of the host, empty if the system does not report it.
+        namespace: inode of the pid namespace, empty if the system does not report it.
     """
 
     host: str
@@ -242,12 +242,12 @@ def _namespace() -> str:
 
 T = TypeVar("T")
 
-# Twice what the server needs as a rule. Somebody who writes for longer is alive, and the copy should end.
+# Twice what the server usually needs. A client that writes for longer is alive, and the copy should end.
 PATIENCE_SECONDS: Final = 180.0
-# What lost against a living writer gets through soon; at once it would meet the same rival again.
+# A call that lost against a live writer succeeds soon; at once it would conflict with the same writer again.
 PAUSES: Final = (0.1, 0.5)
 LONGEST_PAUSE: Final = 2.0
-# The driver has tried for 10 s by then, so this is no ordinary race.
+# The driver has tried for 10 s by then, so this is not an ordinary race.
 TOLD_AFTER: Final = len(PAUSES)
 
 
@@ -288,7 +288,7 @@ class Patience:
             yield number, pause
 
     def _tell(self, what: str) -> None:
-        # A warning, because a copy that stands still for a minute looks like one that hangs.
+        # A warning, because a copy without progress for a minute looks like one that hangs.
         log.warning(
             "%s has to wait: another transaction holds what it writes, such as one that a killed copy left "
             "open and that its server ends, as a rule after 60 to 90 s. Trying again for up to %.0f s; "

@@ -1,4 +1,4 @@
-"""What a copy is asked to do."""
+"""The options of a copy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # A range is one transaction on PostgreSQL, and what an interruption throws away.
 LARGEST_RANGE: Final = 1_000_000
-# One more than a range has by default, so that a server need not be asked whether there is another batch.
+# One more than a range has by default, which saves a round trip to ask for another batch.
 PACKED_ROWS: Final = 5001
 
 
@@ -46,7 +46,7 @@ class CopyOptions:
         out: directory of the report, of the quarantine and of the conflicts.
         ignored: unknown properties to drop.
         subset: copy only a part of the rows; part of the job, so that no other copy takes it for its own.
-        retry_quarantine: only copy the ranges of the present job once more that have quarantined documents.
+        retry_quarantine: only copy those ranges of the present job again that have quarantined documents.
     """
 
     entities: Sequence[str] = ()
@@ -71,7 +71,7 @@ class CopyOptions:
         # The class is frozen; two spellings of a tenant would make two jobs.
         object.__setattr__(self, "tenants", tuple(map(tenant_argument, self.tenants)))
         at_least_one = {"--jobs": self.jobs, "--range-size": self.range_size}
-        # Also what is no number at all: every comparison with it is false.
+        # This includes NaN: every comparison with it is false.
         if self.max_rate is not None and not 1 <= self.max_rate < inf:
             raise ValidationError(f"--max-rate should be a number of at least 1, not {self.max_rate:g}.")
         for name, value in at_least_one.items():
@@ -88,9 +88,10 @@ class CopyOptions:
 
     @property
     def rows_per_batch(self) -> int:
-        """How many rows are read at a time: at a limited rate no more than those of a second.
+        """How many rows are read at a time: at a limited rate at most those of one second.
 
-        A whole batch is waited for at once, while a server may close the cursor and nobody sees progress.
+        The reader waits for a whole batch at once; meanwhile a server may close the cursor, and the progress
+        stays the same.
         """
         return self.batch_size if self.max_rate is None else min(self.batch_size, int(self.max_rate))
 
@@ -103,14 +104,14 @@ class CopyOptions:
 def job_settings(
     options: CopyOptions, source: Store, target: Store, entities: Sequence[Entity]
 ) -> Mapping[str, str]:
-    """Return what makes two runs the same job: the stores as their servers tell them, and what is copied."""
+    """Return what makes two runs the same job: the identities of both stores, and the selection."""
     return _settings(options, source, (source.bulk.identity, target.bulk.identity), entities)
 
 
 def released_settings(
     options: CopyOptions, source: Store, target: Store, entities: Sequence[Entity]
 ) -> Mapping[str, str]:
-    """Return the same as 0.1.0 had it, which told stores by driver, host and database."""
+    """Return the same in the form of 0.1.0, which identified stores by driver, host and database."""
     return _settings(options, source, (source.bulk.place, target.bulk.place), entities)
 
 

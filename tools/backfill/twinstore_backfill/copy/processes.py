@@ -1,10 +1,10 @@
-"""Copying with several processes: beyond eight threads the lock of one process holds them up.
+"""Copying with several processes: beyond eight threads the interpreter lock of one process is the limit.
 
     this process: the lease, the plan, the limits, the progress, and some of the threads
-    each helper:  the other threads, as a worker of its own in the ledger; tells what it does through a pipe
+    each helper:  the other threads, as a separate worker in the ledger; reports its work through a pipe
 
-Ranges are handed out by the ledger and committed by their fences, as between any two workers. Only this
-process writes what the lease is needed for.
+The ledger assigns ranges and their fences decide about commits, as between any two workers. Only this
+process does the writes that need the lease.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 log = getLogger(__name__)
 
 THREADS_PER_PROCESS: Final = 8
-# How often whoever listens to a helper looks whether a stop was asked for.
+# How often the listener of a helper checks whether a stop was requested.
 LOOK_SECONDS: Final = 0.2
-# What a helper has told is waited for this long before an entity counts as finished.
+# How long to wait for the reports of a helper before an entity counts as finished.
 DRAIN_SECONDS: Final = 10.0
 
 
 def threads_of_processes(source: Store, target: Store, options: CopyOptions, threads: int) -> list[int]:
     """Return how many threads each process of a copy has, the present one first.
 
-    One alone where a store lives in it, and where rows may be overwritten: values that are unique may then
-    move between ranges, which is settled before the rows that refer to them, by whoever holds the lease.
+    Only one if a store lives in it, or if rows may be overwritten: unique values may then move between
+    ranges, and the holder of the lease settles that before the rows that refer to them.
     """
     alone = source.spec is None or target.spec is None or options.on_conflict == "overwrite"
     processes = 1 if alone else -(-threads // THREADS_PER_PROCESS)
@@ -95,7 +95,7 @@ class Team(AbstractContextManager["Team"]):
             self._helpers.append(Helper(self._context, assignment))
 
     def drain(self) -> None:
-        """Wait until everything has been heard that helpers told before."""
+        """Wait until everything has been received that helpers reported before."""
         for helper in self._helpers:
             helper.drain()
 
@@ -126,7 +126,7 @@ class Helper:
     def __init__(self, context: CopyContext, assignment: Assignment) -> None:
         self.error: Exception | None = None
         self._context = context
-        # Rows of ranges that are not live yet, which nobody takes back when the process is killed.
+        # Rows of ranges that are not live yet; a killed process cannot subtract them itself.
         self._open = Counter[str]()
         self._begun = self._ended = False
         self._heard = Event()
@@ -144,10 +144,10 @@ class Helper:
         self._thread.start()
 
     def drain(self) -> None:
-        """Wait until everything has been heard that the process told before."""
+        """Wait until everything has been received that the process reported before."""
         self._heard.clear()
         self._echoes += 1
-        # One that is still starting has told nothing.
+        # A process that is still starting has reported nothing.
         if self._begun and not self._ended and self._send(Echo(self._echoes)):
             self._heard.wait(DRAIN_SECONDS)
 
@@ -219,12 +219,12 @@ class Helper:
                 pass
 
 
-# What another process does that helps with a copy: it copies ranges and tells its parent through a pipe.
+# The work of a helper process: it copies ranges and reports to its parent through a pipe.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What a helper is told when it starts; ``share`` is its part of the rate."""
+    """The order that a helper gets when it starts; ``share`` is its part of the rate."""
 
     source: StoreSpec
     target: StoreSpec
@@ -259,7 +259,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Tallied:
-    """What a range that is live amounts to, for the limits."""
+    """The totals of a range that is live, for the limits."""
 
     tally: RangeTally
     waiting: int
@@ -267,7 +267,7 @@ class Tallied:
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """Comes back when everything before it has been told."""
+    """Comes back when everything before it has been reported."""
 
     number: int
 
@@ -293,13 +293,13 @@ class Ended:
 
 
 class Voice:
-    """What a helper tells its parent, from several threads."""
+    """Sends the reports of a helper to its parent, from several threads."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._lock = connection, Lock()
 
     def tell(self, message: object) -> None:
-        """Tell it; a parent that is gone ends this process by itself."""
+        """Send a report; if the parent has ended, this process ends by itself."""
         with self._lock, suppress(OSError):
             self._connection.send(message)
 
@@ -369,7 +369,7 @@ def help_to_copy(connection: Connection, assignment: Assignment) -> None:
 
 
 def helped(source: Store, target: Store, assignment: Assignment, voice: Voice) -> Ended:
-    """Copy ranges; return what is to be said at the end."""
+    """Copy ranges; return the final message."""
     options, ledger, stop, worker = assignment.options, target.ledger, StopSwitch(), worker_id()
     job = ledger.find(assignment.job_id)
     if job is None:

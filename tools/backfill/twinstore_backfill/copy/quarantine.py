@@ -1,4 +1,4 @@
-"""What could not be moved, kept with its reason and its original content; and what stood in the way.
+"""Rows that could not be moved, kept with reason and original content; and conflicting rows of the target.
 
     record -> line, spooled while the range is read -> ledger, in the transaction of the range -> file
 
@@ -87,7 +87,7 @@ def storable(text: str) -> str:
 
 
 class LineSink(Protocol):
-    """Takes what is to be said about single rows of a range."""
+    """Takes the lines about single rows of a range."""
 
     def quarantine(self, entry: JsonLine, original: Iterable[str] | None) -> None:
         """Keep the line of a document that cannot be moved, with what is stored of it in pieces."""
@@ -226,16 +226,16 @@ def parts_of(pieces: Iterable[str] | None) -> Iterator[str | None]:
 def _cut(content: bytes, start: int) -> int:
     """Return where the part that begins at ``start`` ends."""
     end = min(start + LARGEST_PART, len(content))
-    # Back to the first byte of a character, so that each part is text of its own.
+    # Back to the first byte of a character, so that each part is valid text by itself.
     while end < len(content) and content[end] & 0xC0 == CONTINUES:
         end -= 1
     return end
 
 
 def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> ExportedLines:
-    """Rewrite both files from the ledger, readable by their owner alone; return their first lines.
+    """Rewrite both files from the ledger, readable only by their owner; return their first lines.
 
-    Those of another job are kept beside them, under a name that ends with the id of that job.
+    Files of another job are kept next to them, under a name that ends with the id of that job.
     """
     for name in (QUARANTINE, CONFLICTS):
         keep_aside(directory / name, job.id)
@@ -255,7 +255,7 @@ def keep_aside(path: Path, job_id: str) -> None:
 
 
 def job_of_file(path: Path) -> str | None:
-    """Return the job that the first line of a file names, ``None`` where there is none."""
+    """Return the job that the first line of a file names, ``None`` if there is none."""
     try:
         with path.open("rb") as file:
             line: object = orjson.loads(file.readline())
@@ -279,8 +279,8 @@ def quarantine_lines(
     """Yield the lines of the quarantine in pieces, because one line may be larger than memory should be.
 
     Args:
-        ledger: where they stand.
-        job: whose documents.
+        ledger: where they are stored.
+        job: the job whose documents are wanted.
         first: takes the first entries, without the original content.
         entities: of which entities; empty for all.
     """

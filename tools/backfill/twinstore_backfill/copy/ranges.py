@@ -53,9 +53,9 @@ class RangeQueue:
         settle: Callable[[Entity], bool],
         end: Callable[[Entity], None],
     ) -> None:
-        """Take the job, the worker, and who hears when an entity begins and when all of it is live.
+        """Take the job, the worker, and the callbacks for when an entity begins and when all of it is live.
 
-        ``settle`` is called before ``end``; it may open ranges again, and tells whether it did.
+        ``settle`` is called before ``end``; it may reopen ranges, and returns whether it did.
         """
         self.stopped: str | None = None
         self._ledger, self._job_id, self._worker, self._lease = ledger, job_id, worker, lease
@@ -72,9 +72,9 @@ class RangeQueue:
         self._changes = 0
 
     def take(self) -> Claim | None:
-        """Return the next range, waiting for other workers where there may be one later.
+        """Return the next range, waiting for other workers if there may be one later.
 
-        Nothing is left, a parent has failed, or the job or this process is to stop: ``None``.
+        Return ``None`` if no range is left, a parent has failed, or the job or this process must stop.
         """
         while not self._must_end():
             self._obey()
@@ -97,15 +97,15 @@ class RangeQueue:
             self._changed.notify_all()
 
     def say_begun(self, entity: Entity) -> None:
-        """Tell that an entity begins, unless that is known."""
-        # The others wait, so that nobody counts rows of an entity that has not begun.
+        """Report that an entity begins, unless that was reported already."""
+        # The others wait, so that no rows are counted of an entity that has not begun.
         with self._telling:
             if entity.name not in self._begun:
                 self._begin(entity)
             self._begun.add(entity.name)
 
     def _obey(self) -> None:
-        """Look at what the job is told from outside."""
+        """Obey requests to the job from outside."""
         job = self._ledger.find(self._job_id)
         if job is not None:
             self._control.obey(job)
@@ -175,9 +175,9 @@ class RangeQueue:
 
 # Rows that waited for a unique value which another range had to give up.
 #
-# A range is a transaction of its own, so two rows of different ranges that swap their names refuse each
-# other. When all ranges of an entity have been copied, what was refused for a taken value is written
-# together, and the ranges are opened again: they find their rows as they should be.
+# Each range is a separate transaction, so two rows of different ranges that swap their names block each
+# other. When all ranges of an entity have been copied, the rows that were refused for a taken value are
+# written together, and the ranges are reopened: they find their rows as they should be.
 
 
 log = getLogger(__name__)
@@ -185,7 +185,7 @@ log = getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What became of the rows that waited: how many were written, and how many still wait."""
+    """The outcome of the rows that waited: how many were written, and how many still wait."""
 
     settled: int = 0
     waiting: int = 0
@@ -206,7 +206,7 @@ def settle_moves(source: BulkPort, target: BulkPort, ledger: Ledger, lease: Leas
         rejected = {item.record.key for item in writer.flush().rejected}
         settled = {key: number for key, number in waiting.items() if key not in rejected}
         if settled:
-            # In the transaction of the rows: a range that is open again is copied, whoever does it.
+            # In the transaction of the rows: a range that is open again is copied, by any worker.
             ledger.open_in(writer.access, lease, sorted(set(settled.values())))
             writer.commit()
     log.info("%d rows of %s of %d got a value that is free now", len(settled), entity.name, len(waiting))

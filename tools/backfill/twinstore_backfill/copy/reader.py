@@ -1,4 +1,4 @@
-"""Reading a range of the source: counts everything, keeps back what is not to be written."""
+"""Reading a range of the source: counts all rows, withholds those that must not be written."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SourceRows:
         return map(partial(self._forgiving.completed, entity), batches) if ignored else batches
 
     def _needs_records(self, entity: Entity) -> bool:
-        """Whether each row is looked at beyond what a packed batch tells of them, or none would be packed."""
+        """Whether rows need checks beyond the content of a packed batch, or none would be packed."""
         program = program_of(entity)
         return (
             library() is None
@@ -106,7 +106,7 @@ class SourceRows:
         }
 
     def count(self, entity: Entity, most: int | None = None) -> int:
-        """Return about how many rows are to be read: with bounds between keys at most ``most``."""
+        """Return the approximate number of rows to read: with bounds between keys at most ``most``."""
         is_whole = not self._tenants and not entity.kept_apart
         found = self.port.estimated_count(entity) if is_whole else sum(self.counts(entity).values())
         return min(found, most) if most is not None and self.subset.by_key else found
@@ -156,7 +156,7 @@ class RangeReader:
         self._last: Key | None = None
 
     def wanted(self, batch: Sequence[Record]) -> Sequence[Record]:
-        """Count the records and return those that are to be written."""
+        """Count the records and return those to write."""
         examined = self._examined(batch) if isinstance(batch, PackedBatch) else None
         if not isinstance(batch, PackedBatch) or examined is None:
             return [record for record in batch if self._wanted(record)]
@@ -174,7 +174,7 @@ class RangeReader:
         return wanted
 
     def _examined(self, batch: PackedBatch) -> Examined | None:
-        """Return what the packed rows of a batch amount to, ``None`` where each row has to be looked at."""
+        """Return the totals of the packed rows of a batch, ``None`` if each row must be checked."""
         if self._derives_key or self._subset.by_time:
             return None
         limit = None if self._expired is None else self._expired.limit
@@ -227,7 +227,7 @@ class RangeReader:
     def _wanted(self, record: Record) -> bool:
         label = record.label
         if record.torn_tail:
-            # Nobody was told that it is stored.
+            # Its writer never got a confirmation.
             self._torn_tail[label] += 1
             return False
         # Asked for every record, also an unfit one: it remembers the key for the next.
@@ -303,7 +303,7 @@ def not_normal(wire: str) -> str:
 
 
 def _tenant_of(record: Record) -> object:
-    """Return the tenant as the model would name it; what cannot be told equals no model's."""
+    """Return the tenant as the model would name it; an unreadable one equals no model's."""
     if isinstance(record.owner, Tenant):
         return record.owner.id
     return None if record.owner is NO_TENANT else record.owner
@@ -317,7 +317,7 @@ def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 class Forgiving:
-    """Reads the records once more that cannot be decoded; of all others it takes no notice."""
+    """Reads undecodable records a second time; ignores all others."""
 
     def __init__(self, port: BulkPort, ignored: Sequence[IgnoredPath]) -> None:
         self._port, self.ignored = port, ignored

@@ -68,12 +68,12 @@ class Totals:
 
 
 def outcomes_of(tally: RangeTally) -> dict[str, int]:
-    """Return what became of the rows of one range, for whoever hears of the progress."""
+    """Return the outcomes of the rows of one range, for the progress."""
     return {"ranges": 1, **{name: sum(getattr(tally, name).values()) for name in COUNTS}}
 
 
 class FailedRanges:
-    """The ranges that failed too often and are left out until the copy is run again."""
+    """The ranges that failed too often and are skipped until the copy is run again."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
         self.count = 0
@@ -96,7 +96,7 @@ def _shown(counts: Counter[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyResult:
-    """What a copy, or its dry run, amounted to."""
+    """The result of a copy, or of its dry run."""
 
     executed: bool
     complete: bool
@@ -114,7 +114,7 @@ class CopyResult:
     conflicts: Sequence[Mapping[str, object]] = ()
     failed: FailedRanges = field(default_factory=lambda: FailedRanges({}))
     left_out: Sequence[Mapping[str, object]] = ()
-    # What was meant, where that was a part of the rows.
+    # The selection, if it was a part of the rows.
     subset: Mapping[str, object] | None = None
     fast_path: FastPathReport | None = None
 
@@ -141,7 +141,7 @@ class CopyResult:
 
 
 def failure_document(failure: Failure) -> dict[str, object]:
-    """Return the report of a copy without a result: what is finished stands in the ledger."""
+    """Return the report of a copy without a result: the finished part is in the ledger."""
     envelope = {
         "generated_at": json_text.format_timestamp(datetime.now(UTC)),
         "host": socket.gethostname(),
@@ -152,7 +152,7 @@ def failure_document(failure: Failure) -> dict[str, object]:
 
 
 def report_document(result: CopyResult) -> dict[str, object]:
-    """Return the report; what differs between two equal runs stands in the envelope only."""
+    """Return the report; values that differ between two equal runs are only in the envelope."""
     totals = result.totals.all()
     return {
         "format": FORMAT,

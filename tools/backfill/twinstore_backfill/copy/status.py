@@ -1,4 +1,4 @@
-"""What a copy would do, and how far it is."""
+"""The plan of a copy, and its progress."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.stores import Store
 
-# Enough to tell minutes from hours without making the plan slow.
+# Enough to distinguish minutes from hours without making the plan slow.
 SAMPLE: Final = 2000
-# What remains of the rate of reading alone when a copy also writes: a rough share, as the plan is.
+# The rate of a copy as a share of the rate of reading alone: rough, as the plan is.
 SHARE_OF_READING: Final = 0.4
 # Rows of each entity, and names, so that documents with names like keys do not fill the screen.
 SAMPLE_OF_NAMES: Final = 500
@@ -138,7 +138,7 @@ def _unknown(entity: Entity, source: Store, options: CopyOptions) -> list[str]:
 
 
 def _names(row: ScanRow) -> set[str]:
-    """Return the names at the top of a document that hold something; a null stands for an absent value."""
+    """Return the top-level names of a document that hold a value; a null means an absent value."""
     content = json_text.loads(row.content)
     document = content["doc"] if isinstance(content, dict) else None
     if not isinstance(document, dict):
@@ -163,7 +163,7 @@ def _reading_rate(source: Store, entities: Sequence[Entity]) -> float:
 def status_document(target: Store, only: str | None = None, out: Path | None = None) -> dict[str, object]:
     """Return the jobs in the ledger of a target, with progress and the holder of the lease.
 
-    With ``out`` the quarantine and the conflicts of a job are written there: of ``only``, or of the latest.
+    If ``out`` is given, write the quarantine and the conflicts of a job there: of ``only``, or of the latest.
 
     Raises:
         UnknownJobError: there is no job ``only``.

@@ -1,8 +1,8 @@
 """Copying ranges with several threads, one transaction each.
 
 The way of a range: claimed in the ledger, read through a view of the source, written to the target, and
-committed together with its lines and its entry in the ledger. What fails is given back and tried again; the
-job continues with the other ranges.
+committed together with its lines and its entry in the ledger. A range that fails is released and tried again;
+the job continues with the other ranges.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class PackedShare:
 
 @dataclass(frozen=True, slots=True)
 class CopiedRange:
-    """What a range amounted to.
+    """The result of a range.
 
     Attributes:
         tally: as its entry in the ledger has it.
-        waiting: how many of its rows wait for what another row of the target holds.
+        waiting: how many of its rows wait for a value that another row of the target holds.
         packed: how many of the rows that were read were packed.
     """
 
@@ -90,7 +90,7 @@ class CopyContext:
     """What the threads of a copy share.
 
     Attributes:
-        expired: by name of entity, the test for rows that retention has due for removal.
+        expired: by name of entity, the test for expired rows.
         failures: by number of range, why it could not be copied.
         share: how many rows were read, and how many of them packed.
     """
@@ -112,7 +112,7 @@ class CopyContext:
 
     @contextmanager
     def told(self, entity: str) -> Iterator[Callable[[int], None]]:
-        """Yield what tells of copied documents; those of a range that is rolled back are taken back."""
+        """Yield a function that reports copied documents; subtract those of a range that is rolled back."""
         told = 0
 
         def tell(count: int) -> None:
@@ -128,7 +128,7 @@ class CopyContext:
             raise
 
     def pace(self, count: int) -> None:
-        """Wait until so many documents fit under the limit.
+        """Wait until this many documents fit under the limit.
 
         Raises:
             StopRequestedError: a stop was requested; the range must not be committed.
@@ -155,7 +155,7 @@ def _work(context: CopyContext) -> None:
                 # Also after a failure: a range that is open again may be what another thread waits for.
                 context.queue.returned()
     except StopRequestedError:
-        # Whoever asked for the stop says why; the range is rolled back by now.
+        # The requester of the stop reports why; the range is rolled back by now.
         return
     except BaseException:
         context.stop.request()
@@ -206,7 +206,7 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
         rows = context.source
         read = rows.packed if isinstance(writer, TakesPacked) else rows.records
         for batch in read(view, entity, claim.within):
-            # Before the batch is written: a range whose stop was asked for here is rolled back and costs
+            # Before the batch is written: a range whose stop was requested here is rolled back and costs
             # nothing.
             context.pace(len(batch))
             writer.write(reader.wanted(batch))

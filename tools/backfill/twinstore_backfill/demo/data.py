@@ -70,13 +70,13 @@ NAMESPACES: Final = ("checkout", "payments", "search", "väst")
 
 @dataclass(frozen=True, slots=True)
 class RunHistory:
-    """The states of one run in order, from its creation to where it stands now."""
+    """The states of one run in order, from its creation to its present state."""
 
     steps: tuple[Run, ...]
 
     @property
     def last(self) -> Run:
-        """The run as it stands now."""
+        """The run in its present state."""
         return self.steps[-1]
 
     @property
@@ -360,7 +360,7 @@ SNAPSHOT_EVERY: Final = 20
 
 
 def shipped_folder(name: str) -> Path:
-    """Return a folder of samples: beside this module in a wheel, at the top of a checkout.
+    """Return a folder of samples: next to this module in a wheel, at the top of a checkout.
 
     Raises:
         ConfigurationError: it is in neither place.
@@ -429,7 +429,7 @@ def load_everything(scheduler: SchedulerStorage, runs: int, schedules_per_tenant
         try:
             list(pool.map(load, TENANTS))
         except BaseException:
-            # Whoever presses Ctrl-C does not wait for the rest.
+            # A user who presses Ctrl-C does not wait for the rest.
             stopped.set()
             raise
 

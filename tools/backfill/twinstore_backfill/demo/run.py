@@ -109,7 +109,7 @@ class Way:
         return ("--module", self.module, "--from", self.source, "--to", self.target)
 
     def reports_below(self, folder: Path) -> Path:
-        """Return where the reports go: those of the scheduler, which people look at, to the top."""
+        """Return the directory of the reports: those of the scheduler, which people read, at the top."""
         return folder if self == SCHEDULER else folder / self.module
 
 
@@ -265,7 +265,7 @@ class Demo:
 
 def remove_earlier_demo(folder: Path) -> None:
     """Remove the servers and reports of an earlier demo, so that every demo shows the same."""
-    # There may be none. What cannot be removed is named by the start of the servers, which uses it.
+    # There may be none. If something cannot be removed, the start of the servers, which uses it, reports it.
     shutil.rmtree(folder / "servers", ignore_errors=True)
     for module in OTHERS:
         shutil.rmtree(folder / module.name, ignore_errors=True)
@@ -303,7 +303,7 @@ ROOM_FOR_A_BAR: Final = 60
 
 
 class Story:
-    """Tells on stdout what happens; where that is a terminal, below it moves a bar."""
+    """Reports on stdout what happens; on a terminal, a progress bar moves below it."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, markup=False, emoji=False)
@@ -330,7 +330,7 @@ class Story:
 
     @contextmanager
     def step(self, title: str) -> Generator[None]:
-        """Say what begins, so that nobody takes a long step for a silent one, and then how long it took."""
+        """Report which step begins, so that a long one does not seem to hang, and then how long it took."""
         self.say(f".. {title}", "dim")
         started = time.monotonic()
         yield
@@ -363,7 +363,7 @@ class DemoFailedError(TwinstoreError):
 
 LIBRARIES: Final = ("fastapi", "httpx", "prometheus_client", "uvicorn")
 TENANT: Final = "over-http"
-# What is compared before and after the switch.
+# The values that are compared before and after the cut-over.
 LISTS: Final = ("schedules", "triggers", "runs", "run-summaries", "policy-runs", "audit")
 PATIENCE: Final = 60.0  # seconds for a worker to execute a job
 
@@ -375,10 +375,10 @@ def missing_libraries() -> list[str]:
 
 @contextmanager
 def serving(settings: Path, backend: str) -> Generator[str]:
-    """Run the service and a worker on a store that one variable chooses; give the address.
+    """Run the service and a worker on a store that one variable chooses; yield the address.
 
     Raises:
-        DemoFailedError: it does not start; what it said stands in ``service.log`` beside the settings.
+        DemoFailedError: it does not start; its output is in ``service.log`` next to the settings.
     """
     log = settings.parent / "service.log"
     with log.open("ab") as said:

@@ -99,7 +99,7 @@ def require_writable(directory: Path) -> None:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        # Tried and not asked: permissions alone do not tell of a full or read-only file system.
+        # Tried, because permissions alone do not reveal a full or read-only file system.
         with TemporaryFile(dir=directory):
             pass
     except OSError as error:

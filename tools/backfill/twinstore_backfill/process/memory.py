@@ -1,6 +1,6 @@
-"""How the C library keeps the memory of this process, where it can be told.
+"""How the C library keeps the memory of this process, if it can be configured.
 
-Documents come and go, and each takes many times its bytes for a moment. By default glibc learns from the
+Documents come and go, and each needs many times its bytes for a moment. By default glibc learns from the
 largest of them to keep such blocks for the next one, in every process and for every thread.
 """
 
@@ -73,7 +73,7 @@ def _set(mapped: int, kept: int) -> None:
         library.mallopt(TRIM_THRESHOLD, kept)
 
 
-# Instead of a few hundred: each collection looks at all young objects, and most live as long as their batch.
+# Instead of a few hundred: each collection visits all young objects, and most live as long as their batch.
 YOUNG_OBJECTS: Final = 50_000
 
 
@@ -81,8 +81,8 @@ YOUNG_OBJECTS: Final = 50_000
 def tuned_collector() -> Iterator[None]:
     """Collect garbage rarely: a copy makes many short-lived objects and hardly a cycle."""
     before = gc.get_threshold()
-    # What exists now stays to the end; collections need not look at it again. Garbage among it waits too:
-    # looking for it costs more than it takes.
+    # Present objects stay to the end; collections need not visit them again. Garbage among them waits too:
+    # searching for it costs more than it frees.
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 100)
     try:

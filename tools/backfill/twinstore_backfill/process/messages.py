@@ -1,4 +1,4 @@
-"""What a process says beside its result, on stderr: lines for people, or JSON objects for programs."""
+"""The messages of a process on stderr, apart from its result: lines for people, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def say(text: str) -> None:
         sys.stderr.flush()
 
 
-# What nobody catches, in a thread or while an object is removed: a line of the log, never a traceback.
+# Uncaught exceptions, in a thread or while an object is removed: a line of the log, never a traceback.
 
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ def log_uncaught() -> None:
     """Send to the log what Python would print by itself; every process of a command calls this."""
     threading.excepthook = _of_thread
     sys.unraisablehook = _of_removal
-    # A log that cannot be written, such as to a closed pipe, is no reason to print a traceback there.
+    # A log that cannot be written, such as to a closed pipe, does not justify a traceback there.
     logging.raiseExceptions = False
 
 

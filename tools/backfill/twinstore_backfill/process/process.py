@@ -41,7 +41,7 @@ def begin() -> None:
     global _own  # noqa: PLW0603  # of the process, as its signals are
     _own = True
     for number in SIGNALS:
-        # Ignored for us by whoever started the process, as a shell does for a job in the background.
+        # Ignored for us by the process that started this one, as a shell does for a background job.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end_at_once)
     _fill_closed_streams()
@@ -63,9 +63,9 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 
 
 def keep_outcome() -> None:
-    """Let signals change nothing any more: the outcome stands, and the exit code must not say otherwise.
+    """Let signals change nothing any more: the outcome is final, and the exit code must not contradict it.
 
-    They are not ignored: what --on-finish starts would inherit that, and could not be interrupted.
+    They are not ignored: the command of --on-finish would inherit that, and could not be interrupted.
     """
     if _own:
         for number in SIGNALS:
@@ -133,12 +133,12 @@ def _command_of(given: list[str]) -> str:
 
 
 def wants(given: list[str], option: str, value: str) -> bool:
-    """Tell whether an option has a value, where the options cannot be read, or not yet."""
+    """Return whether an option has a value, if the options cannot be parsed, or not yet."""
     return f"{option}={value}" in given or (option, value) in list(pairwise(given))
 
 
 def _fill_closed_streams() -> None:
-    """Open what was closed by whoever started the process, or a connection would take its number."""
+    """Open streams that the starting process has closed, or a connection would take their numbers."""
     while (handle := os.open(os.devnull, os.O_RDWR)) < STANDARD_STREAMS:
         pass
     os.close(handle)

@@ -33,7 +33,7 @@ class Redactor:
         )
         for entry in entries:
             found = secrets_in(entry.text) | ({entry.text} if _is_secret(entry) else set())
-            # A password that equals a user, a host or our own name stands in plain sight anyway.
+            # A password that equals a user, a host or our own name is visible anyway.
             self.add(secret for secret in found if secret not in public)
 
     def add(self, secrets: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Stopping at a safe point: a switch that signals and failures may flip, and workers look at."""
+"""Stopping at a safe point: a switch that signals and failures may flip, and workers check."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _afterwards: list[Callable[[], None]] = []
 
 
 class StopRequestedError(Exception):
-    """Unwinds a worker whose range is to be rolled back."""
+    """Unwinds a worker whose range must be rolled back."""
 
 
 class StopSwitch:
-    """Tells workers to stop; the signal that caused it is remembered."""
+    """Signals workers to stop; remembers the signal that caused it."""
 
     def __init__(self) -> None:
         self._event = Event()
@@ -36,7 +36,7 @@ class StopSwitch:
 
     @property
     def requested(self) -> bool:
-        """Whether somebody wants the work to stop."""
+        """Whether a stop was requested."""
         return self._event.is_set()
 
     def request(self, signal_number: int | None = None) -> None:
@@ -56,7 +56,7 @@ class StopSwitch:
         self.check()
 
     def raise_if_interrupted(self, advice: str) -> None:
-        """Raise the error of an interrupted command when a signal asked for the stop."""
+        """Raise the error of an interrupted command if a signal requested the stop."""
         if self.signal_number is not None:
             name = signal.Signals(self.signal_number).name
             raise InterruptedRunError(f"Interrupted by {name}. {advice}", self.signal_number)
@@ -75,7 +75,7 @@ def stop_on_signals() -> Iterator[StopSwitch]:
     """Flip the switch at the first SIGINT or SIGTERM; a second one ends the process at once.
 
     Raises:
-        InterruptedRunError: something failed after a signal had asked for the stop.
+        InterruptedRunError: something failed after a signal had requested the stop.
     """
     switch = StopSwitch()
     # Only the main thread may set handlers; a host that calls from another one has its own.

@@ -46,7 +46,7 @@ GAUGES: Final = {
     "finished": "1 when the part is done",
 }
 PREFIX: Final = "twinstore_backfill_"
-# Whoever asks must not take the threads and files away that the work needs.
+# Clients must not use up the threads and files that the work needs.
 MOST_AT_ONCE: Final = 16
 PATIENCE: Final = 10.0
 
@@ -92,9 +92,9 @@ def _numbers(state: PartState) -> dict[str, float | None]:
 
 
 class Answering(WSGIRequestHandler):
-    """Answers one request; it writes nothing, because lines of others stand on stderr."""
+    """Answers one request; writes nothing to stderr, which is for the lines of the command."""
 
-    # Of the socket: a client that neither sends nor reads is left after so many seconds.
+    # Of the socket: a client that neither sends nor reads is dropped after this many seconds.
     timeout = PATIENCE
 
     @override
@@ -138,7 +138,7 @@ class Listening(ThreadingMixIn, WSGIServer):
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tell the log of a client that went away."""
+        """Log that a client disconnected."""
         log.debug("a request for metrics was not answered")
 
 
@@ -147,7 +147,7 @@ def metrics_served(host: str, port: int, collector: Collector) -> Iterator[None]
     """Answer ``GET /metrics`` for as long as the block lasts.
 
     Raises:
-        ConfigurationError: nobody can listen there.
+        ConfigurationError: the address cannot be listened on.
     """
     registry = CollectorRegistry()
     registry.register(collector)

@@ -49,7 +49,7 @@ class Progress(Protocol):
         ...
 
     def count(self, name: str, outcomes: Mapping[str, int]) -> None:
-        """Count what became of documents of a part, range by range. Default: nobody asks."""
+        """Count the outcomes of documents of a part, range by range. By default, ignore them."""
         del name, outcomes
 
 
@@ -129,7 +129,7 @@ def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
 
 
 def _columns(width: int) -> Iterator[ProgressColumn]:
-    """Yield what fits beside each other; no name or number is broken, the bar gives way."""
+    """Yield the columns that fit on one line; names and numbers are not wrapped, the bar is dropped first."""
 
     def whole() -> Column:
         return Column(no_wrap=True)
@@ -248,7 +248,7 @@ class RecordedProgress(Progress):
 
 
 class WrittenProgress(RecordedProgress):
-    """Writes a line of each part at most every so many seconds."""
+    """Writes a line of each part, with a minimum number of seconds between them."""
 
     between: ClassVar[float]
 

@@ -1,9 +1,9 @@
 """Copying single rows again and removing those that the source does not have, in transactions of some rows.
 
     read the source by key -> judge each record as a copy does -> replace the row in the target
-    read the source by key once more -> remove from the target what it still does not have
+    read the source by key again -> remove from the target the rows that it still does not have
 
-It may be stopped and repeated at any time: each step looks at the source anew.
+You can stop and repeat it at any time: each step reads the source again.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ APPEND_ONLY: Final = (
     "{entity}: rows of an append-only entity were left as they are, because the role of the target may only "
     "append; grant it DELETE on the table for the repair, and revoke it afterwards"
 )
-# What a copy of the source row may put right.
+# The findings that a copy of the source row may repair.
 COPIED: Final = tuple(kind for kind in FindingKind if kind is not FindingKind.EXTRA)
 
 
 @dataclass(slots=True)
 class Repaired:
-    """What became of the named rows, by entity.
+    """The outcome of the named rows, by entity.
 
     Attributes:
         written: rows that are now as a copy stores them and were not before.
         unchanged: rows that were right already.
-        refused: rows whose source no copy takes; ``reasons`` has the first ones.
-        absent: rows that the source does not have any more, or that retention has due for removal.
+        refused: rows whose source no copy accepts; ``reasons`` has the first ones.
+        absent: rows that the source does not have any more, or that have expired.
         removed: rows of the target that the source does not have.
-        kept: rows that were to be removed and that the source has by now.
+        kept: rows that should have been removed but that the source has by now.
     """
 
     written: Counter[str] = field(default_factory=Counter[str])
@@ -112,7 +112,7 @@ class Repair:
         """Copy the named rows again, parents first; with ``remove`` also remove, children first.
 
         Raises:
-            InterruptedRunError: a signal asked for the stop; what was done stays done.
+            InterruptedRunError: a signal requested the stop; finished rows stay finished.
         """
         for entity in entities:
             for keys in rows.portions(entity.name, *COPIED):
@@ -150,7 +150,7 @@ class Repair:
             writer = stack.enter_context(copy_writer(self._target.bulk, entity, on_conflict="overwrite"))
             wanted = reader.wanted(records)
             if entity.append_only:
-                # A copy never overwrites these; here somebody named the very rows.
+                # A copy never overwrites these; here the user named the exact rows.
                 writer.remove([record.key for record in wanted if record.key is not None])
             writer.write(wanted)
             tally = reader.tally(writer.flush())
@@ -165,7 +165,7 @@ class Repair:
     def _remove(self, entity: Entity, keys: Sequence[Key]) -> None:
         self._stop.raise_if_interrupted("What was repaired stays repaired; run the same command again.")
         with self._source.bulk.view() as view:
-            # Judged anew: the list may be older than the row.
+            # Judged again: the list may be older than the row.
             there = {row.key for row in view.rows_of(entity, keys)}
         with self._target.bulk.writer(entity) as writer:
             writer.remove([key for key in keys if key not in there])
@@ -180,13 +180,13 @@ def _key_of(record: Record) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class ExtraRows:
-    """What only the target has.
+    """The rows that only the target has.
 
     Attributes:
         found, removed: rows by entity.
-        keyless: rows without a usable key, which can be removed by hand only.
+        keyless: rows without a usable key, which can only be removed by hand.
         recheck: the comparison of the removed rows afterwards; nothing in a dry run.
-        reasons: why rows that were to be removed are still there.
+        reasons: why rows that should have been removed are still there.
     """
 
     found: Mapping[str, int]
@@ -214,7 +214,7 @@ class ExtraRows:
         }
 
 
-def delete_extra(  # noqa: PLR0917  # both sides, what is asked, and who is told
+def delete_extra(  # noqa: PLR0917  # both sides, the request, and the receivers of reports
     source: Store,
     target: Store,
     options: CopyOptions,
@@ -222,10 +222,10 @@ def delete_extra(  # noqa: PLR0917  # both sides, what is asked, and who is told
     progress: Progress,
     stop: StopSwitch,
 ) -> ExtraRows:
-    """Compare what was copied, and remove what the source does not have; a dry run only names it.
+    """Compare the copied rows, and remove those that the source does not have; a dry run only names them.
 
     Raises:
-        InterruptedRunError: a signal asked for the stop; what was removed stays removed.
+        InterruptedRunError: a signal requested the stop; removed rows stay removed.
     """
     asked = VerifyOptions(
         entities=options.entities,
@@ -275,7 +275,7 @@ class NamedRows:
         """Take findings as lines.
 
         Raises:
-            ValidationError: a line is no finding of one of the entities.
+            ValidationError: a line is not a finding of one of the entities.
         """
         for number, line in enumerate(lines, 1):
             entity, key, kind = self._finding(line, f"{place}, line {number}")
@@ -320,13 +320,13 @@ class NamedRows:
 
 
 def is_nameable(entity: Entity, key: tuple[object, ...]) -> bool:
-    """Whether what somebody typed can be the key of a row; no server takes a text with a lone surrogate."""
+    """Whether user input can be the key of a row; no server accepts a text with a lone surrogate."""
     texts = (part for part in key if isinstance(part, str))
     return entity.admits_key(key) and all(part.encode(errors="ignore").decode() == part for part in texts)
 
 
 def _listed(key: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  # as JSON has it
-    """Return a key as a finding lists it; a text is none, although its letters could be parts."""
+    """Return a key as a finding lists it; a text is not a key, although its letters could be parts."""
     if isinstance(key, str):
         raise TypeError
     return None if key is None else tuple(key)
@@ -347,7 +347,7 @@ def named_rows(path: Path, entities: Iterable[Entity]) -> Iterator[NamedRows]:
     They are read at once, so that the file may be replaced meanwhile.
 
     Raises:
-        ValidationError: the file cannot be read, or a line is no finding of one of the entities.
+        ValidationError: the file cannot be read, or a line is not a finding of one of the entities.
     """
     file = path / DIFFERENCES if path.is_dir() else path
     with no_rows(entities) as rows:
@@ -361,7 +361,7 @@ def named_rows(path: Path, entities: Iterable[Entity]) -> Iterator[NamedRows]:
 
 
 def require_same_stores(path: Path, source: Store, target: Store) -> None:
-    """Refuse differences of other stores, where the report beside them tells which they were.
+    """Refuse differences of other stores, if the report next to them names the stores.
 
     Raises:
         ValidationError: the report is of another pair of stores.

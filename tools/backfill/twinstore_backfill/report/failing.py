@@ -1,4 +1,4 @@
-"""What stands in the directory of --out when a command fails: nothing of an earlier run, and why."""
+"""The content of the directory of --out when a command fails: the reason, and no files of an earlier run."""
 
 from __future__ import annotations
 

@@ -34,11 +34,11 @@ class FastPathReport(BaseModel):
 
 
 def fast_path_report(rows: int, of: int) -> FastPathReport:
-    """Return what a report says.
+    """Return the section of a report.
 
     Args:
-        rows: those that went the fast path.
-        of: all that were read.
+        rows: the number of rows on the fast path.
+        of: the number of all rows that were read.
     """
     found = fast_path()
     return FastPathReport(state="native" if found.is_on else "off", reason=found.reason, rows=rows, of=of)

@@ -55,11 +55,11 @@ TONES: Final[Mapping[str, str]] = {
     "PARTIAL": "inconclusive",
 }
 RESULTS: Final = frozenset({"pass", "fail", "inconclusive", "skipped"})
-# Of a list that is looked at without being asked for; longer ones are folded.
+# Of a list that is open by default; longer ones are folded.
 FEW: Final = 10
 # Of tenants and ranges: a store may have as many as it likes, and a page should open on a phone.
 MANY: Final = 500
-# What a bar is drawn in; a part that is there is never too narrow to be seen.
+# The units of a bar; an existing part is never too narrow to be seen.
 BAR: Final = 1000
 NARROWEST: Final = 6
 
@@ -97,7 +97,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: ``name`` is heard, ``more`` says what it leaves out."""
+    """A table: screen readers announce ``name``, ``more`` says which rows are not shown."""
 
     name: str
     columns: tuple[Column, ...]
@@ -125,7 +125,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What became of the documents of one entity."""
+    """The outcomes of the documents of one entity."""
 
     name: str
     result: str
@@ -135,7 +135,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What shows at once or only when asked for: the keys of one kind, or the findings of a check."""
+    """A part that is open or folded: the keys of one kind, or the findings of a check."""
 
     title: str
     open: bool
@@ -176,7 +176,7 @@ def html(report: ParityReport) -> str:
     return _page().render(
         verdict=report.verdict,
         module=clipped(report.module),
-        # The verdict of an approved clean start names the approval and has no tone of its own.
+        # The verdict of an approved clean start names the approval and has no separate tone.
         tone=TONES.get(report.verdict, "pass"),
         headline=headline(report),
         made=made_text(report),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def junit(report: ParityReport) -> bytes:
-    """Return JUnit XML. What is inconclusive is an error, so that no pipeline shows it green."""
+    """Return JUnit XML. An inconclusive result is an error, so that no pipeline shows it green."""
     name = xml_text(f"twinstore parity {report.module}: {report.verdict}")
     root = ET.Element("testsuites", name=name)
     for entity in report.entities:
@@ -86,7 +86,7 @@ def _content_case(name: str, entity: EntityReport, tenant: TenantReport, rows: l
 
 
 def _check_case(module: str, check: Check) -> ET.Element:
-    # What is wrong, and not what was compared: many viewers show nothing but the message.
+    # The problem, and not what was compared: many viewers show only the message.
     message = check.findings[0] if check.findings else check.summary
     more = f" (and {check.count - 1:,} more)" if check.count > 1 else ""
     name = f"{check.id} {check.title}"
@@ -128,7 +128,7 @@ def _add_times(root: ET.Element, report: ParityReport) -> None:
         # The form of the format has no offset; it is UTC.
         suite.set("timestamp", xml_text(report.envelope.generated_at.removesuffix("+00:00")))
         suite.set("hostname", xml_text(report.envelope.host))
-    # Entities are compared in turns and by several processes, so none has a time of its own.
+    # Entities are compared in turns and by several processes, so none has its own time.
     root[-1].set("time", seconds)
 
 

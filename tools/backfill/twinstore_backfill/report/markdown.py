@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import ParityReport
 
-# Also "@": the text of a pull request would notify whoever has the name that follows.
+# Also "@": the text of a pull request would notify the user whose name follows.
 # The others make a link of an address, or the beginning of a line an item of a list.
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@]|:(?=//)|(?<=www)\.|^[-+=])", re.IGNORECASE)
 # Words of this program show a command between backticks.

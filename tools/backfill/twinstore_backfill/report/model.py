@@ -55,7 +55,7 @@ class RangeShares(Frozen):
 
 
 class Envelope(Frozen):
-    """What differs between two verifications of the same data, and nothing else does.
+    """The only values that differ between two verifications of the same data.
 
     ``without_digests`` has, by entity, why its rows were compared one by one and no digests were used.
     """
@@ -79,7 +79,7 @@ class Tool(Frozen):
 
 
 class SideReport(Frozen):
-    """One store: ``identity`` is told by its server, ``place`` by the settings."""
+    """One store: ``identity`` comes from its server, ``place`` from the settings."""
 
     backend: str
     identity: str
@@ -114,7 +114,7 @@ class SideDigest(Frozen):
 
 
 class Counts(Frozen):
-    """What became of the documents of a tenant or an entity."""
+    """The outcomes of the documents of a tenant or an entity."""
 
     equal: int = 0
     missing: int = 0
@@ -246,7 +246,7 @@ class Equivalence(Frozen):
 
 
 class IgnoredReport(Frozen):
-    """What was left out on request, and why that is right, if somebody said so.
+    """What was ignored on request, and why that is right, if a reason was given.
 
     ``unknown`` is a property of no model, which the copy dropped; ``field`` one that is copied, not compared.
     """
@@ -271,7 +271,7 @@ class SubsetReport(Frozen):
 
 
 class ParityReport(Frozen):
-    """What a verification found."""
+    """The result of a verification."""
 
     format: Literal["twinstore.parity-report@1"] = FORMAT
     envelope: Envelope
@@ -305,7 +305,7 @@ class ParityReport(Frozen):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        """Refuse a report whose exit code tells a pipeline something else than its verdict."""
+        """Refuse a report whose exit code contradicts its verdict."""
         unready = self.cutover_ready_required and not self.cutover_ready
         code = EXITS[self.verdict]
         if self.exit_code != (Exit.INCONCLUSIVE if unready and code is Exit.OK else code):

@@ -1,4 +1,4 @@
-"""What every rendering says in the same words."""
+"""The texts that all renderings share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         TenantReport,
     )
 
-# What --from names where a fresh start has no source at all.
+# The value of --from if a clean start has no source at all.
 NO_SOURCE: Final = "none"
 NO_ROW: Final = "the list of differences names no row to compare"
 # What is a difference, in the order in which people ask for it.
@@ -166,7 +166,7 @@ def expired_rows(report: ParityReport) -> tuple[int, int]:
 
 
 def expired_text(report: ParityReport) -> str:
-    """Say how many rows were not compared because of retention; nothing when there are none."""
+    """Return how many rows were skipped because they have expired; an empty text if there are none."""
     source, target = expired_rows(report)
     if not source and not target:
         return ""
@@ -317,7 +317,7 @@ def equivalence_rows(report: ParityReport, *, ignored: bool) -> list[tuple[str, 
 
 
 def speed_rows(report: ParityReport) -> list[tuple[str, str, str, str, str]]:
-    """Return how long each list takes, in milliseconds; nothing where nobody measured."""
+    """Return how long each list takes, in milliseconds; nothing without measurements."""
     return [
         (
             clipped(item.query),
@@ -418,7 +418,7 @@ def _reasons(listed: KindList) -> Mapping[str, int]:
 
 
 def named_counts(counts: Counts) -> str:
-    """Return how many documents there are of each kind, without those of which there is none."""
+    """Return the number of documents of each kind, without kinds that have none."""
     numbers: dict[str, int] = counts.model_dump(include=set(KINDS))
     return ", ".join(f"{numbers[kind]:,} {kind}" for kind in KINDS if numbers[kind])
 

@@ -65,7 +65,7 @@ def render(report: ParityReport, output: ReportFormat) -> bytes:
 def report_directory(directory: Path | None) -> Iterator[None]:
     """Let the reports in a directory agree with how a verification ends, whatever happens meanwhile.
 
-    Those of an earlier run are removed first. Where there is no verdict, ``parity-report.xml`` says why.
+    Reports of an earlier run are removed first. If there is no verdict, ``parity-report.xml`` says why.
 
     Raises:
         ConfigurationError: nothing can be written to the directory.

@@ -1,4 +1,4 @@
-"""What can be corrupted in a row: the kinds, by the type of what is stored, and how each must be named."""
+"""The possible corruptions of a row: kinds by the type of the stored value, and how each must be named."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Kind(StrEnum):
 ADDING: Final = frozenset({Kind.ROW_UNDER_OTHER_KEY, Kind.ROW_UNDER_OTHER_TENANT})
 # No service reads a row with one of these at the top, in a field that every row has.
 UNREADABLE: Final = frozenset({Kind.NULL, Kind.FORM, Kind.KEY_RENAMED, Kind.KEY_DOUBLED})
-# Another generated identity is as good; only what is none is a corruption.
+# Another generated identity is as good; only an invalid one is a corruption.
 OF_GENERATED: Final = frozenset({Kind.NULL, Kind.MISSING, Kind.FORM, Kind.KEY_DOUBLED})
 
 
@@ -214,7 +214,7 @@ class Corruption:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the rows of an entity have in common, and how each can be corrupted.
+    """The common properties of the rows of an entity, and how each row can be corrupted.
 
     Attributes:
         places: the places of its rows.
@@ -293,7 +293,7 @@ class Surroundings:
         }
 
     def _of_role(self, spot: Spot) -> Iterator[Corruption]:
-        """Yield the corruptions of a place as its role turns them: what is free there, and what is none."""
+        """Yield the corruptions of a place that its role allows: a free value, and an invalid one."""
         release, role, value = self.entity.release, spot.place.role, spot.value
         fence = release is not None and spot.place.field == release.fence
         if role is Role.COUNTER and not isinstance(value, int):
@@ -370,11 +370,11 @@ class Surroundings:
 def is_noticed(spot: Spot, kind: Kind) -> bool:
     """Whether a service would notice a corruption of a row that is copied as released.
 
-    Only key, tenant and fence of such a row are determined. What else it holds belongs to an earlier owner,
-    and only what no service can read is a corruption there.
+    Only key, tenant and fence of such a row are determined. Its other values belong to an earlier owner, and
+    only an unreadable value is a corruption there.
     """
     shape = spot.entity.shapes[spot.place.field]
-    # What has a default is read as that where it is missing.
+    # A field with a default is read as the default if it is missing.
     required = spot.entity.model.model_fields[shape.name].is_required()
     unreadable = kind in UNREADABLE or (kind is Kind.MISSING and required)
     return spot.at_top and shape.always_written and unreadable

@@ -63,9 +63,9 @@ if TYPE_CHECKING:
 Line = dict[str, Any]
 """One row that a verification named, as its file of differences has it."""
 T = TypeVar("T")
-# What a comparison says of a path, behind it.
+# The remarks of a comparison about a path, behind it.
 REMARK: Final = re.compile(r" \([^()]*\)$")
-# What is said of the row as a whole, next to the paths: no one can read it, or no client would store it so.
+# Remarks about the row as a whole, next to the paths: it is unreadable, or no client would store it so.
 WHOLE: Final = frozenset({"doc", member("doc", f"{MARK}bson")})
 BEFORE: Final = "refused before comparing"
 AT_ONCE: Final = 1000
@@ -98,7 +98,7 @@ class ScratchSide:
         return {key: row for key, row in found if key is not None and key not in entity.kept_apart}
 
     def key_of(self, entity: Entity, row: RawRow | None) -> Key | None:
-        """Return the key of a stored row as a comparison names it, ``None`` where there is none."""
+        """Return the key of a stored row as a comparison names it, ``None`` if there is none."""
         if row is None:
             return None
         named: dict[str, object] = {}
@@ -160,7 +160,7 @@ def embedded_settings() -> Iterator[Settings]:
                 "or name empty databases with --scratch."
             ) from error
         with running as both:
-            # The environment may name servers of the user, which are no place for this.
+            # The environment may name servers of the user, which must not be used for this.
             yield load_settings(write_appsettings(directory, both.mongo, both.postgres), environ={})
 
 
@@ -283,7 +283,7 @@ class Planted:
 
     Attributes:
         item: the corruption.
-        before, after: the row; ``None`` where there was or is none.
+        before, after: the row; ``None`` if there was or is none.
         key: the key of the row afterwards.
     """
 
@@ -351,7 +351,7 @@ class Trial:
 
     @property
     def verdict_problem(self) -> str:
-        """What is wrong with the verdict, empty where nothing is."""
+        """What is wrong with the verdict; empty if nothing is."""
         must_fail, verdict = any(planted.expected for planted, _ in self.planted), self.report.verdict
         wanted = "FAIL" if must_fail else "PASS" if self.whole else "PARTIAL"
         if verdict != wanted:
@@ -360,7 +360,7 @@ class Trial:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the verification of a single corruption beside false alarms; empty: nothing."""
+        """What is wrong with the verification of a single corruption, except false alarms; empty: nothing."""
         return "; ".join(filter(None, (*(text for _, text in self.planted), self.verdict_problem)))
 
 
@@ -397,7 +397,7 @@ class Outcome:
     seconds: float
 
 
-def run_selftest(  # noqa: PLR0917  # the three stores, what is asked, and who is told
+def run_selftest(  # noqa: PLR0917  # the three stores, the request, and the receivers of reports
     source: Store,
     left: ScratchSide,
     right: ScratchSide,
@@ -411,7 +411,7 @@ def run_selftest(  # noqa: PLR0917  # the three stores, what is asked, and who i
         PreflightError: the source has no row that a copy includes.
         ValidationError: an entity is unknown, or an ignored property is none.
         TwinstoreError: a store failed.
-        InterruptedRunError: a signal asked for the stop.
+        InterruptedRunError: a signal requested the stop.
     """
     started = monotonic()
     try:
@@ -506,7 +506,7 @@ class Selftest:
         while waiting:
             whole, chosen = not done, dict[int, Corruption]()
             for number, corruptions in enumerate(waiting):
-                # What was planted into another row is not planted again.
+                # A corruption that was planted into another row is not planted again.
                 item = next((item for item in corruptions if item.identity not in done), None)
                 if item is not None:
                     done.add(item.identity)
@@ -545,10 +545,10 @@ class Selftest:
         return Trial(*judge(planted, lines), refused, report, len(lines), whole)
 
     def _schema(self, source: ScratchSide, target: ScratchSide) -> list[tuple[Entity, SchemaPart, str]]:
-        """Drop every part of the schema, see whether it is named, and make it again.
+        """Drop every part of the schema, check that it is named, and create it again.
 
-        What makes a target unsafe to read ends a verification before it begins, so such a part is made again
-        at once. The others stay away until a verification of all together has named each.
+        A part whose absence makes a target unsafe to read ends a verification before it begins, so it is
+        created again at once. The others stay absent until one verification of all has named each.
         """
         found: list[tuple[Entity, SchemaPart, str]] = []
         with ExitStack() as dropped:

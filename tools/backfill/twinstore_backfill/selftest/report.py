@@ -42,7 +42,7 @@ def document_of(
 
     Args:
         outcome: what was found.
-        options: what was asked.
+        options: the options of the run.
         source: the store of the sample, as reports describe stores.
         module: its module.
     """

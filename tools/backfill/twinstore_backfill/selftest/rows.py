@@ -1,7 +1,7 @@
-"""The rows of the scratch source: a sample, and variants of its rows with every field filled or left out.
+"""The rows of the scratch source: a sample, and variants of its rows with every field filled or absent.
 
 A field that no row has cannot be changed. So variants of a few rows are made in the form that the service
-would store; what the model refuses or changes is left as it is.
+would store; variants that the model refuses or changes are left as they are.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Sample:
 
     Attributes:
         records: by key, in order of the keys.
-        unreadable: rows that no copy could take, which are left out.
+        unreadable: rows that no copy could read, which are skipped.
     """
 
     entity: Entity
@@ -142,7 +142,7 @@ def _chosen(source: BulkPort, view: BulkView, entity: Entity, size: int, seed: i
 
 
 def place_of(seed: int, *values: object) -> bytes:
-    """Return where something stands in the order of a seed; it depends on nothing else."""
+    """Return the position of something in the order of a seed; it depends on nothing else."""
     return sha256(repr((seed, *values)).encode("utf-8", "surrogatepass")).digest()
 
 
@@ -154,11 +154,11 @@ def key_of_parent(entity: Entity, record: Record) -> Key:
 
 
 def made_rows(samples: Mapping[str, Sample], corrupts: Callable[[str], bool]) -> dict[str, list[Record]]:
-    """Return variants of some rows of each entity to corrupt, under keys and parents of their own.
+    """Return variants of some rows of each entity to corrupt, under new keys and parents.
 
     Args:
         samples: the sample by entity.
-        corrupts: whether an entity is to be corrupted, by name.
+        corrupts: whether an entity should be corrupted, by name.
     """
     made: dict[str, list[Record]] = defaultdict(list)
     for name, sample in samples.items():
@@ -315,7 +315,7 @@ class Filling:
         return True
 
     def strip(self) -> None:
-        """Leave out what may be left out, the innermost first."""
+        """Remove optional values, the innermost first."""
         for path in sorted(optional_paths(self._class, self._tree, ()), key=len, reverse=True):
             if path[0] not in self._kept:
                 self.accepts(path[:-1], {str(path[-1]): ABSENT})

@@ -1,1 +1,1 @@
-"""``twinstore smoke``: one configured store is looked at and tried, and left as it was."""
+"""``twinstore smoke``: one configured store is inspected and tried, and left as it was."""

@@ -1,6 +1,6 @@
-"""The smoke test of one store: it is looked at, tried in a tenant of its own, and left as it was.
+"""The smoke test of one store: it is inspected, tried in a separate tenant, and left as it was.
 
-ready -> schema -> rests of earlier tests -> lists against rows (C4, C5) -> locks (C6) -> trial -> removed
+ready -> schema -> remains of earlier tests -> lists against rows (C4, C5) -> locks (C6) -> trial -> removed
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Step:
     """One step.
 
     Attributes:
-        name: what was looked at or tried.
-        result: what it amounts to; an inconclusive or skipped one is told and fails nothing.
+        name: what was inspected or tried.
+        result: the result; an inconclusive or skipped one is reported but does not fail the test.
         milliseconds: how long it took.
         summary: the result in one line.
         problems: what is wrong, each with what to do about it.
@@ -152,7 +152,7 @@ COUNTS: Final = "rows and rests"
 OWN: Final = "a separate tenant"
 LOCKS: Final = f"C6 {SMOKE}"
 REMOVED: Final = "removed again"
-# Enough to meet every kind of tenant in time; each is asked a dozen lists of up to three pages.
+# Enough to include every kind of tenant in time; each has a dozen lists of up to three pages.
 TENANTS: Final = 20
 LARGEST: Final = 10
 SEEDS: Final = 1_000_000
@@ -161,11 +161,11 @@ FAILED: Final = "a step before failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmokeOptions:
-    """What is asked of a smoke test.
+    """The options of a smoke test.
 
     Attributes:
-        timeout: no step begins after so long; what was written is removed all the same.
-        tenants: the only ones whose lists are compared; none named: the largest and some others.
+        timeout: no step begins after this time; written rows are removed all the same.
+        tenants: the only ones whose lists are compared; if empty, the largest and some others.
         seed: chooses the others; ``None``: at random.
     """
 
@@ -175,10 +175,10 @@ class SmokeOptions:
 
 
 def run_smoke(store: Store, options: SmokeOptions, stop: StopSwitch) -> SmokeReport:
-    """Try a store; whatever happens, nothing of it is left.
+    """Try a store; whatever happens, no traces are left.
 
     Raises:
-        InterruptedRunError: a signal asked for the stop; what was written has been removed.
+        InterruptedRunError: a signal requested the stop; written rows have been removed.
     """
     smoke = Smoke(store, options, stop, store.described())
     with suppress(StopRequestedError):
@@ -274,7 +274,7 @@ class Smoke:
         try:
             found = self.store.storage.initializer.verify(additions=False)
         except ConfigurationError as error:
-            # The service does without the rights of whoever owns the schema, and so may its smoke test.
+            # The service works without the rights of the schema owner, and so may its smoke test.
             raise StepSkippedError(f"the schema could not be looked at: {error.message}") from error
         return Finding("compared with the migrations", tuple(found))
 
@@ -307,7 +307,7 @@ class Smoke:
                 )
 
     def _lists(self) -> None:
-        """C4 and C5: the lists that a service gets are those that the stored rows make."""
+        """C4 and C5: the lists that a service gets are those that follow from the stored rows."""
         result, chosen = ListResult([]), ""
         began = monotonic()
 
@@ -371,7 +371,7 @@ class Smoke:
         return Finding(test.does, tuple(test.run(self.store.storage)))
 
     def _try(self) -> None:
-        """Do in a tenant of its own what a service does, and remove it whatever happens."""
+        """Do in a separate tenant what a service does, and remove it whatever happens."""
         trial = cast("Trial[AnyStorage] | None", module_spec(self.store.module).trial)
         if trial is None:
             self._skip(self._tried, "the module describes none")
@@ -425,14 +425,14 @@ def tried(step: TrialStep) -> Finding:
 
 
 def is_listed(name: str) -> bool:
-    """Whether a label is that of a tenant whose lists are asked for."""
+    """Whether a label is that of a tenant whose lists are queried."""
     return names_tenant(name) and name != SYSTEM_TENANT and not is_smoke_tenant(name)
 
 
 PREFIX: Final = "twinstore-smoke-"
 INSTANT: Final = "%Y%m%dT%H%M%SZ"
 FORM: Final = re.compile(rf"{PREFIX}(\d{{8}}T\d{{6}}Z)-([0-9a-f]{{12}})-(\d+)-[0-9a-f]{{8}}")
-# A call that was begun in time may end later: a server ends a statement after 30 s unless told otherwise.
+# A call that was begun in time may end later: by default a server ends a statement after 30 s.
 GRACE: Final = timedelta(seconds=60)
 BATCH: Final = 500
 
@@ -442,9 +442,9 @@ class SmokeTenant:
     """A tenant that one smoke test made up.
 
     Attributes:
-        name: the id of the tenant, which tells the rest.
+        name: the id of the tenant, which contains the rest.
         until: when that test has ended in any case, by the clock of the store.
-        machine: which processes the number can be looked up among.
+        machine: the machine on which the number of the process is valid.
         process: the number of the process.
     """
 
@@ -463,7 +463,7 @@ class SmokeTenant:
 
     @classmethod
     def of(cls, name: str) -> Self | None:
-        """Return what a name tells, ``None`` for that of any other tenant."""
+        """Return the content of a name, ``None`` for the name of any other tenant."""
         found = FORM.fullmatch(name)
         if found is None:
             return None
@@ -492,7 +492,7 @@ def is_smoke_tenant(name: str) -> bool:
 def this_machine() -> str:
     """Return a text that is the same for processes which see each other's numbers."""
     try:
-        # Containers may share a host name; each has numbers of its own.
+        # Containers may share a host name; each has its own numbers.
         numbers = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # it names no file
     except OSError:
         numbers = ""
@@ -500,7 +500,7 @@ def this_machine() -> str:
 
 
 def is_running(process: int) -> bool:
-    """Whether there is a process of that number; true where nobody can tell."""
+    """Whether there is a process of that number; true if that is unknown."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
@@ -527,7 +527,7 @@ def owned(entities: Iterable[Entity]) -> Iterator[Entity]:
 
 
 def _emptied(store: Store, entity: Entity, tenant: str) -> int:
-    # Counted first: nobody needs the right to remove what is not there.
+    # Counted first: removing nothing must not need the right to remove rows.
     wanted = sum(store.bulk.counts(entity, tenant_id=tenant).values())
     query = Query(entity=entity.name, scope=Tenant(tenant), where=(), order=key_order(entity), limit=BATCH)
     removed = 0
@@ -539,8 +539,8 @@ def _emptied(store: Store, entity: Entity, tenant: str) -> int:
 def round_trips(store: Store, rows: Iterable[tuple[Entity, Row]], tenant: str) -> Iterator[TrialStep]:
     """Yield a step for each row.
 
-    What could not be found by its tenant afterwards, or not be removed, is never committed; it is left out
-    where the store has no transactions.
+    A row that could not be found by its tenant afterwards, or not be removed, is never committed; without
+    transactions such a row is skipped.
     """
     for entity, row in rows:
         if entity.tenant_field is not None and not entity.append_only:

@@ -1,8 +1,8 @@
-"""Asking one store for its lists: in the order of the contract, no row twice, none of the stored lost.
+"""Checking the lists of one store: in the order of the contract, no row twice, no stored row missing.
 
-The list that a service gets is compared with the one that follows from the rows themselves: read by another
-way, filtered and sorted here. Services write meanwhile, so a difference counts only where the rows were the
-same before and after, and where it is still there when the list is asked for once more.
+The list that a service gets is compared with the one that follows from the rows themselves: read in another
+way, filtered and sorted here. Services write meanwhile, so a difference counts only if the rows were the
+same before and after, and if it remains when the list is queried again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
 from twinstore_backfill.verify.lists import AnyStorage
 
-# Up to so many rows are read whole and sorted here; of more the server chooses those that a list shows.
+# Up to this many rows are read whole and sorted here; of more the server selects those that a list shows.
 WHOLE: Final = 10_000
 # A service that writes in every one of them keeps the question open.
 ATTEMPTS: Final = 5
@@ -52,12 +52,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the rows say that a list should be.
+    """The list that follows from the rows.
 
     Attributes:
         rows: the first of them.
         total: how many there are.
-        problem: what the server does otherwise than it must, where it chose them.
+        problem: how the server deviates from the contract, if it selected them.
     """
 
     rows: Sequence[ListedRow | None]
@@ -76,9 +76,9 @@ class StoredRows:
         self.undecodable: dict[str, str] = {}
 
     def wanted(self, stored: StoredList[CanonicalModel], *, anew: bool) -> Wanted:
-        """Return the first rows of a list as the rows make it, and how many it has.
+        """Return the first rows of a list as it follows from the rows, and its length.
 
-        Unless they are wanted anew, they may be of an earlier moment.
+        Unless the rows must be read again, they may be from an earlier moment.
         """
         if self._size(stored) > WHOLE:
             return self._by_server(stored)
@@ -153,7 +153,7 @@ def _judged(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> Lis
         if not problem:
             return ListFinding(query.name, "pass", count)
         after = rows.wanted(stored, anew=True)
-        # A row that came and went between the two looks at the rows is gone at the next question.
+        # A row that came and went between the two reads of the rows is gone at the next query.
         if after == before and problem == said:
             return ListFinding(query.name, "fail", count, problem)
         said = problem if after == before else ""
@@ -166,7 +166,7 @@ def _judged(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> Lis
 
 
 def _alone(query: ListQuery[AnyStorage], store: Store) -> ListFinding:
-    """Look at a list that is compared with no rows; one that moved between two pages is asked for again."""
+    """Check a list without comparing it with rows; query a list again that moved between two pages."""
     problem, count = "", 0
     for _ in range(ATTEMPTS):
         answer = asked(query, store.storage)
@@ -190,7 +190,7 @@ def asked(query: ListQuery[AnyStorage], storage: AnyStorage) -> Answer:
         rows += page
         token = page.next_page_token
         if token is None:
-            # What is due is asked for up to a limit, and does not say whether there is more.
+            # Due rows are queried up to a limit, and the answer does not say whether there are more.
             full = query.due and query.stored is not None and len(rows) >= query.stored.query.limit
             return Answer(rows, None if full else False)
     return Answer(rows, goes_on=True)

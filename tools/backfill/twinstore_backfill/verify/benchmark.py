@@ -1,8 +1,8 @@
 """How fast both sides answer the lists that a verification compares.
 
-    the lists over all tenants and of the largest ones -> both sides asked in turns -> their times
+    the lists over all tenants and of the largest ones -> both sides queried in turns -> their times
 
-Times are no proof: they stand in the envelope of the report, and a verdict looks at them only on request.
+Times are not a proof: they are in the envelope of the report, and a verdict considers them only on request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BENCHMARK: Final = "benchmark"
 ROUNDS: Final = 40
 # A list of a small tenant says nothing of one of a large tenant; thousands of tenants would take hours.
 TENANTS: Final = 3
-# Below this a ratio tells of the clock and of the network.
+# Below this a ratio reflects only the clock and the network.
 NOISE: Final = 1.0
 PERCENTILE: Final = 0.95
 MILLISECONDS: Final = 1000
@@ -46,13 +46,13 @@ def largest_tenants(
 
     Args:
         counted: by entity and tenant the rows of both sides.
-        tenants: those that can be asked for.
+        tenants: those that can be queried.
     """
     rows = {name: sum(counts.get(name, (0, 0))[0] for counts in counted.values()) for name in tenants}
     return sorted(tenants, key=lambda name: (-rows[name], name))[:TENANTS]
 
 
-def measured(  # noqa: PLR0917  # what is asked, and who is told
+def measured(  # noqa: PLR0917  # the request, and the receivers of reports
     context: VerifyContext,
     tenants: Sequence[str | None],
     page: int,
@@ -81,7 +81,7 @@ def measured(  # noqa: PLR0917  # what is asked, and who is told
 
 def _asked(context: VerifyContext, tenant: str | None, page: int) -> Iterator[ListQuery[AnyStorage]]:
     for query in list_queries(context, tenant, page, context.source.storage):
-        # C4 has a list of its own, and what the source lacks it cannot be asked for.
+        # C4 has its own list, and the source cannot be queried for what it lacks.
         if not query.due and context.absent.isdisjoint(query.reads):
             yield query
 
@@ -125,7 +125,7 @@ def _percentile(times: Sequence[float]) -> float:
 
 
 def speed_check(times: Sequence[QueryTimes], max_ratio: float) -> Check:
-    """B1: no list takes more than so many times as long on the target; a millisecond is always allowed."""
+    """B1: no list exceeds the given multiple of its source time on the target; 1 ms is always allowed."""
     slow = [
         f"{item.query}: takes more than {max_ratio:g} times as long on the target"
         for item in times

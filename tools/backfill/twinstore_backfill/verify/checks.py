@@ -45,7 +45,7 @@ SMOKE: Final = "lock smoke test"
 ONLY_ROWS: Final = "only single rows were compared"
 NO_LISTS: Final = "there is no list of this kind to compare"
 NO_LOCKS: Final = "the module has no locks"
-# From light to heavy: a difference that was found weighs more than what could not be looked at.
+# From light to severe: a difference that was found weighs more than something that could not be checked.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
 
 
@@ -82,7 +82,7 @@ def _place(entity: EntityReport, tenant: TenantReport) -> str:
 
 
 def _unseen(entity: EntityReport) -> Iterable[str]:
-    """Rows that were counted but not read, or the other way round: somebody is writing."""
+    """Rows that were counted but not read, or the other way round: another client is writing."""
     for tenant in entity.tenants:
         counts = tenant.counts
         seen = {
@@ -153,7 +153,7 @@ def recheck_mode(rows: int, keyless: int) -> Check:
 
 
 def skipped(identifier: str, title: str, why: str = ONLY_ROWS) -> Check:
-    """Return a check that was left out on purpose."""
+    """Return a check that was skipped on purpose."""
     return Check(id=identifier, title=title, result="skipped", summary=why)
 
 
@@ -197,8 +197,8 @@ def list_check(
     """C4 and C5: lists that both sides answer alike.
 
     A store filters and sorts by what it holds. Where documents of an entity are stored in another spelling,
-    lists of that entity may differ though nothing is lost, so such a difference leaves the proof open. The
-    same where documents are in quarantine, which the service may read in the source all the same.
+    lists of that entity may differ though nothing is lost, so such a difference leaves the proof open. So do
+    documents in quarantine, which the service may read in the source all the same.
 
     Args:
         identifier: which check it is.
@@ -252,7 +252,7 @@ def smoke_check(target: Store) -> Check:
     if test is None:
         return skipped("C6", SMOKE, NO_LOCKS)
     problems = list(test.run(target.storage))
-    # What a source can do was proved by whoever uses it; a verification writes nothing there.
+    # The users of a source have proved what it can do; a verification does not write there.
     summary = f"{test.does} in target; in source skipped: a source is only read"
     return listed_check("C6", test.title, "fail" if problems else "pass", summary, problems)
 
@@ -371,7 +371,7 @@ def grouped(report: EntityReport, groups: Mapping[str, str]) -> EntityReport:
 
 
 def mode(options: VerifyOptions) -> Literal["full", "sample", "recheck", "start-clean"]:
-    """Return how much was asked to be compared."""
+    """Return how much was requested to be compared."""
     if options.approval:
         return "start-clean"
     return "recheck" if options.only is not None else options.mode
@@ -475,8 +475,8 @@ def read_groups(path: Path, module: str) -> dict[str, str]:
         module: the module; a table may be written with its schema, ``library.books``.
 
     Raises:
-        ConfigurationError: the file cannot be read; a group is none; a table is unknown, named twice or
-            beside another collection than its own; an entity that is compared has no group.
+        ConfigurationError: the file cannot be read; a group is not an object; a table is unknown, named twice
+            or with another collection than its own; an entity that is compared has no group.
     """
     entities = module_spec(module).catalog.entities
     places = {entity.name: entity for entity in entities}

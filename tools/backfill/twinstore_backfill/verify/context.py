@@ -1,4 +1,4 @@
-"""What the pieces of a verification share, wherever they run."""
+"""The context that the parts of a verification share, in any process."""
 
 from __future__ import annotations
 

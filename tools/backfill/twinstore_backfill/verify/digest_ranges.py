@@ -78,7 +78,7 @@ class LargestRow:
         self._complete = Event()
 
     def expect(self, parts: int = 1) -> None:
-        """Wait for so many more parts before anything is known."""
+        """Wait for this many more parts before the result is known."""
         with self._lock:
             self._expected += parts
 
@@ -131,7 +131,7 @@ class Reading:
         self.go_on()
 
     def done(self) -> None:
-        """Tell that nobody needs its digests any more."""
+        """Report that its digests are not needed any more."""
         self._ahead.done(self)
 
     def end(self, without: str | None = None) -> None:
@@ -141,7 +141,7 @@ class Reading:
         self._unwanted.set()
 
     def go_on(self, _rows: int = 0) -> None:
-        """Hear of rows; end the reading where it is to stop, or nobody waits for it any more."""
+        """Count rows; end the reading if it must stop, or if its result is not needed any more."""
         self._stop.check()
         if self._unwanted.is_set():
             raise UnwantedError
@@ -168,7 +168,7 @@ def merged(parts: list[Future[Digests]]) -> Digests:
 
 
 class DigestReader(AbstractContextManager["DigestReader"]):
-    """Reads digests in the order in which they are asked for, each side by threads of its own."""
+    """Reads digests in the order in which they are requested, each side with its own threads."""
 
     def __init__(
         self, context: VerifyContext, jobs: int, stop: StopSwitch, tell: Callable[[int], None]
@@ -267,14 +267,14 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         self._ahead.end()
         for pool in (self._source, self._target):
             pool.shutdown(cancel_futures=True)
-        # Whoever waits for a part that was never read.
+        # For callers that wait for a part that was never read.
         self.largest.add(None)
         self._kept.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a view is asked for."""
+    """A request to a view."""
 
     entity: Entity
     bounds: tuple[Key, ...]
@@ -290,12 +290,12 @@ class Question:
 
     @property
     def side(self) -> str:
-        """The name of the side that is asked."""
+        """The name of the side that is queried."""
         return "source" if self.of_source else "target"
 
 
 def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
-    """Return the digests of a part of one side, ``None`` where it has none or nobody wants them any more."""
+    """Return the digests of a part of one side, ``None`` if it has none or they are not needed any more."""
     found: RangeDigests | NoDigests | None = None
     try:
         reading.wait()
@@ -327,18 +327,18 @@ def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
     return found if isinstance(found, RangeDigests) else None
 
 
-# How many digests are kept that nobody has looked at yet.
+# How many digests are kept that are not used yet.
 #
 # Digests of entity after entity are read while the rows of the first ones are still compared, which may take
-# hours where much differs. What they take in memory meanwhile is bounded; the oldest may always be read.
+# hours if much differs. Their memory is limited meanwhile; the oldest reading may always go on.
 
 
-# What one entity may take at most, so that several small ones are read ahead, and none beside a large one.
+# The most that one entity may take, so that several small ones are read ahead, and none next to a large one.
 MOST_AHEAD: Final = MOST_CELLS_READ
 
 
 class Ahead:
-    """The readings that have begun or may begin, in the order in which somebody looks at them."""
+    """The readings that have begun or may begin, in the order in which they are used."""
 
     def __init__(self, most: int) -> None:
         """Take how many cells all of them may have together, where there are several."""
@@ -366,17 +366,17 @@ class Ahead:
             if other is reading:
                 return not before or before + cells <= self._most
             before += cells
-        # Nobody looks at it any more.
+        # It is not used any more.
         return True
 
     def done(self, reading: object) -> None:
-        """Forget a reading that somebody has looked at."""
+        """Forget a reading that was used."""
         with self._changed:
             self._waiting.pop(reading, None)
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Let everybody begin, because all are to end."""
+        """Let all readings begin, because all must end."""
         with self._changed:
             self._open = True
             self._changed.notify_all()
@@ -384,9 +384,9 @@ class Ahead:
 
 # What the digests of both sides prove.
 #
-# A range is proved where every owner has the same number of rows with the same keyed digest on both sides.
-# Digests without the key are only shown, because rows can be chosen that agree in them. Digests never say
-# that two rows differ: of every other range the rows are compared one by one.
+# A range is proved if every owner has the same number of rows with the same keyed digest on both sides.
+# Digests without the key are only shown, because rows can be crafted that agree in them. Digests never prove
+# that two rows differ: the rows of every other range are compared one by one.
 
 
 NOTHING = Cell()

@@ -1,7 +1,7 @@
-"""A verification from beginning to end. Both sides must be at rest while it runs.
+"""A verification from beginning to end. Both sides must be free of concurrent writes while it runs.
 
     count both sides -> cut the source into ranges -> compare each range (in several processes)
-    -> ask both sides for their lists -> checks C1 to C7 -> verdict, the weightiest of them -> report
+    -> query the lists of both sides -> checks C1 to C7 -> verdict, the most severe of them -> report
 
 A fresh start has no source to compare with; see :func:`run_start_clean`.
 """
@@ -112,7 +112,7 @@ DOCUMENTS: Final = "documents"
 READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
 
 
-def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
+def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers of reports
     source: Store,
     target: Store,
     options: VerifyOptions,
@@ -125,9 +125,9 @@ def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
     Args:
         source: the side that the service writes.
         target: the side that is judged.
-        options: what is asked.
-        progress: who is told.
-        stop: who may stop it.
+        options: what to compare, and how.
+        progress: receives the progress.
+        stop: the switch that may stop it.
         write: takes the findings as lines, in order of entities and keys.
 
     Raises:
@@ -175,7 +175,7 @@ def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
 class Verification:
     """Runs the checks and collects what they find."""
 
-    def __init__(  # noqa: PLR0917  # both sides, what is asked, and who is told
+    def __init__(  # noqa: PLR0917  # both sides, the request, and the receivers of reports
         self,
         context: VerifyContext,
         options: VerifyOptions,
@@ -184,7 +184,7 @@ class Verification:
         warnings: tuple[str, ...] = (),
         write: Callable[[Iterable[bytes]], object] = list,
     ) -> None:
-        """Take both sides, the options, who is told, what is to be said of the source, and the lines."""
+        """Take both sides, the options, the progress, the remarks about the source, and the lines."""
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
         self._warnings = direction_warnings(options, context) + warnings
         self._write = write
@@ -216,12 +216,12 @@ class Verification:
             sides = counted_sides(self._context, options.tenants, entities)
             counted = sides.rows
             chosen = tenants_for_lists(rows_of_tenants(counted.values()), options.seed)
-            # What a store counts is all of its rows, and so no number to compare those of a part with.
+            # A store counts all of its rows, so its number cannot be compared with that of a part.
             findings = {
                 entity.name: EntityFindings(entity, None if part else counted[entity.name])
                 for entity in entities
             }
-            # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
+            # With chosen tenants the lists over all tenants would compare rows that were not requested.
             asked = chosen.tenants if options.tenants else (*chosen.tenants, None)
             rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
             self._progress.start(DOCUMENTS, rows)
@@ -252,7 +252,7 @@ class Verification:
         ]
 
     def compare_again(self, entities: Sequence[Entity], only: RowChoice) -> None:
-        """Compare single rows; what needs all rows is left out."""
+        """Compare single rows; skip the checks that need all rows."""
         counts = {entity.name: only.counts.get(entity.name, 0) for entity in entities}
         findings = {entity.name: EntityFindings(entity) for entity in entities if counts[entity.name]}
         self._progress.start(DOCUMENTS, sum(counts.values()))
@@ -269,7 +269,7 @@ class Verification:
         ]
 
     def _measure(self, counted: Mapping[str, Mapping[str, tuple[int, int]]], tenants: Sequence[str]) -> None:
-        """Measure the lists of the largest tenants, and those over all where all are looked at."""
+        """Measure the lists of the largest tenants, and those over all tenants if all are compared."""
         if not self._options.benchmark:
             return
         over_all: tuple[None, ...] = () if self._options.tenants else (None,)
@@ -277,7 +277,7 @@ class Verification:
         self._times = measured(self._context, chosen, page_of(self._largest), self._progress, self._stop)
 
     def _speed(self) -> tuple[Check, ...]:
-        """Return the check of the speed where a limit is asked for."""
+        """Return the check of the speed if a limit is given."""
         limit = self._options.max_ratio
         return () if limit is None else (speed_check(self._times, limit),)
 
@@ -399,18 +399,18 @@ class Verification:
         return SideReport(**self._context.source.described())
 
     def _left_out(self) -> tuple[LeftOut, ...]:
-        """Count the entities that are not compared, so that nobody takes them for proved."""
+        """Count the entities that are not compared, so that they are not mistaken for proved."""
         source, target = self._context.source, self._context.target
         counted = left_out_counts(source, target, self._options.entities)
         return tuple(LeftOut.model_validate(item) for item in counted)
 
 
-# A fresh start: somebody decided to begin without the old data. The source is neither opened nor needed.
+# A clean start: the user decided to begin without the old data. The source is neither opened nor needed.
 #
-# count the target -> ask it for its lists -> checks -> verdict -> report
+# count the target -> query its lists -> checks -> verdict -> report
 
 
-# The lists of one tenant must work too, and an empty store has none; nobody has this one.
+# The lists of one tenant must work too, and an empty store has no tenants; this one never exists.
 NOBODY: Final = "twinstore-smoke"
 # There is nothing to compare.
 WHY: Final = "approved fresh start"
@@ -421,10 +421,10 @@ def run_start_clean(source: str, target: Store, options: VerifyOptions, stop: St
     """Check that a store is empty and answers its lists, and return the report.
 
     Args:
-        source: the driver of the source, for the report; ``none`` where there is none.
+        source: the driver of the source, for the report; ``none`` if there is none.
         target: the store to begin with.
-        options: what was asked; ``approval`` is set.
-        stop: who may ask for a stop.
+        options: the options of the run; ``approval`` is set.
+        stop: the switch that may stop it.
 
     Raises:
         PreflightError: the target is not migrated or not safe to read.
@@ -433,7 +433,7 @@ def run_start_clean(source: str, target: Store, options: VerifyOptions, stop: St
     started = monotonic()
     as_of = instant_of_judgement(target.bulk, options.as_of)
     preflight(target.storage.check_ready)
-    # Both sides of the context are the target, which is asked for each list twice.
+    # Both sides of the context are the target, so each list is queried twice.
     run = FreshStart(source, VerifyContext(target, target, as_of, options.batch_size), options, stop)
     run.look()
     stop.raise_if_interrupted("Nothing was written; run the same command again.")

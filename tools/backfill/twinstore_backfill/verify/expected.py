@@ -1,7 +1,8 @@
-"""What a copy of a source row stores in an empty target, and what had to be normalised for it.
+"""The row that a copy of a source row stores in an empty target, and the values that were normalised for it.
 
-The target is never normalised: its row is right when it is stored as expected here. The source is, by the
-rules of the copy, which are those of the models; each place where that changed something is told by its kind.
+The target is never normalised: its row is right if it is stored as expected here. The source is, by the
+rules of the copy, which are those of the models; each place where that changed something is reported by its
+kind.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 # How a source row differs from what a copy of it stores: where, and by which rule of normalising.
 #
-# An equivalence is harmless where nobody looks for the value. Inside a key, a tenant, a unique value, a
+# An equivalence is harmless where no query uses the value. Inside a key, a tenant, a unique value, a
 # filter, an order or a retention, the two stores answer the same list differently, so there it leaves the
 # proof open.
 
@@ -48,14 +49,14 @@ MISSING: Final = object()
 LONGEST_INSTANT: Final = len("2025-10-26T14:05:00.123+00:00")
 OTHER: Final = "normalised"
 DEFAULT: Final = "default_for_absent"
-# What the source repeats or derives beside the content of a row contradicts it. A copy goes by the content;
-# the lists of the source go by what contradicts it.
+# A value that the source repeats or derives in addition to the content of a row contradicts it. A copy uses
+# the content; the lists of the source use the contradicting value.
 BESIDE: Final = "beside"
 # An unknown property that was dropped on request.
 IGNORED: Final = "ignored"
-# A rule of the model without a name here, names that fell together, and what was ignored without a reason:
-# nobody can tell that nothing is lost. A default is what the service reads in the source too, but no list of
-# the source finds it.
+# A rule of the model without a name here, names that fell together, and properties ignored without a reason:
+# a loss cannot be ruled out. A default is what the service reads in the source too, but no list of the source
+# finds it.
 UNNAMED: Final = frozenset({OTHER, DEFAULT, BESIDE, "case", IGNORED, "key_collision"})
 
 
@@ -67,7 +68,7 @@ class Change:
         kind: the rule, such as ``whitespace``.
         path: the place, as reports show it.
         field: the field of the row that holds it.
-        approved: somebody gave a reason why it may be lost.
+        approved: a reason was given why it may be lost.
     """
 
     kind: str
@@ -101,7 +102,7 @@ def changes(given: Mapping[str, object], stored: Mapping[str, object]) -> Iterat
 
 
 def _changes(path: str, field: str, given: object, stored: object, *, again: bool = True) -> Iterator[Change]:
-    """Yield the changes of one value; ``again`` allows to look at a list in another order, too."""
+    """Yield the changes of one value; ``again`` also allows comparing a list in another order."""
     if given == stored and type(given) is type(stored):
         return
     if isinstance(given, dict) and (mark := unmarked(given)) is not None:
@@ -125,7 +126,7 @@ def _changes_of_lists(
     unnamed = _unnamed(found) if again else 0
     places = paired(given, stored) if unnamed else None
     if places is not None:
-        # Once only: each list inside it in two orders would be looked at twice as often for each depth.
+        # Only once: otherwise the work on each list inside it would double with each level of depth.
         moved = _changes_of_members(path, field, given, stored, places, again=False)
         if _unnamed(moved) < unnamed:
             yield Change("set_order", path, field)
@@ -207,7 +208,7 @@ def _kind(given: object, stored: object) -> str:
         return "set_order" if _same_members(given, stored) else OTHER
     if stored is MISSING:
         return _kind_of_absent(given)
-    # Nothing is stored where a copy writes the default of the field, or a key that stands elsewhere.
+    # Nothing is stored where a copy writes the default of the field, or a key that is stored elsewhere.
     return DEFAULT if given is None or given is MISSING or given == "" else OTHER
 
 
@@ -224,7 +225,7 @@ def _kind_of_texts(given: str, stored: str) -> str:
 
 
 def _kind_of_absent(given: object) -> str:
-    """Return the rule by which a copy leaves out a value."""
+    """Return the rule by which a copy omits a value."""
     if isinstance(given, str) and given and not given.strip():
         return "whitespace"
     return "null_for_absent" if given in (None, "", [], {}) else OTHER
@@ -257,7 +258,7 @@ class Expected:
 
     Attributes:
         content: as for :class:`~twinstore.bulk.port.ScanRow`.
-        beside: the values that a store may hold beside it, by name; absent ones are left out.
+        beside: the values that a store may hold in addition to it, by name, without absent ones.
         changes: where the source is stored otherwise.
     """
 
@@ -349,10 +350,11 @@ class Expecting:
         return Expected(stored, beside, (*contradictions, *found))
 
     def _contradictions(self, row: ScanRow, beside: Mapping[str, object]) -> tuple[Change, ...]:
-        """Return what the source holds beside the content of a row that does not follow from it.
+        """Return the additional values of a source row that do not follow from its content.
 
-        A copy stores what follows. By what the source holds its own lists find and order the row, so both
-        stores answer differently. Derived fields may be absent: documents of other programs have none.
+        A copy stores the values that follow. The lists of the source find and order the row by the stored
+        ones, so both stores answer differently. Derived fields may be absent: documents of other programs
+        have none.
         """
         if row.beside == NOTHING_BESIDE:
             return ()
@@ -403,7 +405,7 @@ class Expecting:
         return (*self._wire(model, key, markers, row), markers)
 
     def _decoded(self, row: ScanRow) -> tuple[CanonicalModel, str | None, Mapping[str, object]]:
-        """Return model and markers of a scanned row, and between them the id that stands in the document.
+        """Return model and markers of a scanned row, and between them the id in the document.
 
         Raises:
             ValueError: the decoder of the service refuses it, or takes it for a row of another key.
@@ -419,10 +421,10 @@ class Expecting:
         return (*self._modelled(document, row), markers)
 
     def _told(self, change: Change, given: Mapping[str, object]) -> Change:
-        """Return a change as it is told: by its rule, or as ignored on request."""
+        """Return a change as it is reported: by its rule, or as ignored on request."""
         field = change.field
         if change.path == f"doc.{field}" and field in self._left_out:
-            # Written out, or left out as the models do: every reader takes both for the same.
+            # Written out, or omitted as the models do: every reader treats both as the same.
             value, default = given.get(field), self._left_out[field]
             if value == default and type(value) is type(default):
                 return replace(change, kind="null_for_absent")
@@ -432,7 +434,7 @@ class Expecting:
     def beside(
         self, model: CanonicalModel, markers: Mapping[str, object], wire: Mapping[str, object]
     ) -> dict[str, object]:
-        """Return what a store may hold beside the content of a model."""
+        """Return the values that a store may hold in addition to the content of a model."""
         if not self.has_beside:
             return {}
         found: dict[str, object] = {name: markers.get(name, wire.get(name)) for name in self._entity.beside}
@@ -442,7 +444,7 @@ class Expecting:
         return plain
 
     def _modelled(self, document: object, row: ScanRow) -> tuple[CanonicalModel, str | None]:
-        """Return the model of a document, with the id that stands in it where ids are derived.
+        """Return the model of a document, with the id in it if ids are derived.
 
         Raises:
             ValueError: the decoder of the service refuses it, or takes it for a row of another key or tenant.
@@ -453,7 +455,7 @@ class Expecting:
             name: value for name, value in document.items() if name != ID and value is not None
         }
         single = self._entity.document_id
-        # A null under its own name stands for an absent one.
+        # A null under its own name means an absent one.
         if single is not None and ID in document and document[ID] != known.setdefault(single, document[ID]):
             raise RefusedError("two ids differ")
         key = None if self._entity.derived_key is None or single is None else known.pop(single, None)
@@ -574,12 +576,12 @@ def reading_of(form: str, value: object) -> object:
 
 
 def stands_beside(expected: Expected, target: ScanRow) -> bool:
-    """Whether the target holds beside the content what follows from it."""
+    """Whether the additional values in the target follow from the content."""
     return target.beside == NOTHING_BESIDE or not misplaced(expected, target)
 
 
 def misplaced(expected: Expected, target: ScanRow) -> list[str]:
-    """Return the names beside the content of a target row that hold something else than they must."""
+    """Return the names of additional values of a target row that differ from what they must be."""
     stored: dict[str, object] = orjson.loads(target.beside)
     return sorted(
         name
@@ -633,7 +635,7 @@ def _differences(path: str, source: object, target: object) -> Iterator[Differen
     elif isinstance(source, list) and isinstance(target, list):
         for index in range(max(len(source), len(target))):
             yield from _differences(f"{path}[{index}]", _item(source, index), _item(target, index))
-    elif kind(source) != kind(target) or source != target:  # what stands under a mark is one value
+    elif kind(source) != kind(target) or source != target:  # the content under a mark is one value
         yield Difference(path, source, target)
 
 
@@ -677,7 +679,7 @@ def paired(given: Sequence[object], stored: Sequence[object]) -> list[int] | Non
         stored: as many members, in another order and perhaps in another spelling.
 
     Returns:
-        the places; ``None`` where each stands where it stood, or where there are too many to tell.
+        the places; ``None`` if each kept its place, or if there are too many to compare.
     """
     if len(given) > MOST:
         return None
@@ -685,7 +687,7 @@ def paired(given: Sequence[object], stored: Sequence[object]) -> list[int] | Non
     places: list[int] = []
     for number, member in enumerate(given):
         wanted = set(_leaves("", member))
-        # Of equally good ones that which stands at its place, then the first.
+        # Of equally good ones the one at its place, then the first.
         best = max(left, key=lambda place: (len(wanted & left[place]), place == number, -place))
         places.append(best)
         del left[best]

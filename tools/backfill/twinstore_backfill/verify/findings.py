@@ -34,7 +34,7 @@ LISTED: Final = 100
 PATHS: Final = 20
 # Names of a free map are chosen by users and may be of any length.
 LONGEST_PATH: Final = 200
-# A broken mapping differs in few fields; more than this is free maps, whose names nobody sums up.
+# A broken mapping differs in few fields; more than this is free maps, whose names are not summed up.
 FIELDS: Final = 1000
 # The first path of a row of the target that the decoder of the service refuses.
 UNREADABLE_TARGET: Final = "doc (cannot be decoded in target)"
@@ -43,10 +43,10 @@ QUOTED: Final = re.compile(r'\["(?:[^"\\]|\\.)*"\]')
 
 
 class FindingKind(StrEnum):
-    """What is to be said of a row.
+    """The kind of a finding about a row.
 
-    ``stale`` is a row of the target under the key of a source row that no copy takes; ``unproved`` one that
-    is equal once what keys, filters or orders look at is normalised.
+    ``stale`` is a row of the target under the key of a source row that no copy accepts; ``unproved`` is one
+    that is equal after normalising values that keys, filters or orders use.
     """
 
     MISSING = "missing"
@@ -65,7 +65,7 @@ class RowFinding:
     Attributes:
         key: ``None`` where what is stored is not a key of the entity.
         tenant: the label of its owner.
-        paths: the first places at which the two sides differ, each with what is there in words.
+        paths: the first places at which the two sides differ, each with the values described in words.
         path_count: how many places there are.
         source_digest, target_digest: of what is expected and of what is stored, where the side has the row.
         reason: why the row cannot be read.
@@ -122,7 +122,7 @@ class Findings:
         self.lines.append(finding.line(entity))
 
     def merge(self, other: Findings) -> None:
-        """Add what comes later in order; the lines stay with whoever wrote them down."""
+        """Add later results in order; the lines stay with the object that wrote them."""
         self.counts.update(other.counts)
         for kind, found in other.first.items():
             first = self.first.setdefault(kind, [])
@@ -163,7 +163,7 @@ def compared(  # noqa: PLR0917  # both sides, and what was found of them
 
 @dataclass(slots=True)
 class TenantResult:
-    """What a range, or an entity, amounts to for one tenant."""
+    """The totals of a range, or an entity, for one tenant."""
 
     source: Digest = field(default_factory=Digest)
     target: Digest = field(default_factory=Digest)
@@ -193,7 +193,7 @@ class Shares:
         proved: ranges that digests proved.
         compared: ranges that were compared row by row.
         rows: rows of the source in the former.
-        expired: those beside them that retention removes.
+        expired: additional rows that retention removes.
     """
 
     proved: int = 0
@@ -222,7 +222,7 @@ class RangeResult:
     shares: Shares = field(default_factory=Shares)
 
     def outcomes(self) -> Counter[str]:
-        """Return what became of its rows, for whoever hears of the progress."""
+        """Return the outcomes of its rows, for the progress."""
         return sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
 
     def merge(self, other: RangeResult) -> None:
@@ -236,16 +236,15 @@ class RangeResult:
 
 # Which rows the copies into a target have in quarantine, so that their absence there is known and no loss.
 #
-# Most such rows can be told from the source alone: no copy takes them. Others only the target refused,
-# because a unique value was taken or their parent was not there, and of those the ledger of the copy alone
-# knows.
+# Most such rows are recognized from the source alone: no copy accepts them. Others were refused only by the
+# target, because a unique value was taken or their parent was missing; only the ledger of the copy has those.
 
 
 log = getLogger(__name__)
 
 
 class KeptBack:
-    """Asks the ledger of the target; it is looked at when the first row is missing there."""
+    """Queries the ledger of the target; it is read when the first row is missing there."""
 
     def __init__(self, source: Store, target: Store) -> None:
         self._source, self._target = source, target
@@ -267,7 +266,7 @@ class KeptBack:
         except (ConfigurationError, MigrationError) as error:
             log.warning("the ledger of copies in the target cannot be read: %s", error)
             return ()
-        # 0.1.0 told stores by their place.
+        # 0.1.0 identified stores by their place.
         names = {self._source.bulk.identity, self._source.bulk.place}
         return tuple(job.id for job in self._target.ledger.jobs() if job.settings.get("source") in names)
 

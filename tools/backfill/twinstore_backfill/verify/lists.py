@@ -39,11 +39,11 @@ AnyStorage = ModuleStorage[object, object]
 
 @dataclass(frozen=True, slots=True)
 class ListFinding:
-    """What comparing one list showed.
+    """The result of comparing one list.
 
     Attributes:
         query: its name.
-        result: what it amounts to.
+        result: pass, fail or inconclusive.
         rows: how many rows were compared.
         problem: the first difference.
         unread: the entities that the list reads, where the source alone cannot answer it.
@@ -75,7 +75,7 @@ def compare_list(
 ) -> ListFinding:
     """Compare the first three pages; the second starts at the source's token, the third at the target's.
 
-    Where the source lacks one of the entities (``absent``) its list is empty without being asked.
+    If the source lacks one of the entities (``absent``), its list is empty without a query.
     """
     empty = not absent.isdisjoint(query.reads)
     token: str | None = None
@@ -126,7 +126,7 @@ def _refused(
 def _unequal(
     query: ListQuery[AnyStorage], left: ListAnswer, right: ListAnswer, number: int, rows: int
 ) -> ListFinding | None:
-    """Judge a page. Where expired rows were left out, one side may show more if the other has a next page."""
+    """Judge a page. If expired rows were skipped, one side may show more if the other has a next page."""
     common = min(len(left.rows), len(right.rows))
     for place in range(common):
         if left.rows[place] != right.rows[place]:
@@ -148,14 +148,14 @@ def _shown(row: ListedRow) -> str:
     return clipped("/".join(row))
 
 
-# Comparing lists while the ranges are compared, in threads of their own.
+# Comparing lists while the ranges are compared, in separate threads.
 #
-# How many rows a page may have follows from the largest row. That of the source is known as soon as its
-# digests are, and where all rows are small already from their count. Where a row turns out to be larger in
-# the end, they are asked for once more.
+# The largest row decides how many rows a page may have. That of the source is known as soon as its digests
+# are, and if all rows are small already from their count. If a row turns out to be larger in the end, the
+# lists are queried again.
 
 
-# What progress calls them.
+# Their name in the progress.
 LISTS: Final = "lists"
 
 # The default limit of most lists, and so what a service reads.
@@ -180,7 +180,7 @@ def page_of(largest: int) -> int:
 def quick_turns() -> Generator[None]:
     """Let threads take turns more often, while some read digests and others lists.
 
-    What reads digests needs the interpreter for moments, but would wait at each of them as long as a thread
+    Threads that read digests need the interpreter for moments, but would wait each time as long as a thread
     that decodes lists may keep it.
     """
     before = sys.getswitchinterval()
@@ -195,7 +195,7 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
     """The lists of one verification, as soon as anybody knows how many rows a page may have."""
 
     def __init__(self, context: VerifyContext, jobs: int, progress: Progress, stop: StopSwitch) -> None:
-        """Take both sides, how much may go on at the same time, and who is told."""
+        """Take both sides, how much may run at the same time, and the receiver of the progress."""
         self._context, self._progress, self._stop = context, progress, stop
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="lists")
         self._jobs, self._threads = jobs, min(jobs, MOST_THREADS)
@@ -209,13 +209,13 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
         tenants: Sequence[str | None],
         entities: tuple[str, ...],
     ) -> None:
-        """Begin when the largest row is known, or at once where the count says that all rows are small.
+        """Begin when the largest row is known, or at once if the count says that all rows are small.
 
         Args:
             largest: learns how large it is.
-            counted: the bytes of the largest row as it is stored, ``None`` where no count tells them.
-            tenants: whose lists are asked for, ``None`` for those over all tenants.
-            entities: those that were asked for.
+            counted: the bytes of the largest row as it is stored, ``None`` if no count reports them.
+            tenants: whose lists are queried, ``None`` for those over all tenants.
+            entities: those that were requested.
         """
         early = counted is not None and self._has_room() and page_of(SPREAD * counted) == LARGEST_PAGE
         known = (lambda: counted) if early else largest.wait
@@ -240,7 +240,7 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
         return whole
 
     def take(self, page: int) -> ListResult | None:
-        """Wait for the lists; return them, ``None`` where they were not asked for by pages of that size."""
+        """Wait for the lists; return them, ``None`` if they were not queried with pages of that size."""
         found = None if self._found is None else self._found.result()
         return None if found is None or found[0] != page else found[1]
 
@@ -248,7 +248,7 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
         self, wait: Callable[[], int | None], tenants: Sequence[str | None], entities: tuple[str, ...]
     ) -> tuple[int, ListResult] | None:
         known = wait()
-        # Lists of such rows are asked for one by one, when nothing else takes memory.
+        # Lists of such rows are queried one by one, when nothing else takes memory.
         if known is None or known >= LARGE_BYTES or self._unwanted():
             return None
         page = page_of(known)
@@ -256,7 +256,7 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
         return None if self._unwanted() else (page, whole)
 
     def _run(self, task: ListTask) -> ListResult:
-        # Nothing is raised: after a stop or a failure nobody asks for the lists.
+        # Nothing is raised: after a stop or a failure the lists are not needed.
         return ListResult([]) if self._unwanted() else task.run(self._context)
 
     def _unwanted(self) -> bool:
@@ -264,17 +264,17 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
 
     @override
     def __exit__(self, *_: object) -> None:
-        """Begin with no other list, and wait for those that are asked for."""
+        """Do not begin another list, and wait for those in progress."""
         self._ended.set()
         self._pool.shutdown()
 
 
 @dataclass(frozen=True, slots=True)
 class ListTask(Task["ListResult"]):
-    """Ask for the lists of one tenant, or with ``None`` those over all tenants.
+    """Query the lists of one tenant, or with ``None`` those over all tenants.
 
-    With ``target_only`` the target is asked twice: then the lists only have to work. With ``entities`` only
-    the lists that are made of at least one of them: others would compare rows that nobody asked about.
+    With ``target_only`` the target is queried twice: then the lists only have to work. With ``entities`` only
+    the lists that use at least one of them: others would compare rows that were not requested.
     """
 
     tenant: str | None
@@ -320,7 +320,7 @@ def list_tasks(
 
 @dataclass(slots=True)
 class ListResult:
-    """What the lists showed."""
+    """The results of the lists."""
 
     lists: list[ListFinding]
     due: list[ListFinding] = field(default_factory=list[ListFinding])

@@ -38,13 +38,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowComparison:
-    """What a verification says of one row, and its values.
+    """The result of verifying one row, and its values.
 
     Attributes:
         verdict: ``equal``, ``expired`` or a kind of finding.
         source_tenant, target_tenant: the owner on each side, absent where the side has no such row.
-        reason: why no copy takes the row of the source.
-        equivalences: what was normalised in it, by kind and path.
+        reason: why no copy accepts the row of the source.
+        equivalences: the normalised values in it, by kind and path.
     """
 
     entity: str
@@ -76,7 +76,7 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
         text = "/".join(map(str, key))
         raise ValidationError(f"{entity.name} {text!r} was not found on either side.")
     limit = cutoff(entity, target.options, as_of)
-    # By the code of a verification, so that the two never tell different things.
+    # With the code of a verification, so that the two never report different things.
     work = RangeComparison(
         source.bulk, target.bulk, entity, None, limit, ignored=ignored, ignored_fields=ignored_fields
     )

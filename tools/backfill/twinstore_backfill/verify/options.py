@@ -1,4 +1,4 @@
-"""What a verification is asked to do."""
+"""The options of a verification."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class VerifyOptions:
         if self.max_ratio is not None:
             if not self.benchmark:
                 raise ValidationError("--max-ratio belongs to --benchmark; add it or leave it out.")
-            # Also what is no number at all: every comparison with it is false.
+            # This includes NaN: every comparison with it is false.
             if not 0 < self.max_ratio < inf:
                 raise ValidationError(f"--max-ratio should be a number above 0, not {self.max_ratio:g}.")
         if self.approval is not None and self.benchmark:
@@ -122,12 +122,12 @@ class VerifyOptions:
 
     @property
     def narrowed(self) -> bool:
-        """Whether something was left out on purpose."""
+        """Whether something was skipped on purpose."""
         return bool(self.narrowing) or self.only is not None
 
     @property
     def narrowed_rows(self) -> bool:
-        """Whether parts of entities, or of their rows, are left out on purpose."""
+        """Whether parts of entities, or of their rows, are skipped on purpose."""
         return bool(self.subset or self.ignored_fields) or self.only is not None
 
     @property

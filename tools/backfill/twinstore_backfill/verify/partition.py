@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 # Few, because all of them are compared one by one where one differs; fewer would take longer to cut.
 ROWS_PER_DIGEST: Final = 250
-# Of one entity; so many are cut in a second or two, and take little memory.
+# Of one entity; this number is cut in a second or two, and takes little memory.
 MOST_RANGES: Final = 4000
 # Of one reader: about 20 MB. With more of them the larger ranges have to do, and then the rows one by one.
 MOST_CELLS: Final = 80_000
-# Of all readers of one side: rows that stand in no order leave cells of every range to each of them.
+# Of all readers of one side: unordered rows give each reader cells of every range.
 MOST_CELLS_READ: Final = 4 * MOST_CELLS
 
 
@@ -69,7 +69,7 @@ class Partition:
 
 
 def rows_per_digest(rows: int) -> int:
-    """Return how many rows a range for digests has, where there are so many in all."""
+    """Return how many rows a range for digests has, given the total number."""
     return max(ROWS_PER_DIGEST, rows // MOST_RANGES)
 
 
@@ -99,8 +99,8 @@ def readers_of(ranges: int, owners: int, most: int) -> int:
 
 # Cutting the source for digests while both sides still count their rows.
 #
-# How many rows a range has follows from their number. Nearly always that is the same number for all stores,
-# so what is cut before they are counted will do; where it will not, it is cut once more.
+# The number of rows decides how many rows a range has. That is nearly always the same number for all stores,
+# so a cut before the count will do; if it will not, the source is cut again.
 
 
 Rows: TypeAlias = tuple[str, str | None]
@@ -111,9 +111,9 @@ class Cut:
     """The keys that divide some rows, while they are looked for.
 
     Attributes:
-        rows: how many stand between two of them.
+        rows: how many rows are between two of them.
         keys: the keys.
-        unwanted: nobody waits for them any more.
+        unwanted: set when they are not needed any more.
     """
 
     rows: int

@@ -1,4 +1,4 @@
-"""Which ranges of rows are compared, and how: by digests first where both sides have them.
+"""Which ranges of rows are compared, and how: by digests first if both sides have them.
 
 count both sides, cut the source -> digests of all entities, each side by its own threads
 -> entity by entity: what the digests prove, and tasks for the rest -> results in key order
@@ -57,7 +57,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
     def __init__(
         self, context: VerifyContext, options: VerifyOptions, stop: StopSwitch, tell: Callable[[int], None]
     ) -> None:
-        """Take both sides, what is asked, and who hears of rows that are read, or were told too early."""
+        """Take both sides, the request, and the callback that counts rows; negative numbers correct it."""
         self._context, self._options, self._stop, self._tell = context, options, stop, tell
         self._open = ExitStack()
         self._reader: DigestReader | None = None
@@ -69,7 +69,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
 
     @property
     def largest(self) -> LargestRow | None:
-        """What learns how large rows are while digests are read; ``None`` where none are."""
+        """The object that learns how large rows are while digests are read; ``None`` if none are read."""
         return None if self._reader is None else self._reader.largest
 
     @property
@@ -185,7 +185,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         without = proof.reason if isinstance(proof, NoDigests) else proof.nothing
         if without is not None:
             self._without.setdefault(entity.name, without)
-        # Their results tell of all the others once more.
+        # Their results count all the others again.
         self._tell((0 if isinstance(proof, NoDigests) else proof.rows()) - reading.told)
         if isinstance(proof, NoDigests):
             yield from self._row_by_row(entity, tenant, found.ranges)
@@ -224,11 +224,11 @@ def rest(entity: Entity, tenant: str | None, found: Partition, proof: Proof) -> 
 
 @dataclass(frozen=True, slots=True)
 class CountedSides:
-    """What both sides count.
+    """The counts of both sides.
 
     Attributes:
         rows: by entity and tenant the rows of both.
-        largest: the bytes of the largest row of the source as it is stored, ``None`` where it does not tell.
+        largest: the bytes of the largest row of the source as it is stored, ``None`` if it is not reported.
     """
 
     rows: dict[str, dict[str, RowCounts]]
@@ -238,7 +238,7 @@ class CountedSides:
 def counted_sides(context: VerifyContext, tenants: Iterable[str], entities: Sequence[Entity]) -> CountedSides:
     """Return the rows that each side counts; with ``tenants`` only theirs."""
     wanted = frozenset(tenants)
-    # Counted before the scans: a number that differs from what is read then tells of a writer.
+    # Counted before the scans: a number that differs from the rows read then reveals a writer.
     with ThreadPoolExecutor(1, thread_name_prefix="counts") as pool:
         right = pool.submit(_counts, context.target, entities)
         left = [_counted(context.source, entity) for entity in entities]

@@ -38,7 +38,7 @@ R = TypeVar("R")
 # One task that runs and one that waits for each process: none is idle, and few results pile up.
 AHEAD: Final = 2
 
-# What a worker process holds open, and the context of its tasks; both are set once when it starts.
+# The open resources of a worker process, and the context of its tasks; both are set once when it starts.
 _open = ExitStack()
 _context: list[VerifyContext] = []
 # Why this worker process could not open its stores; its first task says so to the parent.
@@ -50,7 +50,7 @@ def run_tasks(
 ) -> Iterator[R]:
     """Yield the result of each task in the order of the tasks. This process is one of the ``jobs``.
 
-    At ``None`` every result so far is yielded before the next task is asked for.
+    At ``None`` every result so far is yielded before the next task is requested.
 
     Raises:
         StopRequestedError: a stop was requested.

@@ -200,21 +200,21 @@ class RowComparison:
             self._only_target(row)
 
     def decodable(self, row: ScanRow) -> bool:
-        """Tell whether a copy takes a row."""
+        """Return whether a copy accepts a row."""
         content = row.content
         return (not has_marks(content) and self._expecting.accepts(content)) or isinstance(
             self._expecting.of(row), Expected
         )
 
     def expired(self, row: ScanRow, side: Side) -> bool:
-        """Tell whether retention has a row due for removal, and count it then.
+        """Return whether a row has expired by retention, and count it then.
 
-        A row of the source that no copy takes stays in quarantine, however old it is.
+        A row of the source that no copy accepts stays in quarantine, however old it is.
         """
         return is_due(self._work.entity, row, self._cutoff) and self._count_expired(row, side)
 
     def removed(self, row: ScanRow, side: Side, *, lacking: Side) -> bool:
-        """Tell whether retention may have removed on one side what only the other has; count it then."""
+        """Return whether retention may have removed a row that only one side has; count it then."""
         removals = self._work.removals
         taken = removals is not None and removals.may_have_taken(row, lacking)
         return taken and self._count_expired(row, side)
@@ -333,7 +333,7 @@ class RowComparison:
 
     def _digested(self, source: ScanRow, wanted: bytes, target: ScanRow) -> None:
         self.result.tenants[source.label].source.add(document_number(wanted))
-        # What nothing stands beside has the digest that the same content has in the source.
+        # A row without additional values has the digest that the same content has in the source.
         stored = target.content if target.beside == NOTHING_BESIDE else target.content + target.beside
         self.result.tenants[target.label].target.add(document_number(stored))
 
@@ -350,7 +350,7 @@ class RowComparison:
             self.settle()
 
     def settle(self) -> None:
-        """Count the rows that are not in the target: kept back because it refused them, or missing."""
+        """Count the rows that are not in the target: quarantined because it refused them, or missing."""
         keys = [finding.key for finding, _ in self._missing if finding.key is not None]
         kept = self._work.kept_back(self._work.entity, keys) if keys else frozenset[Key]()
         for finding, number in self._missing:
@@ -398,10 +398,10 @@ def keyed(
         within: its range.
         side: source or target, for messages.
         without_key: takes a row without a key.
-        repeated: takes a row whose key another row has had; ``None`` where a unique index makes that a fault.
+        repeated: takes a row whose key another row has had; ``None`` if a unique index makes that a fault.
 
     Raises:
-        TwinstoreError: keys out of order or outside the range: what the scan left out cannot be told.
+        TwinstoreError: keys out of order or outside the range: the rows that the scan skipped are unknown.
     """
     last: Key | None = None
     # Texts are compared by code point and numbers as numbers, so a part of another type has no place.
@@ -472,14 +472,14 @@ def merge(source: Iterator[ScanRow], target: Iterator[ScanRow]) -> Iterator[Pair
 # the moment at which it was looked for, has expired; it is neither missing nor extra.
 
 
-# Whoever removes rows goes by a clock of its own: another member of a set, or the host of a purge.
+# The process that removes rows uses its own clock: another member of a set, or the host of a purge.
 MARGIN: Final = timedelta(minutes=1)
 # The lists of one tenant take seconds, those over all tenants may take minutes.
 LISTS_AHEAD: Final = timedelta(minutes=15)
 # The monitor of MongoDB comes every minute, and after a busy time much later; rows that were due longer ago
 # than this were gone before a verification began.
 DELAY: Final = timedelta(minutes=10)
-# Thousands of rows may be due; the servers need not be asked for each.
+# Thousands of rows may be due; the servers need not be queried for each.
 KEPT_SECONDS: Final = 1.0
 
 # Of source and target.
@@ -488,7 +488,7 @@ Side: TypeAlias = Literal["source", "target"]
 
 
 class ServerTime:
-    """The time of the server that is ahead, asked for at most once a second."""
+    """The time of the server that is ahead, queried at most once a second."""
 
     def __init__(
         self, clocks: Sequence[Callable[[], datetime]], ticks: Callable[[], float] = time.monotonic
@@ -511,13 +511,13 @@ class ServerTime:
 
 @dataclass(frozen=True, slots=True)
 class OwnAges:
-    """By entity, the age at which the servers remove rows by themselves, without being asked."""
+    """By entity, the age at which the servers remove rows by themselves."""
 
     source: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
     target: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
 
     def of(self, entity: str) -> dict[Side, timedelta]:
-        """Return the ages of one entity by side; a side that removes nothing is left out."""
+        """Return the ages of one entity by side, without a side that removes nothing."""
         sides: tuple[tuple[Side, Mapping[str, timedelta]], ...] = (
             ("source", self.source),
             ("target", self.target),
@@ -531,7 +531,7 @@ class Removals:
 
     Attributes:
         time: the time of the servers.
-        as_of: the instant by which expired rows are left out.
+        as_of: the instant by which expired rows are skipped.
         since: when the verification began.
         age: the age at which rows expire by the settings of the target, ``None``: never.
         own: the age at which the server of a side removes rows by itself.
@@ -550,7 +550,7 @@ class Removals:
         return self.age is not None or bool(self.own)
 
     def may_have_taken(self, row: ScanRow, lacking: Side) -> bool:
-        """Tell whether a row may have been removed for its age on the side that lacks it."""
+        """Return whether a row may have been removed for its age on the side that lacks it."""
         expires = row.expires
         if expires is None:
             return False
@@ -562,7 +562,7 @@ class Removals:
     def ahead(self) -> datetime | None:
         """Return the instant up to which rows may be gone on one side before a list is read to its end."""
         ages = list(self.own.values())
-        # By settings rows go while somebody purges; who judges by an instant long ago means all rows since.
+        # By the settings rows are removed during a purge; an ``as_of`` long ago includes all rows since.
         if self.age is not None and self.as_of >= self.since - DELAY:
             ages.append(self.age)
         return self.time.now() + LISTS_AHEAD - min(ages) if ages else None
@@ -573,8 +573,8 @@ class Removals:
             yield self.age, self.since - DELAY - self.age
         own = self.own.get(lacking)
         if own is not None:
-            # With the age of the settings the server only does what is settled. With another one, what it
-            # removed before the verification is no part of that side any more.
+            # With the age of the settings the server only does what is settled. With another one, rows that
+            # it removed before the verification are no longer part of that side.
             yield own, None if own == self.age else self.since - DELAY - own
 
     def _limit(self, age: timedelta, expires: datetime) -> datetime:
@@ -589,7 +589,7 @@ def counted_rows(before: RowCounts, after: RowCounts, read: RowCounts) -> RowCou
         after: the same, counted afterwards.
         read: the rows that were read.
     """
-    # Only where the count has fallen that far: rows that a scan left out are still counted afterwards.
+    # Only if the count has fallen that far: rows that a scan skipped are still counted afterwards.
     source, target = (
         seen if end <= seen < start else start for start, end, seen in zip(before, after, read, strict=True)
     )
@@ -617,10 +617,10 @@ class ApartFrom:
         self._markers, self._ignored, self._expecting = entity.markers, ignored, expecting
 
     def equal(self, expected: Expected, target: ScanRow) -> Expected | None:
-        """Return what both sides agree in, with a change for each ignored field in which they do not.
+        """Return the content that both sides share, with a change for each ignored field that differs.
 
-        ``None`` where they differ in anything else, where no service can read the row of the target, or where
-        what it holds beside its content does not follow from that.
+        ``None`` if they differ in anything else, if no service can read the row of the target, or if its
+        additional values do not follow from its content.
         """
         if not self._ignored or not self.alike(expected.content, target.content):
             return None
@@ -632,7 +632,7 @@ class ApartFrom:
             for item in self._ignored
             if not self.alike(expected.content, target.content, but=item)
         ]
-        # What follows from an ignored field is looked for under a name of its own.
+        # Values that follow from an ignored field are looked up under a separate name.
         tops = {item.path[0] for item in self._ignored}
         names = (expected.beside.keys() | own.beside.keys()) - tops
         found += [
@@ -658,17 +658,17 @@ class ApartFrom:
 
 
 class Chosen:
-    """Tells rows that are meant by their date; keys are chosen by the ranges that are read."""
+    """Selects rows by their date; the ranges that are read select the keys."""
 
     def __init__(self, entity: Entity, subset: Subset, expecting: Expecting) -> None:
         self._entity, self._subset, self._expecting = entity, subset, expecting
         self._name = entity.dated if subset.by_time else None
 
     def __call__(self, source: ScanRow | None, target: ScanRow | None = None) -> bool:
-        """Whether a pair is meant: one of its rows is. A row whose date cannot be told always is.
+        """Whether a pair is selected: one of its rows is. A row without a readable date always is.
 
-        So is one of the source that a copy cannot take, whatever its date, because a copy of any period keeps
-        it back; what only the target has is not removed for that.
+        So is a row of the source that a copy cannot accept, whatever its date, because a copy of any period
+        quarantines it; a row that only the target has is not removed for that.
         """
         name = self._name
         if name is None:

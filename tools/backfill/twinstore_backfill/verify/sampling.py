@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key, KeyRange
     from twinstore_backfill.verify.ranges import RangeComparison
 
-# Rows of the target are fetched by key: so many at a time keep round trips few and statements short.
+# Rows of the target are fetched by key: this many at a time keep round trips few and statements short.
 FETCHED: Final = 500
 WHOLE: Final = 2**64
 # Tenants whose lists are compared; those with the most rows are always among them.
@@ -32,14 +32,14 @@ LARGEST: Final = 20
 
 
 def sample_rates(counts: Mapping[str, int], sample_size: int) -> dict[str, float]:
-    """Return the share of each tenant's documents to look at; all give the same number, if they can."""
+    """Return the share of each tenant's documents to compare; all give the same number, if they can."""
     quota = ceil(sample_size / max(len(counts), 1))
     return {tenant: min(1.0, quota / count) for tenant, count in counts.items() if count}
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenTenants:
-    """The tenants whose lists are asked for; ``note`` says how they were chosen, where not all were."""
+    """The tenants whose lists are queried; ``note`` says how they were chosen, if not all were."""
 
     tenants: tuple[str, ...]
     note: str = ""
@@ -58,10 +58,10 @@ def rows_of_tenants(counted: Iterable[Mapping[str, tuple[int, int]]]) -> Counter
 def tenants_for_lists(
     rows: Mapping[str, int], seed: int, *, most: int | None = None, largest: int | None = None
 ) -> ChosenTenants:
-    """Return the tenants whose lists are asked for: all, or of very many the largest and a seeded choice.
+    """Return the tenants whose lists are queried: all, or of very many the largest and a seeded choice.
 
-    Every document is compared whatever is chosen here. The lists of one tenant take a dozen questions on each
-    side, and with thousands of tenants they would take longer than everything else.
+    Every document is compared, independent of this choice. The lists of one tenant take a dozen queries on
+    each side, and with thousands of tenants they would take longer than everything else.
 
     Args:
         rows: the rows of each tenant.
@@ -106,9 +106,9 @@ def compare_sample(
 
 
 def is_chosen(row: ScanRow, entity: Entity, rates: Mapping[str, float], seed: int) -> bool:
-    """Tell whether a row belongs to the sample; depends on seed, entity and key alone."""
+    """Return whether a row belongs to the sample; only seed, entity and key decide."""
     place = hashed(str(seed), entity.name, *map(str, row.key or ()))
-    # A tenant that the counts do not know appeared meanwhile and is looked at in full.
+    # A tenant that the counts do not know appeared meanwhile and is compared in full.
     return place < rates.get(row.label, 1.0) * WHOLE
 
 

@@ -44,7 +44,7 @@ class EntityFindings:
     def __init__(self, entity: Entity, counted: Mapping[str, tuple[int, int]] | None = None) -> None:
         """Take the entity and, by label of the owner, the rows that each side counts.
 
-        Where only single rows are compared nothing is counted beside them, and there are no ranges.
+        If only single rows are compared, nothing else is counted, and there are no ranges.
         """
         self.entity = entity
         self._counted = counted

@@ -1,4 +1,4 @@
-"""What a scan tells of the rows of the scheduler, and what writing a range of them promises."""
+"""What a scan reports of the rows of the scheduler, and what writing a range of them promises."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERYTHING: Final = KeyRange()
 
 
 class SchedulerBulkContract(SchedulerCases, capability="bulk"):
-    """The instant by which each row expires, as a scan tells it, and names that move between rows."""
+    """The instant by which each row expires, as a scan reports it, and names that move between rows."""
 
     def test_the_instant_of_retention_is_scanned(self, workspace: SchedulerWorkspace) -> None:
         self.populate(workspace)

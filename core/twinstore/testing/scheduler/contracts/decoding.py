@@ -1,4 +1,4 @@
-"""What can still be done with and beside a broken row of the scheduler, and whether the probe makes one."""
+"""What still works with a broken row of the scheduler and its neighbours, and that the probe makes one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["BrokenRowContract", "SchedulerProbeContract"]
 
 
 class SchedulerProbeContract(SchedulerCases):
-    """A stamp changes with every write; the probe alters what it is told."""
+    """A stamp changes with every write; the probe alters exactly the requested values."""
 
     def test_a_stamp_changes_with_a_write_and_with_nothing_else(self, workspace: SchedulerWorkspace) -> None:
         run = workspace.storage.runs.create(workspace.run())
@@ -67,7 +67,7 @@ def snapshot_id(one_of_each: StoredExamples) -> str:
 
 
 class BrokenRowContract(SchedulerCases):
-    """Rows beside a broken one, lists over all tenants, removal of a broken row."""
+    """Rows next to a broken one, lists over all tenants, removal of a broken row."""
 
     def test_lists_over_all_tenants_pass_over_a_broken_row_and_name_it(
         self, isolated_workspace: SchedulerWorkspace, caplog: pytest.LogCaptureFixture
@@ -140,7 +140,7 @@ class BrokenRowContract(SchedulerCases):
     def test_an_upsert_replaces_a_broken_schedule(self, workspace: SchedulerWorkspace) -> None:
         stored = workspace.storage.schedules.upsert(workspace.schedule("a"))
         workspace.probe.poison(SCHEDULES, (stored.id,), CONTENT)
-        # What is expected of a row that nobody can read, nobody can tell.
+        # The expected state of a row that cannot be decoded is unknown.
         with pytest.raises(DocumentDecodeError):
             workspace.storage.schedules.upsert(stored, expected_updated_at=stored.updated_at)
         repaired = stored.evolve(when_cron="5 5 * * *", updated_at=at(99))
@@ -179,7 +179,7 @@ class BrokenRowContract(SchedulerCases):
         assert schedules.soft_delete(here.tenant, broken.id, "operator", at(99)) is True
         assert schedules.soft_delete(here.tenant, broken.id, "operator", at(99)) is False
         assert tuple(schedules.list(here.tenant)) == (other,)
-        # Its name is free again, it fires no more, and what it held is there for whoever repairs it.
+        # Its name is free again, it no longer fires, and its content remains for an operator to repair.
         again = schedules.upsert(here.schedule("c").evolve(name=broken.name))
         assert {item.id for item in schedules.get_due_schedules(at(99_999))} == {other.id, again.id}
         row = here.probe.read(SCHEDULES, (broken.id,))

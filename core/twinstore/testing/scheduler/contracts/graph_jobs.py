@@ -51,14 +51,14 @@ def overlay(workspace: SchedulerWorkspace, name: str = "a", /, **changes: object
 
 
 def standing(workspace: SchedulerWorkspace, status: GraphJobStatus, name: str = "a") -> GraphBuildJob:
-    """Insert a build job that stands somewhere."""
+    """Insert a build job that has a given status."""
     job = graph_moved(build(workspace, name), status)
     workspace.storage.graph_jobs.insert(job)
     return job
 
 
 def appended(workspace: SchedulerWorkspace, job: GraphJob) -> list[GraphJobEventKind]:
-    """Return what the events of a job tell, the last one first."""
+    """Return the kinds of the events of a job, the last one first."""
     return [event.kind for event in workspace.storage.graph_jobs.list_events(job.tenant_id, job.id)]
 
 

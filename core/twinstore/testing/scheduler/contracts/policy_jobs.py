@@ -324,7 +324,7 @@ class PolicyClaimContract(SchedulerCases):
         wanted = set(ids(queued(workspace, *(f"job {number}" for number in range(RIVALS * 2)))))
 
         def drain(storage: SchedulerStorage, rival: int) -> list[str]:
-            del rival  # they have one name, at one instant: nothing but the lease itself tells them apart
+            del rival  # they have one name, at one instant: only the lease itself distinguishes them
             found: list[str] = []
             misses = 0
             while misses < RIVALS:
@@ -343,7 +343,7 @@ class PolicyClaimContract(SchedulerCases):
         queued(workspace, *"abcdef")
         leased = list(jobs.lease_many("w", at(0), tenant_id=tenant))
         after = submitted(leased)
-        # One is gone, one has another owner, one was leased anew, one is ended twice.
+        # One is gone, one has another owner, one was leased again, one is ended twice.
         jobs.delete(tenant, leased[1].id)
         assert jobs.try_replace(as_ended(leased[2], FAILED), DISPATCHING)
         after[3] = after[3].evolve(attempt_count=2)
@@ -407,7 +407,7 @@ class PolicyClaimContract(SchedulerCases):
         again = jobs.lease_next("lives", at(60))
         assert again is not None
         assert (again.id, again.attempt_count) == (lost.id, 2)
-        # The first holder wakes up, and has the name of the second one: the attempt tells them apart.
+        # The first holder wakes up, and has the name of the second one: the attempt distinguishes them.
         late = submitted([lost], 61)
         assert jobs.complete_many(late, DISPATCHING, lease_owner="lives", now=at(61)) == (False,)
         assert jobs.complete_many(submitted([again], 61), DISPATCHING, lease_owner="lives", now=at(61)) == (
@@ -469,7 +469,7 @@ class PolicyClaimContract(SchedulerCases):
         assert ids([one, *jobs.lease_many("w", at(1))]) == [
             isolated_workspace.id(name) for name in ("d", "e", "f")
         ]
-        # The lease of one that nobody can read stays; those of the others end.
+        # The lease of one that cannot be decoded stays; those of the others end.
         assert held.id == broken[0].id
         assert jobs.release_expired(at(999), limit=2) <= 2
         assert jobs.release_expired(at(999)) <= 1
@@ -531,14 +531,14 @@ def leased(workspace: SchedulerWorkspace) -> PolicyRunJob:
 
 
 def status(workspace: SchedulerWorkspace) -> PolicyRunExecutionStatus:
-    """Return where the run stands."""
+    """Return the status of the run."""
     found = workspace.storage.policy_run_service.get(workspace.tenant, RUN)
     assert found is not None
     return found.status
 
 
 class PolicyRunServiceContract(SchedulerCases):
-    """Requests, their repetition, cancellation and retry, and what callers are told."""
+    """Requests, their repetition, cancellation and retry, and what is reported to callers."""
 
     def test_a_request_becomes_one_job_however_often_it_is_made(self, workspace: SchedulerWorkspace) -> None:
         runs, first = workspace.storage.policy_run_service, enqueued(workspace)

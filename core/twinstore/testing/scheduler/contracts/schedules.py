@@ -335,7 +335,7 @@ class ScheduleRepositoryContract(SchedulerCases):
         assert sorted(results, key=bool) == [False] * 5 + [True]
 
 
-# The query of due schedules looks at all tenants.
+# The query of due schedules covers all tenants.
 
 HOUR = 3600
 

@@ -1,4 +1,4 @@
-"""What sessions and units of work of the scheduler promise, also joined ones, and rivals."""
+"""What sessions and units of work of the scheduler promise, including joined and concurrent ones."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ LIMIT_SECONDS: Final = 30
 
 
 def at_once() -> None:
-    """Go on without waiting for anybody."""
+    """Continue without waiting for another writer."""
 
 
 def count_up(unit: SchedulerSession, workspace: SchedulerWorkspace, _: int = 0, meet: Meet = at_once) -> int:
@@ -258,7 +258,7 @@ def later(number: int) -> Callable[[RunSummary | None], RunSummary | None]:
 
 
 def store_rows(workspace: SchedulerWorkspace) -> None:
-    """Store the rows that rivals write."""
+    """Store the rows that concurrent writers write."""
     storage = workspace.storage
     storage.runs.create(workspace.run("run"))
     storage.runs.create(workspace.run("old"))
@@ -334,7 +334,7 @@ class FirstMeeting:
 def overtaken(
     workspace: SchedulerWorkspace, write: Write, error: type[ConflictError] = ConcurrencyError
 ) -> None:
-    """Write in a unit what somebody else wrote after the unit had begun; what that one wrote must stay."""
+    """Write in a unit a row that another writer wrote after the unit had begun; that write must stay."""
     stored: list[tuple[object, ...]] = []
 
     def lose() -> None:
@@ -350,10 +350,10 @@ def overtaken(
 
 
 class Overtaken:
-    """Writes in a unit; before the first attempt writes, somebody else does."""
+    """Writes in a unit; before the first attempt writes, another writer does."""
 
     def __init__(self, workspace: SchedulerWorkspace, other: SchedulerStorage, write: Write) -> None:
-        """Take the rival and what both write."""
+        """Take the storage of the other writer and what both write."""
         self.attempts = 0
         self._workspace = workspace
         self._other = other
@@ -369,7 +369,7 @@ class Overtaken:
 
 
 class SchedulerIsolationContract(SchedulerCases):
-    """Every write of a unit against rivals: the first one wins, no update is lost."""
+    """Every write of a unit against concurrent writers: the first one wins, no update is lost."""
 
     @needs("transactions")
     def test_a_unit_reads_one_state_and_its_own_writes(self, workspace: SchedulerWorkspace) -> None:
@@ -449,7 +449,7 @@ class SchedulerIsolationContract(SchedulerCases):
                 WRITES[name](first, workspace, 1)
                 rival = in_thread(lambda: second(other))
                 assert begun.wait(LIMIT_SECONDS)
-                # Where a rival does not wait for the first one, it could commit before it.
+                # If the second writer does not wait for the first one, it could commit before it.
                 ended.wait(HEAD_START_SECONDS)
             assert outcomes([rival()]) == {"ConcurrencyError": 1}
         with workspace.storage.transaction(workspace.tenant) as third:
@@ -565,15 +565,15 @@ class SchedulerIsolationContract(SchedulerCases):
 
 
 class Withdrawn(Exception):  # noqa: N818  # no error: it ends a unit on purpose
-    """Leaves a unit without committing it, and hands over the rival that waits for it."""
+    """Leaves a unit without committing it, and hands over the second writer that waits for it."""
 
     def __init__(self, rival: Callable[[], object]) -> None:
-        """Take what waits for the rival."""
+        """Take the function that waits for the second writer."""
         super().__init__()
         self.rival = rival
 
 
-# Tried often enough for rivals to meet: twenty rounds, each over fresh rows.
+# Tried often enough for concurrent writers to meet: twenty rounds, each over fresh rows.
 RIVALS: Final = 4
 
 

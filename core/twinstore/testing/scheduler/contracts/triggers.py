@@ -1,6 +1,6 @@
 """What every repository of triggers must do, how triggers follow their schedules, and what firing does.
 
-Firing makes one run for each instant, whoever asks and how many of them.
+Firing makes one run for each instant, however many callers ask.
 """
 
 from __future__ import annotations
@@ -360,7 +360,7 @@ class FiringContract(SchedulerCases):
         assert fired.trigger == trigger_of(isolated_workspace, schedule)
         assert fired.trigger.last_run_id == fired.run.id
         assert fire(isolated_workspace, schedule, due + HOUR) is None
-        # It would stand before all others, at every call.
+        # It would come before all others, at every call.
         assert isolated_workspace.storage.schedules.get_due_schedules(due + HOUR).items == ()
 
     @needs("transactions")

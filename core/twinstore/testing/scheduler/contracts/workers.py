@@ -111,7 +111,7 @@ class WorkerRepositoryContract(SchedulerCases):
         for threshold in (timedelta(0), cast("timedelta", None)):
             with pytest.raises(ValidationError, match="threshold"):
                 workers.find_dead(at(), threshold=threshold)
-        # Longer than the calendar: nobody is silent since then.
+        # Longer than the calendar: no worker has been silent since then.
         assert tuple(workers.find_dead(at(), threshold=timedelta.max)) == ()
         assert workers.get(worker.id) == worker
 

@@ -200,7 +200,7 @@ class PackRunStateContract(TaskRunnerCases):
         results = workspace.race(end, [SUCCEEDED, FAILED] * 3)
         stored = workspace.storage.pack_runs.get_required(run.run_id, tenant_id=workspace.tenant)
         (ended,) = stored.steps
-        # Whoever asks for the same end as the winner finds it done.
+        # A caller that asks for the same end as the winner finds it done.
         assert outcomes(results) == {"InvalidTransitionError": 3, "ok": 3}
         assert ended.status in {SUCCEEDED, FAILED}
 
@@ -267,7 +267,7 @@ def entries_of(run_id: str, numbers: range, **changes: object) -> list[PackRunLo
 
 
 class PackRunLogContract(TaskRunnerCases):
-    """Entries stand under the numbers of their writer, once; they are read in order and removed by age."""
+    """Entries are stored under the numbers of their writer, once, read in order and removed by age."""
 
     def test_an_append_that_is_repeated_writes_nothing(self, workspace: TaskRunnerWorkspace) -> None:
         run, logs, tenant = workspace.created(), workspace.storage.pack_run_logs, workspace.tenant
@@ -353,7 +353,7 @@ class PackRunLogContract(TaskRunnerCases):
         results = workspace.race(write, range(WRITERS))
         assert outcomes(results) == {"ok": WRITERS}
         given = [result for result in results if isinstance(result, list)]
-        # Of one writer in its order; together each number once and none left out.
+        # For each writer in its order; together each number once and none missing.
         assert all(numbers == sorted(numbers) for numbers in given)
         assert sorted(number for numbers in given for number in numbers) == list(
             range(1, WRITERS * ENTRIES + 1)
@@ -419,7 +419,7 @@ class PackRunLogContract(TaskRunnerCases):
         assert logs.purge(at(3), batch_size=2) == 3
         assert [entry.sequence for entry in logs.read(run.run_id, tenant_id=tenant)] == [4, 5]
         assert logs.purge(at(3)) == 0
-        # Numbers go on after what is left, and a number that went may be written again.
+        # Numbers continue after the remaining ones, and a deleted number may be written again.
         assert logs.append_next(run.run_id, make_draft(), tenant_id=tenant).sequence == 6
         with pytest.raises(ValidationError):
             logs.purge(at(3), batch_size=0)

@@ -109,7 +109,7 @@ def ids_of(storage: TaskRunnerSession | TaskRunnerStorage, scope: Scope) -> set[
 
 
 class RunScopeContract(TaskRunnerCases):
-    """Whoever asks for a tenant, for none or for all sees the runs of that scope and what belongs to them."""
+    """A query for a tenant, for none or for all sees the runs of that scope and what belongs to them."""
 
     def test_each_scope_sees_its_own_runs_and_what_belongs_to_them(
         self, workspace: TaskRunnerWorkspace

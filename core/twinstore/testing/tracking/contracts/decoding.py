@@ -1,4 +1,4 @@
-"""What can still be done beside and with a row of tracking that nobody can read."""
+"""What still works with a row of tracking that cannot be decoded, and with its neighbours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BrokenRecordContract(TrackingCases):
         broken = here.session("s").session_id
         machines.assign_session(one, broken, docker_slot=1)
         here.probe.poison(SESSIONS, (broken,), CONTENT)
-        # Nobody knows which slot it has, so none of its machine is free.
+        # Its slot is unknown, so no slot of its machine is free.
         found = machines.list_available()
         assert [(item.machine.machine_id, item.free_slots) for item in found] == [(two, (1, 2))]
         assert [(row.entity, row.key) for row in found.undecodable] == [("sessions", broken)]

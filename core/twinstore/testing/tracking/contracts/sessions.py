@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["SessionRepositoryContract"]
 
 ACTIVE, PAUSED, COMPLETED, FAILED, STALLED = SessionStatus
-# Written out once more: the rule must not be its own proof.
+# Written out again: the rule must not be its own proof.
 BY_UPDATE: Final[Mapping[SessionStatus, set[SessionStatus]]] = {
     ACTIVE: {ACTIVE, PAUSED, STALLED, COMPLETED, FAILED},
     PAUSED: {ACTIVE, PAUSED, STALLED, COMPLETED, FAILED},
@@ -146,11 +146,11 @@ class SessionRepositoryContract(TrackingCases):
         found = sessions.find_stale(now, threshold=SILENT)
         assert tuple(item.session_id for item in found) == wanted
         assert tuple(item.session_id for item in sessions.find_stale(now, limit=2)) == wanted[:2]
-        # By less than a stored instant can tell: the one at the edge is silent for longer.
+        # By less than a stored instant can express: the one at the edge is silent for longer.
         sooner = sessions.find_stale(now, threshold=SILENT - timedelta(microseconds=1))
         assert tuple(item.session_id for item in sooner) == (*wanted, edge.session_id)
         with isolated_workspace.opened_at(at(301)) as storage:
-            # Of what cannot be read the page tells, and it keeps no other from being marked.
+            # The page reports a row that cannot be decoded, and the others are still marked.
             broken = isolated_workspace.session("broken", last_heartbeat=at(-5))
             isolated_workspace.probe.poison(SESSIONS, (broken.session_id,), "no such thing")
             (row,) = sessions.find_stale(now).undecodable
@@ -169,7 +169,7 @@ class SessionRepositoryContract(TrackingCases):
                 sessions.find_stale(at(), threshold=threshold)
             with pytest.raises(ValidationError, match="threshold"):
                 sessions.health(session.session_id, at(), threshold=threshold)
-        # Longer than the calendar: nobody is silent since then.
+        # Longer than the calendar: no session has been silent since then.
         assert tuple(sessions.find_stale(at(), threshold=timedelta.max)) == ()
 
     def test_a_session_ends_once(self, workspace: TrackingWorkspace) -> None:

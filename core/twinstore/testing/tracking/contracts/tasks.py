@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["TaskRepositoryContract"]
 
 PENDING, IN_PROGRESS, COMPLETED, FAILED, BLOCKED = TaskStatus
-# Written out once more: the rule must not be its own proof.
+# Written out again: the rule must not be its own proof.
 BY_UPDATE: Final[Mapping[TaskStatus, set[TaskStatus]]] = {
     PENDING: {PENDING, IN_PROGRESS, BLOCKED},
     IN_PROGRESS: {IN_PROGRESS, BLOCKED, COMPLETED, FAILED},
