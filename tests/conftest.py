@@ -2,7 +2,7 @@
 
 Choose the cheapest isolation that the promise allows:
 
-    tenant                       a tenant nobody else uses; enough for most tests, costs nothing
+    tenant                       a tenant no other test uses; enough for most tests, costs nothing
     module_mongo_database        one migrated database for the tests of a file
     module_postgres_database     the same
     mongo_database               a migrated database without a row, for one test after the other, about 20 ms
@@ -11,7 +11,7 @@ Choose the cheapest isolation that the promise allows:
     empty_postgres_database      the roles and nothing else, for tests of migrations
 
 The database of ``mongo_database`` keeps rows for ever (``RunRetentionDays`` 0), because what samples finish
-lies in the past. It has the ledger of copies, too. A test may change whatever it likes in it.
+lies in the past. It also has the ledger of copies. A test may change anything in it.
 
 ``make test`` runs on every push, ``make test-long`` (``--long``) runs everything:
 
@@ -22,30 +22,30 @@ lies in the past. It has the ledger of copies, too. A test may change whatever i
     @pytest.mark.smoke           the test of such a file that ``make test`` runs all the same
     is_left_to_the_full_form     a function of a file: which tests of its kits only run then
 
-What runs through a transaction pooler needs a program that no wheel brings. Where it is not installed such a
-test is left out, and the summary of the run says so:
+Tests through a transaction pooler need a program that no wheel contains. If it is not installed, these tests
+are skipped, and the summary of the run says so:
 
     @pytest.mark.pgbouncer       a test that starts one; see tests/support/pgbouncer.py
 
-So is what looks at pages:
+The same holds for tests of pages in a browser:
 
     @pytest.mark.chromium        a test that needs a browser; see tests/support/chromium.py
 
-So is what runs on a second PostgreSQL, older than that of the wheel:
+For tests on a second PostgreSQL, older than that of the wheel:
 
     older_postgres_server        that server, started for the tests of a file; see
                                  tests/support/older_postgres.py
     @pytest.mark.older_postgres  a test that needs it
 
-So is what runs in containers:
+And for tests in containers:
 
     @pytest.mark.podman          a test that starts a container engine; see tests/support/servers.py
 
-Everything runs with the fast path where it is compiled; the first lines of a run say whether it is on:
+All tests run with the fast path if it is compiled; the first lines of a run say whether it is on:
 
     both_paths                   lets a test run without it, too
     native_first, exact_first    the same, the second way in the long run only
-    @pytest.mark.native          a test that needs it; left out without it, which the summary of the run says
+    @pytest.mark.native          a test that needs it; skipped without it, which the summary of the run says
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Let the collector of garbage neither run while tests are collected nor look at them ever after.
+    """Disable the garbage collector while tests are collected, and exclude them from it afterwards.
 
-    They are millions of objects that stay; each full collection went through all of them.
+    They are millions of objects that stay alive; each full collection would traverse all of them.
     """
     gc.disable()
     try:
@@ -190,7 +190,7 @@ def choose_path(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_long_form(item: pytest.Item) -> bool:
-    """Return whether a test is the full form of a bounded one, by a mark of its own."""
+    """Return whether a test is marked itself as the full form of a bounded one."""
     return any(mark.name == "long" for mark in item.own_markers)
 
 
@@ -221,7 +221,7 @@ def leave_out(
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Let a worker tell the controller what it left out."""
+    """Let a worker report to the controller which tests it skipped."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["left_out"] = session.config.stash.get(LEFT_OUT, "")
@@ -229,15 +229,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: WorkerNode) -> None:
-    """Learn in the controller what a worker left out."""
-    # A worker that died has told nothing.
+    """Record in the controller which tests a worker skipped."""
+    # A worker that died has reported nothing.
     told = getattr(node, "workeroutput", {}).get("left_out")
     if told:
         node.config.stash[LEFT_OUT] = told
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was left out."""
+    """Print what was skipped."""
     left_out = config.stash.get(LEFT_OUT, "")
     if left_out:
         terminalreporter.section("left out", yellow=True)
@@ -308,14 +308,14 @@ def record_calls(config: pytest.Config) -> None:
 
 
 def record_map(config: pytest.Config) -> None:
-    """Record which files each test file executes, if the run is to write that."""
+    """Record which files each test file executes, if the run writes that map."""
     if config.getoption("--write-map"):
         config.pluginmanager.register(executed.Recorder(config.stash[RUN_DIRECTORY]), "executed-files")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerNode) -> None:
-    """Tell a worker of pytest-xdist where the run lives."""
+    """Pass the directory of the run to a worker of pytest-xdist."""
     node.workerinput["twinstore_run"] = str(node.config.stash[RUN_DIRECTORY])
 
 
@@ -349,7 +349,7 @@ def installed(run_directory: Path) -> Installed:
 
 @pytest.fixture(scope="session")
 def servers(run_directory: Path) -> ServerUrls:
-    """Return the URLs of the real servers, which start now if nobody asked before."""
+    """Return the URLs of the real servers; start them on the first request."""
     return servers_of(run_directory)
 
 

@@ -1,4 +1,4 @@
-"""The reference of the Python API has every name that a host or the author of a driver may use."""
+"""The reference of the Python API has every name that an application or the author of a driver may use."""
 
 from __future__ import annotations
 

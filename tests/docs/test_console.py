@@ -33,7 +33,7 @@ LINES: Final = [
 
 
 def check_twinstore(words: Sequence[str]) -> None:
-    """Walk down the commands; every option must be known there, take its value, and none may be left out."""
+    """Walk down the commands; each must know every option and accept its value, and none may be missing."""
     command, given, rest = root_command(), set[str](), list(words)
     while rest:
         word = rest.pop(0)
@@ -50,7 +50,7 @@ def check_twinstore(words: Sequence[str]) -> None:
         else:
             assert has_arguments(command), f"{word!r} is one too many"
     assert not subcommands(command), f"{' '.join(words)} names a group only"
-    # What is required may stand in the job file.
+    # The job file may set a required option.
     if "--job-file" not in words:
         check_required(command, given)
 

@@ -57,7 +57,7 @@ def test_a_client_session_of_pymongo_is_joined(mongo_database: MongoDatabase, *,
 
 
 def run_block(code: str, *, fails: bool, **names: object) -> None:
-    """Run a block of the page; where it shall fail, an exception ends it after its last line."""
+    """Run a block of the page; if it has to fail, an exception ends it after its last line."""
     if not fails:
         exec(code, {"run": RUN, **names})  # noqa: S102  # the samples of our own pages
         return

@@ -92,7 +92,7 @@ CODE: Final = re.compile(r"`+([^`]+)`+")
 
 
 def named(name: str, *pages: str) -> bool:
-    """Whether a name stands in the pages as code."""
+    """Return whether the pages contain a name as code."""
     text = prose(*(DOCS / page for page in pages))
     return any(name in span for span in CODE.findall(text))
 

@@ -131,7 +131,7 @@ def test_processes_of_the_old_version_go_on_while_check_ready_refuses_a_newer_sc
 def test_a_dump_by_a_role_that_policies_bind_is_refused(postgres_database: PostgresDatabase) -> None:
     for url in (postgres_database.owner_url, postgres_database.app_url):
         with psycopg.connect(url, autocommit=True) as connection:
-            # As pg_dump does, unless it is told otherwise.
+            # As pg_dump does by default.
             connection.execute("SET row_security = off")
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
                 connection.execute("SELECT FROM scheduler.runs").fetchall()

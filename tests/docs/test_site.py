@@ -62,7 +62,7 @@ def test_the_navigation_has_the_four_parts_and_begins_with_the_index() -> None:
 
 
 def built(folder: Path, pages: dict[str, str]) -> None:
-    """Build a small site with our settings; the hooks are left out that bring other pages along."""
+    """Build a small site with our settings, without the hooks that add other pages."""
     for name, text in pages.items():
         (folder / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "docs" / name).write_text(text)
@@ -174,7 +174,7 @@ def test_every_figure_is_shown_with_a_text_for_those_who_do_not_see_it() -> None
 
 
 def test_make_builds_the_site_strictly() -> None:
-    # Whoever tells MkDocs to be quiet, or not strict, is told of no fault.
+    # If MkDocs runs quietly, or not strictly, it reports no fault.
     line = re.search(r"^SITE = (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert line
     assert line[1].endswith("mkdocs build")

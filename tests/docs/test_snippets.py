@@ -49,7 +49,7 @@ SETTINGS: Final = all_blocks("json", "toml", "yaml")
 def workplace(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """Stand in a directory with the settings of a migrated store."""
+    """Change to a directory with the settings of a migrated store."""
     with fresh_settings(request.param, request) as scheduler:
         page: Path = request.node.callspec.params["page"]
         settings = with_modules(scheduler, page)

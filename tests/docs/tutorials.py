@@ -1,10 +1,10 @@
-"""Replays a tutorial: types what the page says, in an empty folder, and compares what is printed.
+"""Replays a tutorial: types the commands of the page in an empty folder and compares what is printed.
 
-A normal user does; where the tests run as root that is ``nobody``, who needs a Python of the same version in
-``/usr/bin``. In a block ``console``, ``$ `` begins a command and what follows is its output, ``…`` stands
-for what varies, ``^C`` interrupts, ``terminal=2`` types elsewhere, and a code other than 0 must be looked at
-with ``echo $?``. ``file=NAME`` writes a file. With ``--long`` everything is installed anew, from the wheel
-and from a clone.
+The commands run as a normal user. If the tests run as root, that user is ``nobody``, who needs a Python of
+the same version in ``/usr/bin``. In a block ``console``, ``$ `` begins a command and the lines after it are
+its output, ``…`` marks text that varies, ``^C`` interrupts, ``terminal=2`` types elsewhere, and an exit code
+other than 0 must be shown with ``echo $?``. ``file=NAME`` writes a file. With ``--long`` everything is
+installed again, from the wheel and from a clone.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ ENDED: Final = re.compile(r"\x1e(\d+)\n")
 
 
 class Terminal:
-    """A shell of its own. What runs in it can be interrupted, as Ctrl-C does."""
+    """A separate shell. A command that runs in it can be interrupted, as with Ctrl-C."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], account: Account | None) -> None:
         self._printed, self._over = "", False
@@ -170,7 +170,7 @@ class Terminal:
         )
         self._reader = Thread(target=self._read, name="terminal")
         self._reader.start()
-        # Each command in a group of processes of its own, so that it can be interrupted alone.
+        # Each command runs in a separate process group, so that it can be interrupted alone.
         self.type("set -m")
         self.ended(120)
 
@@ -251,7 +251,7 @@ class Terminal:
         self._shell.stdout.close()
 
 
-# The pages serve there; a replay takes a port that nobody else has.
+# The pages serve there; a replay uses a free port.
 PORT: Final = "8000"
 # What an installation needs to reach its index.
 PASSED_ON: Final = ("PIP_", "SSL_", "REQUESTS_CA", "http_proxy", "https_proxy", "no_proxy")

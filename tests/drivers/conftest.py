@@ -9,7 +9,7 @@ from tests.support.recording import KitRun
 
 @pytest.fixture(scope="session")
 def kit_run(pytestconfig: pytest.Config) -> KitRun:
-    """Return whether no test of the contract is left out, and whether the statements are written again."""
+    """Return whether every test of the contract runs, and whether the statements are written again."""
     options = pytestconfig.option
     chosen = options.keyword or options.markexpr or options.deselect or getattr(options, "lf", False)
     whole = options.long and not chosen and not any("::" in argument for argument in pytestconfig.args)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def nested(levels: int) -> dict[str, Any]:
-    """Return an object of so many levels, lists and objects in turns."""
+    """Return an object of this many levels, alternating lists and objects."""
     value: JsonValue = "deep"
     for level in range(levels - 1, 0, -1):
         value = {"k": value} if level % 2 else [value]

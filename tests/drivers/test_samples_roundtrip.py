@@ -33,7 +33,7 @@ TENANT: Final = "acme"
 # The pack run of the samples has none.
 TENANTS: Final[dict[str, Any]] = {"taskrunner": None}
 KITS: Final = (SCHEDULER_EXAMPLES, TRACKING_EXAMPLES, TASKRUNNER_EXAMPLES)
-# What callers are told or ask for is stored as the row of another model, or not at all.
+# Requests and answers are stored as the row of another model, or not at all.
 NOT_STORED: Final = (scheduler.PolicyRunRequest, scheduler.PolicyRunStatus)
 
 

@@ -92,6 +92,6 @@ def test_the_server_removes_what_a_purge_removes(busy: MongoServer, request: pyt
         while left(documents) & gone and time.monotonic() < until:
             client.admin.command("ping")
         assert left(documents) == left(tables)
-        # The same purge finds nothing more, so hosts may call it on either.
+        # The same purge finds nothing more, so applications may call it on either.
         assert documents.tracking_sessions.purge_expired(now) == 0
         assert documents.tasks.purge_expired(now) == 0

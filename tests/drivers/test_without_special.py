@@ -135,4 +135,4 @@ def backend_factory(request: pytest.FixtureRequest) -> Iterator[BackendFactory]:
 
 
 class TestGeneral(LockContract):
-    """A row that ``Access.change`` decides about, by the clock of the server."""
+    """A row that ``Access.change`` decides about, by the server clock."""

@@ -1,4 +1,4 @@
-"""The replica set of several members: elected, halted, resumed, and stopped with whoever started it."""
+"""The replica set of several members: elected, halted, resumed, and stopped with its parent process."""
 
 from __future__ import annotations
 

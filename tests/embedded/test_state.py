@@ -75,7 +75,7 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_preferred_port_is_taken_when_it_is_free() -> None:
-    # Of a socket that does not listen and lets others bind, which keeps the port from whoever asks for any.
+    # Of a socket that does not listen and lets others bind: the system does not assign its port to others.
     with socket.socket() as kept:
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         kept.bind(("127.0.0.1", 0))

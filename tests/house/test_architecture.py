@@ -106,7 +106,7 @@ def test_no_line_names_a_module() -> None:
 
 
 FOLDERS: Final = (ROOT / "backends", ROOT / "samples" / "own_driver" / "twinstore_sqlite")
-# Its files are laid out by a customer: one table says where each entity stands, and the plug-in which module.
+# A customer defines the layout of its files: one table maps each entity to its place, the plug-in the module.
 LAID_OUT: Final = {
     ROOT / "backends/filesystem/twinstore_filesystem" / name for name in ("layout.py", "plugin.py")
 }
@@ -120,8 +120,8 @@ SPECIAL: Final = sorted(
     path.relative_to(ROOT) for path in (ROOT / "backends").rglob("*.py") if "special" in path.parts
 )
 LONGEST_SPECIAL: Final = 200
-# Names that mean the same outside every entity: those of any lease, or what a server has, too (MongoDB tells
-# its processId, any statement may lock, and a store has sessions).
+# Names with the same meaning outside every entity: those of any lease, and those of a server (MongoDB reports
+# its processId, any statement may lock, and a database has sessions).
 PLAIN_WORDS: Final = frozenset(
     {
         "acquiredAt",
@@ -167,7 +167,7 @@ IN_A_STATEMENT: Final = re.compile(
 
 
 def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield the string literals of a file with their lines, docstrings left out."""
+    """Yield the string literals of a file with their lines, without docstrings."""
     prose = {
         id(node.body[0].value)
         for node in ast.walk(tree)

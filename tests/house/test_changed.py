@@ -47,7 +47,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git as somebody."""
+    """Run git as a test user."""
     who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     return subprocess.check_output(["git", *who, *words], cwd=folder, text=True).strip()  # noqa: S607  # from the path
 
@@ -62,7 +62,7 @@ def commit(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "files", "whole"),
     [
-        # A product file concerns whoever executes it; what only the long run does of them stays there.
+        # A product file selects the tests that execute it; those of the long run stay in the long run.
         ("core/twinstore/access/paging.py", {PAGING, "tests/docs/test_tutorials.py"}, set()),
         # Files of tests, pages and samples run all of what they concern.
         (

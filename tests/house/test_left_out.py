@@ -1,4 +1,4 @@
-"""A run on a machine without pgbouncer says what it left out."""
+"""A run on a machine without pgbouncer lists what it skipped."""
 
 from __future__ import annotations
 

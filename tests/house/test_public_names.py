@@ -99,7 +99,7 @@ def test_a_repository_of_a_driver_is_the_one_of_its_module(
     found = getattr(import_module(DRIVERS[driver]), f"{driver}{name}")
     assert getattr(package, name) in found.__mro__
     assert found.__name__ == f"{driver}{name}"
-    # Two files of a host that import it have the same class, and it is found again where it was imported.
+    # Two files of an application that import it have the same class; the module it names still contains it.
     assert found is getattr(import_module(found.__module__), f"{driver}{name}")
     assert found.__module__ == DRIVERS[driver]
 
@@ -141,7 +141,7 @@ def test_the_sessions_of_a_storage_are_opened_by_a_session_factory() -> None:
 
 def test_a_bound_repository_takes_the_rows_of_its_driver_only() -> None:
     with twinstore.add_scheduler_memory_storage() as storage:
-        backend = storage._backend  # noqa: SLF001  # what a host gets from a driver of its own
+        backend = storage._backend  # noqa: SLF001  # what an application gets from its own driver
         assert isinstance(backend, MemoryBackend)
         access = backend.repositories.runs._access  # noqa: SLF001  # the rows of that driver
         runs = import_module("twinstore_memory").MemoryRunRepository(access)

@@ -1,4 +1,4 @@
-"""Faults around single rows that a kit overlooks easily: rivals, milliseconds, keys, purges, units."""
+"""Faults of single rows that a kit easily overlooks: conflicts, milliseconds, keys, purges, units."""
 
 # ruff: noqa: ANN401, SLF001  # faults are planted inside, where types do not help
 

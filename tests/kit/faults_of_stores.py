@@ -1,4 +1,4 @@
-"""Faults of a store as a whole that a kit overlooks easily: what it declares, tells and leaves open."""
+"""Faults of a whole store that a kit easily overlooks: what it declares, reports and leaves open."""
 
 # ruff: noqa: ANN401  # faults are planted inside, where types do not help
 
@@ -74,7 +74,7 @@ def without_schema(*_: Any) -> Any:
 
 
 def out_of_reach(tell: Callable[[OSError], Exception], patch: Patch) -> None:
-    """Give the deployment a connection that breaks, and the driver a way to tell so."""
+    """Give the deployment a connection that breaks, and the driver a way to report it."""
 
     def begin(*_: Any, **__: Any) -> Any:
         problem = OSError(REFUSED)
@@ -91,7 +91,7 @@ def out_of_reach(tell: Callable[[OSError], Exception], patch: Patch) -> None:
 
 
 def unavailable(text: str) -> Callable[[OSError], Exception]:
-    """Return what tells an outage in some words."""
+    """Return a function that reports an outage with this text."""
     return lambda _: UnavailableError(text, driver="Memory")
 
 

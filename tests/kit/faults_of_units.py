@@ -53,7 +53,7 @@ def dirty_writes(patch: Patch) -> None:
 
 
 def no_claims(patch: Patch) -> None:
-    """Let all rivals look before any of them writes."""
+    """Let all concurrent writers read before any of them writes."""
     get, barrier, met = store.Unit.get, Barrier(RIVALS), set[int]()
 
     def together(self: store.Unit, *arguments: Any) -> object:

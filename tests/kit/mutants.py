@@ -48,7 +48,7 @@ def declaring(**flags: Any) -> Callable[[Patch], None]:
 
 @contextmanager
 def workspace_in_memory() -> Iterator[SchedulerWorkspace]:
-    """Open the scheduler on a store of its own."""
+    """Open the scheduler on a separate store."""
     with memory_deployments(MODULE) as deployment, deployment.open() as storage:
         assert isinstance(storage, SchedulerStorage)
         yield SchedulerWorkspace(deployment, storage)

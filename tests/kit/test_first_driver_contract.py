@@ -96,11 +96,11 @@ def backend_factory() -> BackendFactory:
 class TestScheduler(SchedulerContract):
     """What a driver is that was begun today."""
 
-    # The default reads what it changes, and of these rows nobody can read anything.
+    # The default reads the row it changes, and these rows cannot be read.
     test_a_broken_schedule_is_soft_deleted_as_it_is: Any = None
     test_a_broken_schedule_is_soft_deleted_with_its_broken_trigger_in_a_unit: Any = None
 
 
 def is_left_to_the_full_form(kit: type[object], test: str, case: str) -> bool:
-    """Whether others make the same calls of the driver; rivals and values are those of the kit in memory."""
+    """Return whether other tests make the same calls; conflicts and values are those of the kit in memory."""
     return not is_listed("mongo", kit, test, case)

@@ -48,7 +48,7 @@ METHODS = {
 
 
 def mixins_of(aggregate: type) -> list[type]:
-    """Return the contracts of a kit that have tests, itself left out."""
+    """Return the contracts of a kit that have tests, without the kit itself."""
     contracts = [cls for cls in aggregate.__mro__[1:] if ".contracts." in cls.__module__]
     return [cls for cls in contracts if any(name.startswith("test_") for name in vars(cls))]
 
@@ -118,7 +118,7 @@ def test_the_aggregates_hold_every_contract() -> None:
 def test_a_module_is_asked_what_it_has() -> None:
     given = {name for name in dir(LibraryContract) if name.startswith("test_")}
     dropped = {name for name in given if getattr(LibraryContract, name) is None}
-    # It has no list, no purge, no instant by which rows expire, and nothing that belongs to nobody.
+    # It has no list, no purge, no instant by which rows expire, and no rows without a tenant.
     assert {
         "test_all_pages_make_the_whole_list_in_order",
         "test_a_purge_in_batches_below_one_removes_nothing",

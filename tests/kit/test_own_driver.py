@@ -1,4 +1,4 @@
-"""The sample driver: what an outsider writes, installed as an outsider does, and proved by the kit."""
+"""The sample driver: third-party code, installed as a third party does, and proved by the kit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_list_of_drivers_shows_it(outsider: Outsider) -> None:
     assert (sqlite["distribution"], sqlite["state"]) == ("twinstore-sqlite", "ready")
 
 
-# A case of each subject of the operations: rows, lists, changes, units, rivals.
+# One case for each subject of the operations: rows, lists, changes, units, conflicts.
 SMOKE: Final = (
     "equal_row_is_not_written or goes_on_strictly or lose_no_change or unit_unusable or foreign_row_is_as"
 )

@@ -1,4 +1,4 @@
-"""The sample module: what an outsider writes, installed as an outsider does, copied and proved both ways."""
+"""The sample module: third-party code, installed as a third party does, copied and proved both ways."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
 
 
 class Side:
-    """The library on one store, as its host and its operators reach it."""
+    """The library on one store, as its application and its operators reach it."""
 
     def __init__(self, outsider: Outsider, driver: str, settings: Settings, folder: Path) -> None:
         """Write the settings that switch the library to a driver."""
@@ -77,7 +77,7 @@ class Side:
         return self._run("twinstore_backfill", "--config", self.config, *arguments)
 
     def shown(self, host: str = "show") -> dict[str, Any]:
-        """Return what the host reads, synchronously and with asyncio, after it stored its rows or not."""
+        """Return what the application reads, synchronously and with asyncio, after it stored rows or not."""
         found: dict[str, Any] = json.loads(self._run("library_host", host, self.config))
         return found
 
@@ -96,7 +96,7 @@ class Side:
 
 
 def is_public(module: str, name: str) -> bool:
-    """Whether a module exports a name, or has it as a module of its own."""
+    """Return whether a module exports a name, or has a submodule of that name."""
     found = import_module(module)
     return name in found.__all__ or hasattr(getattr(found, name, None), "__path__")
 

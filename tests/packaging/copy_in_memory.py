@@ -1,4 +1,4 @@
-"""Run by test_without_compiler.py in an environment of its own: copies from memory to memory and verifies."""
+"""Run by test_without_compiler.py in a separate environment: copies from memory to memory and verifies."""
 
 from __future__ import annotations
 

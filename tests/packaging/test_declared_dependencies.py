@@ -1,4 +1,4 @@
-"""Whatever is imported is asked for in pyproject.toml, where it is needed."""
+"""Every import is declared in pyproject.toml, in the extra that needs it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROJECT: Final = PYPROJECT["project"]
 SHIPPED: Final = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 OWN: Final = frozenset({"scheduler_service", *(Path(folder).name for folder in SHIPPED)})
 EXTRAS: Final[dict[str, list[str]]] = PROJECT["optional-dependencies"]
-# What a part may import beside what everybody gets: the extras with which it is used. The longest path wins.
+# Imports allowed besides the base dependencies: the extras with which a part is used. The longest path wins.
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "core/twinstore": (),
     "core/twinstore/observing/otel.py": ("otel",),
@@ -39,7 +39,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "tools/embedded": ("embedded",),
     "samples/service": ("postgres", "service"),
 }
-# Shipped beside the packages, for the demo.
+# Shipped in addition to the packages, for the demo.
 FOLDERS: Final = (
     "core",
     "backends",
@@ -60,7 +60,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def declared(*extras: str) -> frozenset[str]:
-    """Return the distributions that somebody gets who installs these extras."""
+    """Return the distributions that an installation with these extras contains."""
     requirements = [*PROJECT["dependencies"], *(item for extra in extras for item in EXTRAS[extra])]
     found: set[str] = set()
     for item in map(Requirement, requirements):

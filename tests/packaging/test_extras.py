@@ -15,7 +15,7 @@ from tests.packaging.test_declared_dependencies import EXTRAS
 pytestmark = pytest.mark.long
 
 ROOT: Final = Path(__file__).parents[2]
-# Runs each program in a fork of one process, in which some libraries are missing, as far as it can tell.
+# Runs each program in a fork of one process, in which some libraries appear to be missing.
 FORKING: Final = """
 import json, os, sys, traceback
 
@@ -178,6 +178,6 @@ def test_without_any_extra_a_storage_in_memory_works(answers: Answers) -> None:
 
 @pytest.mark.smoke
 def test_all_is_all_of_them() -> None:
-    """Whoever takes `all` misses none; `dev` is for those who work on the library."""
+    """The extra `all` misses none; `dev` is for developers of the library."""
     (everything,) = EXTRAS["all"]
     assert set(everything.partition("[")[2].rstrip("]").split(",")) == EXTRAS.keys() - {"all", "dev"}

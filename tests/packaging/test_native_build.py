@@ -36,7 +36,7 @@ needs_compiler = pytest.mark.skipif(
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the two C files of every library, alone; the build and the loader look at them."""
+    """Return the two C files of every library, alone; the build and the loader check them."""
     folder = tmp_path / "native"
     folder.mkdir()
     for name in ("buffer.h", "buffer.c", "version.c"):
@@ -56,7 +56,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pretending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """Let a program stand in for the compiler; return what asks for its arguments."""
+    """Replace the compiler by a program; return a function that reads its arguments."""
     compiler = tmp_path / "own compiler"
     compiler.write_text(PRETENDING.format(folder=tmp_path))
     compiler.chmod(0o755)

@@ -44,7 +44,7 @@ HEADERS: Final = frozenset(
         "string.h",
     }
 )
-# The copier and the verifier stand for themselves, so that a fault of one is not one of the other, too.
+# The copier and the verifier are independent, so that a fault of one is not also a fault of the other.
 APART: Final = (("copier", "verifier"), ("verifier", "copier"))
 # What it may ask for besides functions of the C library: what a compiler adds to every library.
 ADDED: Final = frozenset({"__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable"})

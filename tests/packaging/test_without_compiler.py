@@ -1,6 +1,6 @@
 """Without a C compiler, or with one that does not work, everything works, and says why it is slower.
 
-Each time for real: a wheel, installed into an environment that knows nothing of the checkout.
+Each case is real: a wheel, installed into an environment without access to the checkout.
 """
 
 from __future__ import annotations

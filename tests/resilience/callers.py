@@ -1,4 +1,4 @@
-"""Calls of every kind, each on a thread of its own, and where the store shows what became of them."""
+"""Calls of every kind, each on a separate thread, and where the store shows what became of them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def write_parts_awaited(storage: AsyncSchedulerStorage, token: str) -> Non
 
 @dataclass(slots=True)
 class Callers:
-    """Threads that call one storage until they are told to stop.
+    """Threads that call one storage until they are stopped.
 
     Attributes:
         storage: on the server that comes and goes.
@@ -107,7 +107,7 @@ class Callers:
     _graph_jobs: SimpleQueue[str] = field(default_factory=SimpleQueue[str])
     _runs: SimpleQueue[str] = field(default_factory=SimpleQueue[str])
     leased: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
-    # Of the lock: until when nobody else may hold it, and the fence of the last holder.
+    # Of the lock: until when no other may hold it, and the fence of the last holder.
     _section: Lock = field(default_factory=Lock)
     _safe_until: float = 0.0
     _fence: int = 0
@@ -183,7 +183,7 @@ class Callers:
                     action(token)
 
     def _token(self, kind: str) -> str | None:
-        """Return a token that nobody else has; ``None`` where there is nothing to go on with."""
+        """Return a unique token; ``None`` if there is nothing to continue with."""
         name = f"{kind}-{next(self._numbers)}"
         made = {"fire": self._schedules, "move": self._graph_jobs, "change": self._runs}
         queue = made.get(kind)
@@ -268,7 +268,7 @@ class Callers:
         self.storage.impact_snapshots.purge_generated(START - DAY)
 
     def _lock(self, token: str) -> None:
-        """Hold a lock: nobody else does while its lease is safe, and each holder has a higher fence."""
+        """Hold a lock: no other holds it while its lease is safe, and each holder has a higher fence."""
         asked = time.monotonic()
         handle = self.storage.locks.acquire(LOCK, PATIENCE, lease=LEASE, holder_id=token)
         self._enter(handle.fence, asked)
@@ -281,7 +281,7 @@ class Callers:
     def _enter(self, fence: int, asked: float) -> None:
         safe_until = asked + LEASE.total_seconds()
         with self._section:
-            # The answer may have come so late that the lease is over, and somebody else there.
+            # The answer may have come so late that the lease is over and another holder has the lock.
             if time.monotonic() < safe_until:
                 assert time.monotonic() > self._safe_until, "two holders at once"
                 assert fence > self._fence, "a fence was given before"

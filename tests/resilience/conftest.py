@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", params=["memory", *SERVERS])
 def every_store(request: pytest.FixtureRequest) -> Iterator[Settings]:
-    """Return the settings of a migrated store of each kind; each test takes a tenant of its own."""
+    """Return the settings of a migrated store of each kind; each test uses a separate tenant."""
     with ExitStack() as stack:
         yield settings_of(request.param, request, stack)
 

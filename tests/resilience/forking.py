@@ -59,7 +59,7 @@ THEIRS: Final = "child"
 
 
 def work(storage: SchedulerStorage, tenant: str, rounds: int = ROUNDS) -> Report:
-    """Write, read and list as one tenant; count answers that were meant for somebody else, and errors."""
+    """Write, read and list as one tenant; count errors and answers that were meant for another tenant."""
     foreign = 0
     errors: list[str] = []
     for number in range(rounds):
@@ -228,7 +228,7 @@ def own_work_and_gone(storage: SchedulerStorage, stream: Any, writer: Any) -> Re
 
 
 def with_idle_connections(storage: SchedulerStorage, settings: Settings) -> Report:
-    """Fork with connections at rest, of the pool and of bulk work; children end in different ways."""
+    """Fork with idle connections, of the pool and of bulk work; children end in different ways."""
     with ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(storage.sessions.open(MINE)).runs.list(MINE)
@@ -291,7 +291,7 @@ def leaving_a_unit(storage: SchedulerStorage, _: Settings) -> Report:
 
 
 def with_a_pool_of_the_host(_: SchedulerStorage, settings: Settings) -> Report:
-    """A pool that the host opened cannot be opened anew by the library."""
+    """The library cannot open a pool again that the application opened."""
     url = settings["Persistence"]["Postgres"]["ConnectionString"]
     with ConnectionPool(url, min_size=1, open=True) as pool:
         own = {"Persistence": {"Postgres": {"Pool": pool}}}
@@ -337,7 +337,7 @@ def counting(storage: SchedulerStorage, _: Settings) -> Report:
 
 
 def count(storage: SchedulerStorage) -> Report:
-    """Count through ``transact``; tell how many calls were confirmed and how long the longest one took."""
+    """Count through ``transact``; report how many calls were confirmed and how long the longest took."""
 
     def grow(unit: SchedulerSession) -> None:
         run = unit.runs.get_required(MINE, "counter")

@@ -37,7 +37,7 @@ KEY: Final = "shared"
 HOLDER: Final = "one name for all"
 MINUTE: Final = timedelta(minutes=1)
 OFTEN: Final = 30
-# However slow the machine is, each process has so many turns at least.
+# However slow the machine is, each process gets the lock at least this often.
 LEAST_TURNS: Final = 2
 
 
@@ -96,7 +96,7 @@ def in_child(handle: LockHandle) -> list[str]:
 
 
 def contend(settings: Report) -> None:
-    """Let many processes want one lock for some time, each with a storage and connections of its own."""
+    """Let many processes request one lock for some time, each with a separate storage and connections."""
     options = settings.pop("Test")
     pipes = []
     # Once for all: sixteen processes that import the drivers would be busy with nothing else.
@@ -151,11 +151,11 @@ def turns(settings: Report, options: Report, start: float) -> Report:
                 with locks.acquire(KEY, MINUTE, lease=lease, holder_id=HOLDER) as handle:
                     begun = time.monotonic_ns()
                     append(folder / "fences", handle.fence)
-                    # The first one of all, and then each one of so many.
+                    # The very first one, and then one in every ``deaths``.
                     if options["deaths"] and handle.fence % options["deaths"] == 1:
                         os.kill(os.getpid(), signal.SIGKILL)
                     ended = time.monotonic_ns()
-                    # A machine that was busy for longer than the lease has given the lock to somebody else.
+                    # If the machine was busy for longer than the lease, another process has the lock.
                     if handle.is_held():
                         append(folder / "turns", handle.fence, begun, ended)
             except TwinstoreError as error:

@@ -43,7 +43,7 @@ def by(method: str) -> Report:
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload([preloaded.__name__])
-    # Each process that spawn begins imports everything anew.
+    # Each process that spawn starts imports everything again.
     size = 1 if method == "spawn" else 2
     with context.Pool(size, prepared_for, (TENANTS[1],)) as pool:
         answers = [pool.apply_async(served, (tenant,)) for tenant in TENANTS]
@@ -82,7 +82,7 @@ def outcome_of(action: Callable[[], object]) -> str:
 
 
 def inside_a_loop() -> Report:
-    """Fork inside a running event loop whose tasks are at work; the child runs a loop of its own."""
+    """Fork inside a running event loop whose tasks are at work; the child runs a separate loop."""
     children = Children()
 
     async def main() -> Report:
@@ -110,7 +110,7 @@ def in_a_loop_of_its_own(unit: Any, held: Any) -> Report:  # noqa: ANN401  # of 
 def at_the_end() -> Report:
     """Children end in the ways that run what the parent has registered, inside its unit and outside."""
     children = Children()
-    # As hosts do; in a child it closes the storage of the child.
+    # As applications do; in a child it closes the storage of the child.
     atexit.register(STORAGE.close)
     with STORAGE.transaction(TENANTS[0]) as unit:
         unit.runs.create(make_run(TENANTS[0], "kept"))
@@ -124,7 +124,7 @@ def at_the_end() -> Report:
 
 
 def forked_at_the_end() -> bool:
-    """Let a child fork once more when it ends."""
+    """Let a child fork again when it ends."""
 
     def fork() -> None:
         pid = os.fork()
@@ -165,7 +165,7 @@ def with_a_session_in_use() -> Report:
 
 
 def prefork_server(*, asynchronous: bool) -> Report:
-    """Serve requests of two tenants from forked workers, of which some are killed and begun anew."""
+    """Serve requests of two tenants from forked workers, some of which are killed and restarted."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     serve = partial(serve_tasks if asynchronous else serve_requests, listener)
     workers = [begin(serve) for _ in range(WORKERS)]
@@ -249,7 +249,7 @@ def answer_to(tenant: str, number: str, report: Report) -> str:
 
 
 def ask(port: int, tenant: str, number: int) -> str:
-    """Return ``right``, or what was wrong; ask anew where a worker was killed, as a load balancer does."""
+    """Return ``right``, or what was wrong; if a worker was killed, ask again, as a load balancer does."""
     for _ in range(20):
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
             connection.sendall(f"{tenant} {number}\n".encode())

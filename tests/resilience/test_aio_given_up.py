@@ -85,7 +85,7 @@ def test_calls_on_a_locked_row_that_are_given_up_free_threads_and_server_at_once
                 assert rows.open_transactions() == 0
             found = await opened.scheduler.runs.get_required(TENANT, "held")
             assert found == make_run(TENANT, "held")
-            # And the way is free again: nothing of what was given up is in it.
+            # And the row can be written again: no cancelled call still blocks it.
             await write_held(opened)
             assert (await opened.scheduler.runs.get_required(TENANT, "held")).state is RunState.QUEUED
 
@@ -93,7 +93,7 @@ def test_calls_on_a_locked_row_that_are_given_up_free_threads_and_server_at_once
 
 
 async def give_up_writes(opened: AsyncStorage) -> None:
-    """Give up more writes of a locked row than there are threads; somebody else's call does not notice."""
+    """Cancel more writes of a locked row than there are threads; calls of others are not affected."""
     begin = time.monotonic()
     outcomes = await asyncio.gather(
         *(asyncio.wait_for(write_held(opened), GIVEN_UP) for _ in range(CALLS)), return_exceptions=True
@@ -119,7 +119,7 @@ def test_a_user_of_mongodb_who_may_only_read_and_write_cancels_his_own_calls(
 
 
 def test_a_call_is_answered_beside_forty_units_on_ten_connections(postgres_server: PostgresServer) -> None:
-    # Calls that another test gave up may still end.
+    # Calls that another test cancelled may still end.
     before = set(threading.enumerate())
 
     async def work(rows: PostgresRows) -> None:
@@ -130,7 +130,7 @@ def test_a_call_is_answered_beside_forty_units_on_ten_connections(postgres_serve
             async def stay(number: int) -> None:
                 async with opened.scheduler.transaction(TENANT) as unit:
                     await unit.runs.create(make_run(TENANT, f"run-{number}"))
-                    # A call past the unit needs a connection beside the one of the unit.
+                    # A call past the unit needs a connection in addition to that of the unit.
                     assert await opened.scheduler.runs.get(TENANT, "free") is not None
                     inside.release()
                     await leave.wait()
@@ -175,7 +175,7 @@ def test_a_unit_given_up_while_it_waits_for_a_row_is_rolled_back_before_the_task
 
 
 def test_a_late_cancellation_never_meets_the_next_call(rows: HeldRows) -> None:
-    """Calls are given up at every moment of their lives, on two connections that others use at once after."""
+    """Calls are cancelled at every moment of their lives, on two connections that others use right after."""
 
     async def work() -> None:
         met: list[str] = []
@@ -258,7 +258,7 @@ def test_deadlines_at_the_door_of_units_and_sessions_leak_no_connection(
                         if isinstance(outcome, BaseException)
                     )
                     assert [type(error) for error in kept] == [TimeoutError] * 6
-                # All four at once, each in a unit of its own.
+                # All four at once, each in a separate unit.
                 every = asyncio.Barrier(4)
 
                 async def read() -> None:
@@ -278,7 +278,7 @@ def test_deadlines_at_the_door_of_units_and_sessions_leak_no_connection(
 async def entered(
     block: AbstractAsyncContextManager[AsyncSchedulerSession], stack: AsyncExitStack
 ) -> AsyncSchedulerSession:
-    """Enter a block in a task of its own; the stack leaves it."""
+    """Enter a block in a separate task; the stack leaves it."""
     return await stack.enter_async_context(block)
 
 

@@ -159,7 +159,7 @@ UPDATE scheduler.policy_jobs SET payload = payload || '{"mode": "s3cr3t"}' WHERE
 
 @pytest.fixture(params=["mongo", "postgres"])
 def storage(request: pytest.FixtureRequest) -> Iterator[SchedulerStorage]:
-    """Open a migrated store of its own."""
+    """Open a separate migrated store."""
     database: MongoDatabase | PostgresDatabase = request.getfixturevalue(f"{request.param}_database")
     with twinstore.open_storage(kept(database.config)) as opened:
         opened.scheduler.initializer.ensure_migrations()
@@ -167,7 +167,7 @@ def storage(request: pytest.FixtureRequest) -> Iterator[SchedulerStorage]:
 
 
 def poison(request: pytest.FixtureRequest, job: PolicyRunJob) -> None:
-    """Let nobody read a job any more."""
+    """Make every further read of a job fail."""
     if "mongo" in request.node.callspec.id:
         mongo: MongoDatabase = request.getfixturevalue("mongo_database")
         with closing(MongoClient[dict[str, Any]](mongo.url)) as client:
@@ -230,7 +230,7 @@ def test_a_crowd_in_front_costs_other_workers_nothing(postgres_database: Postgre
         mine = jobs.lease_next("w", at(1), tenant_id="small" if each > 1 else None)
         assert mine is not None
         assert mine.id == "mine"
-        # Whoever serves every tenant takes the urgent ones first, as the order of leases says.
+        # A worker that serves every tenant leases urgent jobs first, as the order of leases says.
         crowd = jobs.lease_next("w", at(1))
         assert ("nobody" if crowd is None else crowd.tenant_id) == ("crowd" if each > 1 else "nobody")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CLOSED: Final = "This storage is closed; open a new one"
 THREADS: Final = 4
 WAIT: Final = 30
-# What a host has in hand of a storage, each way to go on with it.
+# What an application holds of a storage, each way to continue with it.
 CALLS: Final[dict[str, Callable[[SchedulerStorage, str], object]]] = {
     "repository": lambda storage, tenant: storage.runs.list(tenant),
     "service": lambda storage, tenant: storage.run_summary_service.list(tenant),
@@ -93,7 +93,7 @@ def test_a_unit_that_outlives_its_storage_is_not_committed(every_store: Settings
         outliving()
     with twinstore.add_scheduler_storage(every_store) as again:
         assert len(again.runs.list(tenant)) == 0
-        # MongoDB keeps the row of a transaction that nobody ends for a minute (docs/concurrency.md).
+        # MongoDB keeps the row of an abandoned transaction for a minute (docs/concurrency.md).
         if "Mongo" not in str(every_store["Persistence"]):
             again.runs.create(make_run(tenant, f"{tenant}-1"))
 
@@ -116,7 +116,7 @@ def test_calls_that_run_while_a_storage_is_closed_end_with_an_error_of_the_libra
                 came[error.message] += 1
                 return
             except TwinstoreError as error:
-                # In the middle of a round trip; the next call is told why.
+                # In the middle of a round trip; the error of the next call says why.
                 came[type(error).__name__] += 1
 
     with ThreadPoolExecutor(THREADS) as pool:

@@ -1,4 +1,4 @@
-"""Many threads write one row: what one store serves, the other serves too, and nobody is sent away."""
+"""Many threads write one row: both stores serve the same calls, and no writer is turned away."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def with_tracking(settings: Settings) -> Settings:
 
 
 def check(server: str, case: str, request: pytest.FixtureRequest, share: int = 1) -> Outcome:
-    """Let threads fight for one row; return what became of them after the store was looked at."""
+    """Let threads compete for one row; check the store and return what became of the threads."""
     work, threads, calls = CASES[case]
     with opened(server, request) as storage:
         begun = time.monotonic()
@@ -199,7 +199,7 @@ def queued(session: SchedulerSession | SchedulerStorage, tenant: str) -> list[st
 def queue_if_none_is(
     unit: SchedulerSession, tenant: str, name: str, *, common: bool, meanwhile: Callable[[], object]
 ) -> None:
-    """Queue a run in a unit that has seen no queued one; ``common``: write the row that stands for all."""
+    """Queue a run in a unit that has seen no queued one; ``common``: write the row that represents all."""
     if queued(unit, tenant):
         return
     meanwhile()

@@ -1,6 +1,6 @@
-"""After a fork parent and child never see each other's rows, and the child harms nothing of the parent's.
+"""After a fork parent and child never see each other's rows, and the child does not disturb the parent.
 
-The forks happen in a program of their own, ``tests.resilience.forking``.
+The forks happen in a separate program, ``tests.resilience.forking``.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Ledger:
             self._changed.notify_all()
 
     def await_answers(self, kinds: set[str], since: float, seconds: float) -> list[str]:
-        """Wait until one call of each kind has succeeded since an instant; tell of the others."""
+        """Wait until one call of each kind has succeeded since an instant; return the kinds without one."""
 
         def missing() -> set[str]:
             calls = itertools.takewhile(lambda call: call.ended >= since, reversed(self.calls))
@@ -90,7 +90,7 @@ class Ledger:
             return [str(last.get(kind, kind)) for kind in sorted(missing())]
 
     def await_refusals(self, number: int, seconds: float) -> bool:
-        """Wait until so many calls were refused; return whether they were."""
+        """Wait until this many calls were refused; return whether they were."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.refused()) >= number, seconds)
 
@@ -111,11 +111,11 @@ class Ledger:
         return [str(call) for call in self.calls if call.seconds > LONGEST_SECONDS]
 
     def contradictions(self, stored: Mapping[str, Callable[[str], int]]) -> list[str]:
-        """Return the tokens that are stored otherwise than their call was answered.
+        """Return the tokens whose stored state contradicts the answer of their call.
 
         Args:
-            stored: by kind, what tells how often a token is stored: 0, 1, or another number where it is
-                there in part or more than once.
+            stored: by kind, a function that returns how often a token is stored: 0, 1, or another number if
+                it is stored in part or more than once.
         """
         wanted = {None: {1}, Outcome.NOT_APPLIED: {0}, Outcome.UNKNOWN: {0, 1}}
         found: list[str] = []

@@ -1,4 +1,4 @@
-"""A PostgreSQL without a free slot: whoever finds none may try again, and is not told of a wrong password."""
+"""A PostgreSQL without a free slot: the error allows a retry and does not blame the password."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ CREATE TRIGGER fault BEFORE INSERT ON scheduler.graph_job_events
 def assert_neither(
     storage: SchedulerStorage, breaking: Callable[[], object], mending: Callable[[], object]
 ) -> None:
-    """Add and update while no event can be written, and look at what is stored; then both work."""
+    """Add and update while no event can be written, and check what is stored; then both work."""
     store, jobs = storage.graph_job_store, storage.graph_jobs
     known, new = make_graph_build_job(TENANT, "known"), make_graph_overlay_job(TENANT, "new")
     store.add(known)

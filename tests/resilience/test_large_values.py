@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 TENANT: Final = "acme"
 SERVERS: Final = {"mongo": "Mongo", "postgres": "Postgres"}
 MODULES: Final = (SCHEDULER_EXAMPLES, TASKRUNNER_EXAMPLES, TRACKING_EXAMPLES)
-# What a server adds of its own beside a row, such as a second form of the key.
+# What a server itself adds to a row, such as a second form of the key.
 ALLOWANCE: Final = 10_000
 # What is repeated is repeated for ten seconds at least.
 SECONDS: Final = 9
@@ -235,7 +235,7 @@ def filled(method: Any, parameter: str, text: str) -> dict[str, object]:  # noqa
 
 
 ROWS: Final = 3
-# A document has so many bytes; a call may bring back so few.
+# The size of a document, and the few bytes that a call may bring back.
 TEXT: Final = "x" * 400_000
 FEW: Final = 40_000
 DAY: Final = timedelta(days=1)
@@ -244,7 +244,7 @@ LATER: Final = START + 4000 * DAY
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one case, under a tenant and names of its own."""
+    """The rows of one case, under a separate tenant and names."""
 
     storage: Storage
     tenant: str

@@ -1,4 +1,4 @@
-"""The server of a lock is killed and started again while somebody holds the lock."""
+"""The server of a lock is killed and restarted while the lock is held: others still wait for its lease."""
 
 from __future__ import annotations
 

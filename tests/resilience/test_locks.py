@@ -1,4 +1,4 @@
-"""Locks between processes on real servers: exclusion, and what becomes of an owner that dies or stands."""
+"""Locks between processes on real servers: exclusion, and what becomes of an owner that dies or hangs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def started(scenario: str, settings: Settings, **options: object) -> forked.Pope
 
 @contextmanager
 def holding(settings: Settings, lease: float) -> Iterator[Holder]:
-    """Let another process hold the lock; it is killed at the end, wherever it stands."""
+    """Let another process hold the lock; it is killed at the end, in whatever step it is."""
     process = started("hold", settings, lease=lease)
     try:
         yield Holder(process)
@@ -141,7 +141,7 @@ def contended(settings: Settings, folder: Path, *, seconds: int, **options: obje
 
 
 def fences_in(folder: Path) -> int:
-    """Return how many fences were given: each once, and none left out."""
+    """Return how many fences were given: each once, without a gap."""
     fences = [int(line) for line in (folder / "fences").read_text().splitlines()]
     assert sorted(fences) == list(range(1, len(fences) + 1))
     return len(fences)
@@ -162,7 +162,7 @@ def test_a_killed_owner_keeps_the_lock_until_its_lease_ends(
     with holding(settings, lease=3) as holder:
         os.kill(holder.process.pid, signal.SIGKILL)
         holder.process.wait()
-        # By the clock of the server, which says more than an attempt in vain does.
+        # By the server clock, which proves more than a failed attempt does.
         with storage.locks.acquire(KEY, MINUTE) as owner:
             assert (holder.first["fence"], owner.fence) == (1, 2)
             assert owner.acquired_at >= holder.expires_at
@@ -180,7 +180,7 @@ def test_a_stopped_owner_loses_the_lock_and_changes_nothing_when_it_wakes_up(
             assert (owner.fence, owner.holder_id) == (2, before.holder_id)
             assert owner.acquired_at >= before.expires_at
             os.kill(holder.process.pid, signal.SIGCONT)
-            # It has the name of the new owner, and only its fence tells it.
+            # It has the name of the new owner; only its fence distinguishes it.
             assert [holder(step) for step in ("is_held", "renew", "release")] == [
                 "False",
                 "LeaseLostError",

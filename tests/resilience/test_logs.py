@@ -47,7 +47,7 @@ def refusing(code: str, text: str) -> Iterator[int]:
 
 
 def serve(listener: socket.socket, code: str, text: str) -> None:
-    """Refuse whoever comes."""
+    """Refuse every client."""
     with suppress(OSError):
         while True:
             client, _ = listener.accept()
@@ -74,7 +74,7 @@ def foreign_message(client: socket.socket) -> bytes:
 
 
 def exactly(client: socket.socket, size: int) -> bytes:
-    """Return so many bytes of a client; one that is given up meanwhile sends fewer."""
+    """Return this many bytes of a client; a client that is cancelled meanwhile sends fewer."""
     found = client.recv(size, socket.MSG_WAITALL)
     if len(found) < size:
         raise ConnectionError("the client has gone")
@@ -87,12 +87,12 @@ def say(client: socket.socket, kind: bytes, body: bytes) -> None:
 
 
 TENANT = "tenant-of-nobody"
-PASSWORD = "hunter2"  # of nobody
+PASSWORD = "hunter2"  # not a real one
 
 
 def message(caplog: pytest.LogCaptureFixture, driver: str) -> tuple[int, str]:
     """Return level and text of the one message of a driver."""
-    # Threads that other tests have left may tell something, too.
+    # Threads that other tests have left may also log something.
     (record,) = (
         record
         for record in caplog.records

@@ -1,4 +1,4 @@
-"""A commit or a write whose answer never came: nobody knows whether it was applied, and the error says so."""
+"""A commit or a write whose answer never came: it may have been applied, and the error says so."""
 
 from __future__ import annotations
 

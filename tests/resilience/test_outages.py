@@ -1,8 +1,8 @@
-"""Servers that go away in the middle of calls: each call ends in time, and what it was answered is true.
+"""Servers that go away in the middle of calls: each call ends in time, and its answer is true.
 
 PostgreSQL is shut down in each way and killed; of a replica set of three the primary steps down and is
-killed, and then all members are. Every kind of call goes on meanwhile, on a thread of its own. Nothing may
-come out but answers and errors of this library, and afterwards the store holds what the calls were told.
+killed, and then all members are. Every kind of call continues meanwhile, on a separate thread. Calls may
+only return answers and raise errors of this library. Afterwards the store holds what the calls were answered.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_calls_go_on_soon_after_an_outage_of_many_seconds(outages: Outages) -> N
         with callers.calling():
             assert ledger.await_answers(callers.kinds, 0, HEALED_SECONDS) == []
             whole = "fast" if "fast" in outages.kinds else "all killed"
-            # Nobody sets it: the server stays away for that long.
+            # It is never set: the server stays away for that long.
             outages.kinds[whole](lambda: Event().wait(LONG_OUTAGE_SECONDS))
             back = time.monotonic()
             assert ledger.await_answers({"read", "insert", "unit"}, back, SOON_SECONDS) == []

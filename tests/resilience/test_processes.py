@@ -1,6 +1,6 @@
-"""Whatever makes the processes, each sees its own tenant's rows, and none harms what another has open.
+"""Whatever makes the processes, each sees its own tenant's rows and does not break what another has open.
 
-The processes are those of a program of its own, ``tests.resilience.processes``.
+A separate program makes the processes, ``tests.resilience.processes``.
 """
 
 from __future__ import annotations

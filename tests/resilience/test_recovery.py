@@ -1,4 +1,4 @@
-"""After an outage of PostgreSQL its pool serves again at once, and no connection is opened beside it."""
+"""After an outage of PostgreSQL its pool serves again at once, and no connection is opened outside it."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_the_pool_serves_again_soon_after_an_outage(
 
 
 def go_away(server: PostgresServer, how: str, seconds: float) -> None:
-    """Let the server be away, or silent, for so many seconds."""
+    """Let the server be away, or silent, for this many seconds."""
     if how == "frozen":
         with frozen(server):
             Event().wait(seconds)
@@ -190,7 +190,7 @@ def test_waiting_callers_open_no_connection_beside_the_pool(
 def test_bulk_work_needs_no_connection_of_the_pool_and_looks_at_its_role_itself(
     server: PostgresServer,
 ) -> None:
-    """Also in a module that is used for the first time while the whole pool is lent."""
+    """Also in a module that is used for the first time while every connection is checked out."""
     table = b"tracking.sessions"
     with (
         psycopg.connect(server.superuser_url(database="twinstore"), autocommit=True) as admin,
@@ -229,7 +229,7 @@ def test_waiting_for_locks_opens_no_connection_beyond_their_limit(server: Postgr
 def test_refusals_and_lost_connections_are_no_warnings_in_the_logs_of_others(
     server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever called is told. The pool of psycopg warns as the application lets it, and tells no password."""
+    """The caller gets the error. The pool of psycopg warns if the application lets it, without a password."""
     with caplog.at_level(logging.INFO), open_at(server, PoolMax=POOL) as storage:
         storage.runs.create(make_run(TENANT, "twice"))
         with pytest.raises(DuplicateError):

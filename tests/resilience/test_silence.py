@@ -75,7 +75,7 @@ def timed(call: Callable[[], object]) -> Ended:
 
 
 def ended_together(calls: Mapping[str, Callable[[], object]]) -> dict[str, Ended]:
-    """Make calls at once, each on a thread of its own, and return how each of them ended."""
+    """Make calls at once, each on a separate thread, and return how each of them ended."""
     pool = ThreadPoolExecutor(len(calls))
     try:
         begun = {name: pool.submit(timed, call) for name, call in calls.items()}
@@ -87,7 +87,7 @@ def ended_together(calls: Mapping[str, Callable[[], object]]) -> dict[str, Ended
 @contextmanager
 def frozen(server: PostgresServer | MongoServer) -> Iterator[None]:
     """Freeze a server, its first process and all others, for the length of the block."""
-    # A server that was started anew has another number.
+    # A restarted server has another process id.
     found = find_postgres_server(server.home.parent) or server
     first = psutil.Process(found.pid)
     first.suspend()
@@ -262,7 +262,7 @@ def test_no_call_hangs_on_a_frozen_server(postgres: PostgresServer) -> None:
         with frozen(postgres):
             ended = ended_together({name: call for name, (call, _) in calls.items()}) | units.end()
             left = timed(lambda: stack.pop_all().close())
-    # What it stood for is lost with its connection.
+    # The lock that it held is lost with its connection.
     assert isinstance(ended["renew"].error, LeaseLostError)
     told = {name: one for name, one in ended.items() if name != "renew"}
     expected = {name: outcome for name, (_, outcome) in calls.items() if outcome} | UNITS
@@ -298,7 +298,7 @@ def warm(storage: SchedulerStorage) -> None:
 
 
 class Units:
-    """Units of work that have written something, each on a thread of its own, and then wait."""
+    """Units of work that have written something, each on a separate thread, and then wait."""
 
     def __init__(self, storage: SchedulerStorage) -> None:
         self._storage = storage
@@ -373,7 +373,7 @@ def test_a_stream_ends_when_the_server_freezes(postgres: PostgresServer) -> None
             next(batches)
             with frozen(postgres):
                 ended = timed(lambda: [list(batch) for batch in batches])
-        # What the server had sent before is read, and what it did not send is told.
+        # Rows that the server sent before are read, and an error reports the rest.
         assert ended.error is None or outcome_of(ended) is Outcome.NOT_APPLIED
         assert ended.seconds < deadlines.MARGIN_SECONDS + 10 + LIMIT_SECONDS + SLACK_SECONDS
 

@@ -38,6 +38,6 @@ def test_faults_lose_nothing_do_nothing_twice_show_nobody_else_and_leave_nothing
     assert min(found["operations"].values()) > 0
     assert OUTAGES[name] <= set(found["outages"])
     assert found["refused"] > 0
-    # Two of them are told also where there was none.
+    # Two of them are reported even if there was none.
     assert all(found["faults"].get(kind) for kind in ("cancelled", "crowded", "forked"))
     assert found["kills"] >= SECONDS / 3

@@ -106,7 +106,7 @@ def judged(more: Steps, stored: Stored = STORED, *, without: str = "") -> list[s
 
 
 def changed(**parts: object) -> Stored:
-    return replace(STORED, **parts)  # type: ignore[arg-type]  # each of its own kind
+    return replace(STORED, **parts)  # type: ignore[arg-type]  # each has its type
 
 
 def trigger(**parts: object) -> Stored:
@@ -148,7 +148,7 @@ def served(answer: str, *names: str) -> Steps:
 LATE: Final = 0.2 + HEALED_SECONDS + 1
 SILENT: Final = 4.0 + LONGEST_SECONDS + 1
 LOG: Final = f"the log of run {run_at(0)}"
-# One for each rule: what the judge says, the lines that tell of it, and what is stored with them.
+# One for each rule: what the judge says, the lines that show it, and what is stored with them.
 WRONG: Final[dict[str, tuple[Steps, Stored]]] = {
     "error during fire: it broke": (
         [(1.0, {"what": "error", "during": "fire", "error": "it broke"})],
@@ -270,7 +270,7 @@ def test_what_is_not_wrong_is_not_named(case: str) -> None:
 
 
 MOVE: Final[dict[str, object]] = {"job": "h", "origin": "pending", "target": "running"}
-# What may be there after a call in doubt, and what the judge says where the call was told that it is not.
+# What may be stored after a call in doubt, and what the judge says if the call was answered that it is not.
 IN_DOUBT: Final[dict[str, tuple[str, dict[str, object], Stored]]] = {
     "job x is stored although its creation was refused": ("create", {"job": "x"}, job("x", "completed", 0)),
     "graph job x is stored although its creation was refused": (
@@ -343,7 +343,7 @@ def test_a_seed_gives_the_same_kills_and_outages(tmp_path: Path) -> None:
     assert planned(7) == planned(7) != planned(8)
 
 
-# In a process of its own: what other tests have left in this one comes and goes.
+# In a separate process: threads and files that other tests have left in this one come and go.
 LEAVING: Final = """
 import sys
 from threading import Event, Thread

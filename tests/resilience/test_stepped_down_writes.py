@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 TENANT: Final = "acme"
 HOUR: Final = timedelta(hours=1)
-# What such a primary answers: it wrote, nobody else has it, and the write may be repeated. Not with the code
-# of a step down, after which the client would look for another primary until it hears of this one again.
+# The answer of such a primary: it wrote, no other member has it, and the write may be repeated. Without the
+# code of a step down, after which the client would search for another primary until this one reports again.
 STEPPED_DOWN: Final[dict[str, object]] = {
     "failCommands": ["findAndModify"],
     "writeConcernError": {"code": 262, "errmsg": "waiting for the majority took too long"},

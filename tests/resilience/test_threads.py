@@ -81,7 +81,7 @@ def test_threads_call_one_after_the_other(storage: SchedulerStorage, tenant: str
 
 
 class Held:
-    """A change of a summary that goes on only when it is told to."""
+    """A change of a summary that waits for permission to continue."""
 
     def __init__(self, tenant: str) -> None:
         self.begun, self.go_on = Event(), Event()
@@ -313,7 +313,7 @@ def test_the_same_holds_for_a_task(every_store: Settings, tenant: str, way: str)
         with pytest.raises(ValidationError, match=NESTED):
             await scheduler.transact(nothing, tenant_id=tenant)
         assert time.monotonic() - begun < AT_ONCE
-        # Of another task it is another unit, which may wait; another row waits for nobody.
+        # Of another task it is another unit, which may wait; another row does not wait.
         await asyncio.create_task(store_another(scheduler, tenant))
         await unit.runs.create(make_run(tenant, f"{tenant}-after"))
 

@@ -134,7 +134,7 @@ def carry(source: socket.socket, target: socket.socket) -> None:
 
 pytestmark = pytest.mark.skipif(openssl() is None, reason="nothing here makes certificates")
 Section = dict[str, object]
-# A certificate, the authority that is trusted, and the words that tell what is wrong on either store.
+# A certificate, the trusted authority, and the words that say what is wrong on either store.
 BAD: Final[dict[str, tuple[Callable[[Certificates], Path], bool, str, str]]] = {
     "of a stranger": (
         lambda made: made.of_server("good"),

@@ -19,12 +19,12 @@ TORN: Final = -1
 
 
 def whole(found: int, parts: int) -> int:
-    """Return how often something of so many parts is stored, ``TORN`` for a part of it."""
+    """Return how often something of this many parts is stored, ``TORN`` for a part of it."""
     return TORN if found % parts else found // parts
 
 
 class Tokens:
-    """What a store holds when nobody calls any more, by kind of call."""
+    """What a store holds after the last call, by kind of call."""
 
     def __init__(self, storage: SchedulerStorage, leased: Mapping[str, tuple[str, ...]]) -> None:
         """Read what is listed; ``leased`` are the jobs that a call was given, by its token."""

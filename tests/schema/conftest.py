@@ -1,4 +1,4 @@
-"""What several tests of schemas look at."""
+"""The database that several tests of schemas open."""
 
 from __future__ import annotations
 

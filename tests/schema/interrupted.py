@@ -44,7 +44,7 @@ class Killer:
         self.word, self.left = word, number
 
     def __call__(self, text: str) -> None:
-        """Look at what is about to be sent."""
+        """Check the statement that is about to be sent."""
         self.left -= self.word in text
         if self.left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -57,7 +57,7 @@ class Commands(monitoring.CommandListener):
         self.killer = killer
 
     def started(self, event: CommandStartedEvent) -> None:
-        """Be told before it is sent."""
+        """Run before a command is sent."""
         self.killer(f"{event.command_name} {event.command.get(event.command_name)}")
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
@@ -78,7 +78,7 @@ def watch(word: str, number: int) -> None:
         killer(text.decode() if isinstance(text, bytes) else text)
         return execute(self, query, *more, **options)
 
-    # To stand between statement and server; an assignment would have to repeat the overloads.
+    # To intercept statements on their way to the server; an assignment would have to repeat the overloads.
     setattr(psycopg.Cursor, "execute", watched)  # noqa: B010
 
 

@@ -72,7 +72,7 @@ def at_once(settings: Settings, count: int) -> list[Report]:
 def killed(settings: Settings, word: str, number: int, *, expire: bool = True, **plan: object) -> None:
     """Let a process run until it is killed before it sends a word for the given time.
 
-    With ``expire`` nobody has to wait for its lease.
+    With ``expire`` no other process has to wait for its lease.
     """
     process = start(settings, kill_before=[word, number], **plan)
     begin(process)

@@ -85,7 +85,7 @@ def test_without_consent_only_plain_indexes_are_made(
             assert part in caught.value.message
         assert {"ix_tenantId_createdAt__id", RUN_AGE} <= set(database["runs"].index_information())
         assert "ux_tenantId_scheduleId" in database["run_summaries"].index_information()
-        # Somebody else may write to any of these collections, the empty ones too.
+        # Other programs may write to any of these collections, even to the empty ones.
         assert (ages(database), validated(database)) == ([], [])
         assert all(status.applied_at is None for status in storage.initializer.status())
         with pytest.raises(MigrationError, match="pending"):

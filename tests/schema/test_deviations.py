@@ -1,4 +1,4 @@
-"""``migrate verify``: each kind of deviation is named, and what the sentence says mends it."""
+"""``migrate verify``: each kind of deviation is named, and the remedy in the message repairs it."""
 
 from __future__ import annotations
 

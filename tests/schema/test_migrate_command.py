@@ -125,7 +125,7 @@ class TestCopy:
         tmp_path: Path,
         capsys: pytest.CaptureFixture[str],
     ) -> Migrate:
-        """Return a way to run a command from a filled PostgreSQL to a MongoDB that somebody else uses too."""
+        """Return a way to run a command from a filled PostgreSQL to a MongoDB shared with others."""
         with add_scheduler_postgres_storage(kept(postgres_database.config)) as storage:
             fill(storage)
         source = write_config(tmp_path / "source.json", postgres_database.config)

@@ -1,4 +1,4 @@
-"""The collections of the ledger of copies, and what 0.1.0 kept of it beside the data."""
+"""The collections of the ledger of copies, and what 0.1.0 kept of it next to the data."""
 
 from __future__ import annotations
 

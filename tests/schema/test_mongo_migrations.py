@@ -174,7 +174,7 @@ def test_a_lease_is_kept_for_as_long_as_its_holder_works(database: Database[Docu
 
 
 def test_a_holder_that_was_stopped_goes_on_to_no_other_step(database: Database[Document]) -> None:
-    """Its thread that renews was stopped too, so only the clock can tell."""
+    """The thread that renews was stopped too, so only the clock shows that the lease ran out."""
     ledger = database["_migrations"]
     ledger.insert_one({"_id": "_migration_lock", "fence": 0})
     asleep = [0.0]
@@ -184,7 +184,7 @@ def test_a_holder_that_was_stopped_goes_on_to_no_other_step(database: Database[D
     asleep[0] = 10.0
     with pytest.raises(MigrationError, match="lost"):
         lease.check()
-    lease.renew()  # nobody else has taken it meanwhile
+    lease.renew()  # no other process has acquired it meanwhile
     lease.check()
 
 

@@ -106,7 +106,7 @@ def test_it_is_not_migrated_into_either_by_whoever_comes_second(
     second = "taskrunner" if first == "scheduler" else "scheduler"
     with open_module(first, config=settings) as storage:
         storage.initializer.ensure_migrations()
-    # A storage of its own, as another process would have: only the database knows of the first one.
+    # A separate storage, as another process would have: only the database knows of the first one.
     with (
         open_module(second, config=settings) as storage,
         pytest.raises(ConfigurationError, match=f"which the module {first} has in"),

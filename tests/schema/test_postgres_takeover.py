@@ -1,4 +1,4 @@
-"""A schema of our name may be somebody else's: taken over in the wanted shape, its rows with consent."""
+"""A foreign schema with our name is taken over if it has the right shape, its rows with consent."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ class TestReadiness:
 
 
 class TestLedgerOfCopies:
-    """A schema of the ledger's name may be somebody else's too."""
+    """A schema with the ledger's name may also belong to another program."""
 
     @pytest.fixture
     @staticmethod
@@ -400,7 +400,7 @@ def test_counting_waits_for_a_table_of_another_process_without_holding_one(
             owner.execute("LOCK TABLE scheduler.runs IN ACCESS EXCLUSIVE MODE")
             found = pool.submit(counted, other, "scheduler", names)
             await_waiting(owner, other.info.backend_pid)
-            # It has counted the first table, and holds nothing of it any more.
+            # It has counted the first table and released its lock.
             owner.execute("LOCK TABLE scheduler.audit IN ACCESS EXCLUSIVE MODE NOWAIT")
         assert found.result() == [("audit", 0), ("runs", 2)]
 

@@ -193,7 +193,7 @@ def test_a_row_that_cannot_be_read_is_named(released: SchedulerStorage, entity: 
     assert (record.key, record.owner, record.model) == (key, Tenant(row["tenant"]), None)
     assert record.error is not None
     assert record.raw is not None
-    if entity.name != "triggers":  # asked for by its schedule, which the row itself cannot tell
+    if entity.name != "triggers":  # requested by its schedule, which the row itself does not contain
         with pytest.raises(DocumentDecodeError):
             read_row(released, entity.name, row)
 

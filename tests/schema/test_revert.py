@@ -194,7 +194,7 @@ def reverter(storage: SchedulerStorage) -> RevertsMigrations:
 
 
 def consent(jobs: int, events: int) -> set[Consent]:
-    """Agree to lose so many rows."""
+    """Agree to lose this many rows."""
     return {Consent(EffectKind.DROP, name, rows) for name, rows in zip(TABLES, (jobs, events), strict=True)}
 
 
@@ -398,7 +398,7 @@ class TestPostgres:
 
 
 def await_waiter(settings: Settings, mode: str) -> None:
-    """Return once somebody waits for a lock in this database."""
+    """Return once another transaction waits for a lock in this database."""
     with owner_of(settings) as owner:
         waiting = (
             "SELECT FROM pg_locks WHERE NOT granted AND mode = %s"

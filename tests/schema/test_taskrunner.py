@@ -37,7 +37,7 @@ LISTED: Final[dict[str, list[tuple[list[tuple[str, int]], bool]]]] = {
     "pack_artifacts": [([("_id", 1)], False), ([("runId", 1), ("name", 1)], True), ([("runId", 1)], False)],
     "pack_run_approvals": [([("_id", 1)], False), ([("runId", 1), ("approvalId", 1)], True)],
 }
-# What stands beside them, with the list that needs it.
+# Our further indexes, with the list that needs each.
 OURS: Final = {
     "pack_runs": [
         [("updatedAt", -1), ("_id", 1)],  # runs of all tenants

@@ -53,7 +53,7 @@ FIXED: Final[dict[str, list[tuple[Keys, Document]]]] = {
         ([("last_heartbeat", 1)], {}),
     ],
 }
-# Ours beside them, each for a list that would sort or scan the collection otherwise.
+# Our further indexes, each for a list that would sort or scan the collection otherwise.
 LATEST: Final = [("started_at", -1), ("session_id", 1)]
 OLDEST: Final = [("created_at", 1), ("task_id", 1)]
 BESIDE: Final[dict[str, list[Keys]]] = {

@@ -31,7 +31,7 @@ HELD: Final = "policy-held"
 
 
 class FileClock(Clock):
-    """Tells the instant that stands in a file, so that several processes have one clock."""
+    """Reads the time from a file, so that several processes have one clock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Serves the sample service in this process, on a port that nobody else has."""
+"""Serves the sample service in this process, on a free port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def listening() -> socket.socket:
-    """Return a socket that listens on a port that nobody else has."""
+    """Return a socket that listens on a free port."""
     # Its protocol is named, because asyncio sends small packets at once on a socket of TCP alone: others wait
     # 40 ms for each answer.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)

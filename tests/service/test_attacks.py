@@ -1,4 +1,4 @@
-"""Wrong and hostile requests: each is answered with an error that has a name, and tells nobody of others."""
+"""Wrong and hostile requests: each gets a named error, which reveals nothing about other tenants."""
 
 from __future__ import annotations
 

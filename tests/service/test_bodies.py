@@ -47,7 +47,7 @@ audit: 32 records, latest run.completed
 
 
 def output_of_service(settings: Settings) -> str:
-    """Run the service as a process of its own and return what it prints."""
+    """Run the service as a separate process and return what it prints."""
     done = forked.run([SERVICE, "--tenant", TENANT], env=environment_of(settings))
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -98,7 +98,7 @@ ROUTES: Final = {
     "schedule.json": Route("PUT", "/schedules/sch_nightly_prod"),
     "worker.json": Route("PUT", "/workers/worker-eu-1"),
 }
-# What is not written over HTTP in the form in which it is read, and why; each has a test of its own below.
+# Bodies that are not written over HTTP in the form in which they are read, and why; each has a test below.
 ASSIGNED: Final = {
     "graph-job-event.json": "one event is read in the list of those of its job",
     "lock.json": "holder, instants and fence are the database's, given when the lock is acquired",
@@ -152,7 +152,7 @@ def test_an_event_stands_in_the_list_of_its_job_byte_for_byte(api: Api) -> None:
     body = sample("graph-job-event.json")
     job = json.loads(body)["payload"]["job"]["id"]
     assert sent(api, "POST", "/graph-jobs", sample("graph-build-job.json")).status_code in {201, 409}
-    # The newest, because the event that the service wrote is of its own clock.
+    # The newest, because the event that the service wrote has the time of the service.
     changed = body.replace(b'"ts": "2025', b'"ts": "2027').replace(
         b'"occurredAt": "2025', b'"occurredAt": "2027'
     )

@@ -197,7 +197,7 @@ def lived_through(programs: Programs) -> State:
     let_go(lives)
     programs.clock.set_to(at(3))
     until(lambda: programs.job_of("sch-3").get("status") == "completed", "the job of the other worker")
-    # It renews its lease all the time, so nobody takes the job while it lives.
+    # It keeps renewing its lease, so no other worker takes the job while it lives.
     until(lambda: programs.job_of("sch-2").get("leaseExpiresAt") == at(5).isoformat(), "the renewal")
     until(lambda: heartbeat(programs, "worker-a") == at(3), "the heartbeat")
     ended(dies, signal.SIGKILL)

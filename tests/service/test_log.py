@@ -236,7 +236,7 @@ def test_a_store_that_is_away_is_told_once_a_minute(
     assert first == (logging.WARNING, f"{name} cannot be reached ({code})")
     level, text = second
     assert level == logging.WARNING
-    # Whoever connects may fail more than once in a call.
+    # A call may fail to connect more than once.
     assert "more like this since the last line" in text
 
 
@@ -269,7 +269,7 @@ def test_lost_races_are_told_once_a_minute_with_their_number(
     told = [text for level, text in lines(log) if level == logging.WARNING]
     line = "lost against another writer on Mongo (runs); repeated in 10 ms"
     assert told == [line, f"{line} (999 more like this since the last line)"]
-    # Each of them for whoever looks for them.
+    # Every one of them is logged at a lower level.
     assert len(lines(log)) == 1001
     assert not any("r-1" in text for _, text in lines(log))
 

@@ -39,7 +39,7 @@ NAMES: Final = {"memory": "Memory", "mongo": "Mongo", "postgres": "Postgres"}
 
 @dataclass(frozen=True)
 class Store:
-    """A storage that somebody watches."""
+    """A storage with an observer."""
 
     driver: str
     storage: SchedulerStorage
@@ -48,7 +48,7 @@ class Store:
 
     @property
     def workspace(self) -> SchedulerWorkspace:
-        """A tenant of its own; nothing here looks past the storage."""
+        """A separate tenant; no test here bypasses the storage."""
         return SchedulerWorkspace(cast("Deployment", None), self.storage)
 
 
@@ -154,7 +154,7 @@ def test_a_lock_tells_of_waiting_renewal_and_release(store: Store, monkeypatch: 
 
     def pauses(end: float) -> Iterator[float]:
         for number, pause in enumerate(plain(end)):
-            if number == 1:  # the first question was answered: somebody else has it
+            if number == 1:  # the first request was answered: another holder has it
                 asked.set()
             yield pause
 

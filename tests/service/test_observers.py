@@ -1,4 +1,4 @@
-"""What observers get, what their failures do, and that nothing is there where nobody observes.
+"""What observers get, what their failures do, and that calls are not wrapped without an observer.
 
 Calls from asyncio are observed in the context of the task that makes them.
 """
@@ -61,7 +61,7 @@ REQUEST: Final[ContextVar[str]] = ContextVar("request", default="")
 
 
 class Watch(Observer):
-    """Keeps everything in the order in which it is told, and the request in whose context a call began."""
+    """Keeps everything in the order of the reports, and the request in whose context a call began."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
@@ -231,7 +231,7 @@ def parts_of(session: SchedulerSession) -> list[object]:
 
 
 class Broken(Observer):
-    """Fails whenever it is told something, or only at the end of calls."""
+    """Fails on every report, or only on those of the end of calls."""
 
     def __init__(self, *, at_end: bool = False) -> None:
         self.told = 0
@@ -257,7 +257,7 @@ class Broken(Observer):
         raise RuntimeError
 
 
-# Nobody observes
+# No observer
 def test_where_nobody_observes_sessions_have_the_parts_themselves() -> None:
     with memory() as storage:
         assert type(storage.runs) is Runs
@@ -294,13 +294,13 @@ def test_an_error_that_passes_an_observer_is_the_one_that_was_raised_and_can_be_
 
 @runtime_checkable
 class Shelf(Protocol):
-    """A repository of somebody's module."""
+    """A repository of a foreign module."""
 
     def get(self, book: str) -> str: ...
 
 
 class SlottedShelf:
-    """A repository of somebody's driver: with slots, private state, a property and other kinds of methods."""
+    """A repository of a foreign driver: with slots, private state, a property and other kinds of methods."""
 
     __slots__ = ("_books",)
 
@@ -345,7 +345,7 @@ class Options(BaseModel):
 
 
 class PlainSession:
-    """A session that is no data class, with a value beside its part."""
+    """A session that is not a data class, with a value next to its part."""
 
     def __init__(self) -> None:
         self.shelf = SlottedShelf("a", "b")
@@ -375,7 +375,7 @@ def test_a_method_that_calls_another_one_of_its_object_is_one_call() -> None:
 
 
 class Fussy:
-    """A repository whose arguments have the names of everything that stands before it."""
+    """A repository whose arguments have the names of all parameters of the wrapper."""
 
     def lend(self, *, name: str, call: str) -> str:
         return f"{name} {call}"

@@ -117,7 +117,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
 
 @dataclass(frozen=True)
 class Step:
-    """A call of a generated function: what stands in path and query, and the body as JSON."""
+    """A call of a generated function: the values in path and query, and the body as JSON."""
 
     operation: str
     arguments: dict[str, Any] = field(default_factory=dict)

@@ -53,7 +53,7 @@ def settings() -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """A process with an OpenTelemetry of its own."""
+    """A process with a separate OpenTelemetry."""
 
     spans: InMemorySpanExporter
     reader: InMemoryMetricReader

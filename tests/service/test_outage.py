@@ -1,4 +1,4 @@
-"""While no server answers: calls end with an error that says so, and tells clients neither host nor port."""
+"""While no server answers, calls end with an error that says so and shows clients neither host nor port."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEDULE: Final = Path(__file__).parents[2] / "samples/api/scheduler/schedule-mi
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:
-    """Keep a port on which nobody listens."""
+    """Keep a port on which no server listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"

@@ -113,7 +113,7 @@ VALUES ('{tenant}', '{key}', 'gone', now(), now() + interval '9 years', 3, '{{}}
 CHANGE_CHECKSUM: Final = """
 UPDATE scheduler.schema_migrations SET checksum = repeat('0', 64) WHERE migration_name LIKE '013%'
 """
-# Beside each other: every fault is named, whatever others there are.
+# All together: every fault is named, whatever others there are.
 POSTGRES_FAULTS: Final[Mapping[str, Fault[psycopg.Connection]]] = {
     "an index is gone": Fault(
         run_sql("DROP INDEX scheduler.idx_runs_state_created"), SCHEMA, ("idx_runs_state_created",)
@@ -162,7 +162,7 @@ POSTGRES_UNREADY: Final[Mapping[str, Fault[psycopg.Connection]]] = {
 
 
 def insert_lock(tenant: str, key: str) -> Callable[[Database[Document]], object]:
-    """Return what plants a lock that nobody can have asked for."""
+    """Return a function that plants a lock that no caller can have requested."""
 
     def insert(database: Database[Document]) -> None:
         now = datetime.now(UTC)
@@ -287,7 +287,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(params=SERVERS)
 def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployed]:
-    """Return a store of its own, to plant faults in."""
+    """Return a separate store, to plant faults in."""
     with deployed(request.param, request.getfixturevalue(f"{request.param}_database"), tmp_path) as found:
         yield found
 

@@ -152,7 +152,7 @@ def test_what_changes_while_it_is_compared_stays_open(store: Store[SchedulerStor
     def write(page: Page[ListedRow | None]) -> object:
         del page
         schedule = schedules.get_required("acme", "acme-schedule-0")
-        # The page is of before, and each new schedule stands in front of all others.
+        # The page was read before, and each new schedule sorts before all others.
         schedules.upsert(schedule.evolve(id=f"new-{next(names)}", name=f"a-{next(names)}"))
         return schedules_of(store)
 

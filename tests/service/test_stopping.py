@@ -1,4 +1,4 @@
-"""A service that is told to stop answers what it has begun, and what it answered is stored."""
+"""A service that gets a signal to stop answers the requests it has begun, and what it answered is stored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STORES: Final = [
 
 
 class Service:
-    """A service in a process of its own, and what it says."""
+    """A service in a separate process, and its output."""
 
     def __init__(self, folder: Path, name: str, environment: dict[str, str]) -> None:
         for file, body in FILES.items():

@@ -129,7 +129,7 @@ def disturbed(
     monkeypatch: pytest.MonkeyPatch,
     answer: Callable[[httpx.Request, Callable[[], httpx.Response]], httpx.Response],
 ) -> None:
-    """Let ``answer`` stand for the network: it is given each call but reads, and what makes it."""
+    """Let ``answer`` replace the network: it gets each call except reads, and the function that makes it."""
     handle = httpx.HTTPTransport.handle_request
 
     def handled(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:

@@ -48,7 +48,7 @@ READERS: Final = {
     "*.md": ("tests/docs/test_*.py",),
     "mkdocs.yml": ("tests/docs/test_*.py",),
 }
-# Whole files of them run beside make test, which only builds one wheel.
+# Whole files of them run in addition to make test, which only builds one wheel.
 BUILT_FROM: Final = ("pyproject.toml", "hatch_build.py", "hatch_version.py", "core/native/*")
 BUILDS: Final = tuple(
     f"tests/packaging/test_{name}.py" for name in ("extras", "native_build", "sdist", "without_compiler")

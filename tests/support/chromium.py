@@ -43,7 +43,7 @@ def measured(
 ) -> dict[str, Any]:
     """Return what a script says of each page on each screen.
 
-    One browser shows all pages in frames, each of which is a screen of its own to the page in it.
+    One browser shows all pages in frames, each of which is a separate screen to its page.
 
     Args:
         pages: HTML by name.

@@ -2,8 +2,8 @@
 
     python -m tests.support.claiming < plan.json
 
-Workers are processes of four threads. Each notes a lease before it goes on and an answer after it has come,
-one line at a time in a file that all of them append to, so that the notes outlive whoever wrote them.
+Workers are processes of four threads. Each records a lease before it continues and an answer after it has
+come, one line at a time in a file that all of them append to, so that the records outlive their writer.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def worker(plan: Plan, number: int) -> None:
 
 
 def started(plan: Plan, number: int) -> int:
-    """Start a worker in a process of its own; return its id."""
+    """Start a worker in a separate process; return its id."""
     return forked(lambda: worker(plan, number))
 
 

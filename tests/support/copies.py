@@ -327,7 +327,7 @@ def single_keys_in(bulk: BulkPort, reading: str, entity: Entity, keys: Sequence[
 
 
 def identified(example: Example, model: CanonicalModel, tenant: str, number: int) -> CanonicalModel:
-    """Return a model under a key of its own."""
+    """Return a model under a unique key."""
     entity, key = example.entity, f"{tenant}-{number:06}"
     if entity is TRIGGERS:
         return example.small(tenant, key)
@@ -353,7 +353,7 @@ def identified(example: Example, model: CanonicalModel, tenant: str, number: int
 
 
 def numbered_row(example: Example, model: CanonicalModel, tenant: str, number: int) -> Row:
-    """Return a model under a key of its own, with its markers; what a store assigns follows the number."""
+    """Return a model under a unique key, with its markers; values that a store assigns follow the number."""
     row = example.row(tenant, identified(example, model, tenant, number))
     assigned = example.entity.assigned
     return Row(row.model, {**row.storage, assigned: number + 1}) if assigned else row
@@ -397,9 +397,9 @@ def family(process: int) -> list[int]:
 
 
 def proportional_bytes(process: int) -> int:
-    """Return what a process has of its own, 0 of one that has ended.
+    """Return the private memory of a process, 0 if it has ended.
 
-    Without the pages of files: how much of these counts depends on how many other processes have them.
+    The pages of files are not counted: their share depends on how many other processes have them.
     """
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()

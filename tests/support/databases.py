@@ -65,7 +65,7 @@ def fresh_settings(driver: str, request: pytest.FixtureRequest) -> Iterator[Sett
 
 
 LEDGER: Final = "_migrations"
-# More than so many documents are dropped with their database sooner than removed one by one.
+# More documents than this are dropped with their database faster than removed one by one.
 MOST_TO_REMOVE: Final = 1_000
 LOOKS: Final = 3
 # Sections of the status of the server that cost more than the one that is wanted.
@@ -128,9 +128,9 @@ class MigratedDatabases:
         return database
 
     def give_back(self, database: MongoDatabase) -> bool:
-        """Empty a database for the next test; return whether that was possible: else it is to be dropped.
+        """Empty a database for the next test; return whether that was possible: else it must be dropped.
 
-        That a test has made collections beside those of the migrations does no harm, when they are dropped.
+        A test may create collections besides those of the migrations, if it drops them.
         """
         made, seen = self._made[database.name], self._seen(database.name)
         own = [collection for collection in seen.catalog if collection["name"] in made.names]
@@ -146,7 +146,7 @@ class MigratedDatabases:
         return True
 
     def _is_quiet(self) -> bool:
-        """Return whether at some look nobody has a transaction open.
+        """Return whether at some check no transaction is open.
 
         That of a killed process may hold documents here until the server ends it; those of the other tests
         are short.

@@ -73,7 +73,7 @@ def digests_of_rows(
 
 
 def is_plain(entity: Entity, row: ScanRow, *, of_source: bool) -> bool:
-    """Whether a row stands as a driver writes it, with nothing beside that is looked at."""
+    """Return whether a row is stored as a driver writes it, without additional values that are examined."""
     beside = row.beside != NOTHING_BESIDE
     if of_source:
         looked_at = {*entity.beside, *(item.name for item in entity.derived)}
@@ -82,7 +82,7 @@ def is_plain(entity: Entity, row: ScanRow, *, of_source: bool) -> bool:
 
 
 def digestible(entity: Entity) -> Digestible | NoDigests:
-    """Whether no row of an entity has anything beside its content."""
+    """Return whether no row of an entity has anything besides its content."""
     return NoDigests("rows have more") if entity.beside or entity.derived else Digestible.JUDGED
 
 
@@ -100,6 +100,6 @@ def keyed_number(secret: bytes, content: bytes) -> int:
 
 
 def give_digests(patch: pytest.MonkeyPatch, port: type[BulkPort], view: type[BulkView]) -> None:
-    """Let a driver tell digests that follow from its rows, where nothing stands beside their content."""
+    """Let a driver return digests computed from its rows, for entities that store only their content."""
     patch.setattr(port, "digestible", lambda _, entity: digestible(entity))
     patch.setattr(view, "digests", digests_of_rows)

@@ -1,4 +1,4 @@
-"""The wheel, distributions and samples, built and installed as somebody outside of the checkout has them."""
+"""The wheel, distributions and samples, built and installed as a user outside of the checkout has them."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def install_distribution(
 
 
 SAMPLES: Final = Path(__file__).parents[2] / "samples"
-# The libraries of this environment are lent to the new one, so that nothing is fetched.
+# The new environment uses the libraries of this one, so that nothing is downloaded.
 LENT: Final = f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n"
 # Files in memory where there are such: what is durable is not what the kit asks for.
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # for speed alone
@@ -213,7 +213,7 @@ def installed(folder: Path, environment: Path, *others: Path) -> Outsider:
     Args:
         folder: the project.
         environment: where to make the environment.
-        others: projects to install beside it.
+        others: further projects to install.
     """
     venv.create(environment, symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -2,7 +2,7 @@
 
 ``--write-map FILE`` records it, in this process, its forks, and every process that it starts with its own
 environment. A process that a signal kills leaves nothing. A file counts as executed when the body of one of
-its functions is; who only imports it cannot be told, so a file without such a body is not in the map.
+its functions is. Mere imports are not recorded, so a file without such a body is not in the map.
 
 The map is JSON, ``{"core/twinstore/access/paging.py": ["tests/unit/test_paging.py"]}``, for
 :mod:`tests.support.changed`.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-# Beside what else a checkout keeps for itself.
+# In the directory for the private files of a checkout.
 MAP: Final = ROOT / ".twinstore" / "tests-map.json"
 # Names the test file, for the settings of each process that is started.
 CURRENT: Final = "TWINSTORE_TEST_FILE"
@@ -32,7 +32,7 @@ SETTINGS: Final = "COVERAGE_PROCESS_START"
 FOLDER: Final = "executed"
 OWN: Final = "own.ini"
 OTHERS: Final = "others.ini"
-# A warning would stand in the stderr that a test looks at.
+# A warning would appear in the stderr that a test checks.
 CONFIG: Final = f"""\
 [run]
 source = {ROOT}
@@ -83,7 +83,7 @@ class Recorder:
             self._coverage.start()
         self._file = os.environ[CURRENT] = file
         self._coverage.switch_context(file)
-        # A fork of this process starts anew with its settings.
+        # A fork of this process starts again with its settings.
         self._coverage.set_option("run:context", file)
 
     def pytest_sessionfinish(self) -> None:

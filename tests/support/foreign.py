@@ -1,4 +1,4 @@
-"""A scheduler that another service wrote: plain documents and rows, nothing of ours in the database."""
+"""A scheduler that another service wrote: plain documents and rows, without anything of this library."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def foreign_runs(tenant: str, count: int, *, ended: datetime | None = None) -> l
 def fill_with_pymongo(database: Database[Document], tenants: Iterable[str] = ("acme", "umbrella")) -> None:
     """Write a scheduler by plain inserts: without audit records, without an index of ours.
 
-    The service has a validator and an index of its own, and runs that our retention would remove.
+    The service has its own validator and index, and runs that our retention would remove.
     """
     database.create_collection(
         "runs", validator={"tenantId": {"$exists": True}}, validationLevel="moderate", validationAction="warn"

@@ -412,7 +412,7 @@ def log_as_before() -> Iterator[None]:
         root.handlers[:] = handlers
         for name, level in zip(LOGGERS, levels, strict=True):
             logging.getLogger(name).setLevel(level)
-        messages._chosen = chosen  # noqa: SLF001  # to choose it anew would change the log
+        messages._chosen = chosen  # noqa: SLF001  # choosing it again would change the log
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Documents that a mongod holds and nobody meant: good ones, changed in one to three places.
+"""Broken documents that a mongod stores: good ones, changed in one to three places.
 
 A place is any element at any depth, the key and the tenant among them. It gets another value of any type,
 another name, a twin, a sibling, or goes away.
@@ -206,7 +206,7 @@ def reference(rng: Random) -> tuple[int, tuple[Element, ...]]:
 
 
 def date_object(rng: Random) -> tuple[int, tuple[Element, ...]]:
-    """Return a document that stands for a date in free JSON, or only looks like one."""
+    """Return a document that represents a date in free JSON, or only looks like one."""
     made = Element(0x02, b"$date", sized(rng.choice(DATE_TEXTS)))
     return DOCUMENT, (made, made) if rng.random() < 0.1 else (made,)  # a share
 
@@ -274,7 +274,7 @@ def good_row(entity: Entity, rng: Random, number: int) -> Row[Any]:
 
 
 def snapshot_row(rng: Random, tenant: str, number: int, *, rich: bool) -> Row[Any]:
-    """Return a snapshot under an id of its own or under one that follows from its content."""
+    """Return a snapshot under a unique id or under one that follows from its content."""
     snapshot = rich_impact_set(tenant) if rich else make_impact_set()
     if rng.random() < 0.5:  # a share
         snapshot = snapshot.evolve(snapshot_id=f"snap-{number:07}")
@@ -409,7 +409,7 @@ def instant_as_text(rng: Random, value: bytes) -> tuple[int, bytes]:
 
 
 def noted(rng: Random, tree: Tree, position: int, number: int) -> Tree:
-    """Put in what other programs keep beside the data: internal fields of any kind, and nulls."""
+    """Add what other programs keep next to the data: internal fields of any kind, and nulls."""
     del number
     kind, new = value(rng)
     nulls = (Element(0x0A, b"note", b""), Element(0x0A, b"message", b""))

@@ -1,7 +1,7 @@
-"""Rows that a PostgreSQL holds and nobody meant: good ones with one to three columns changed.
+"""Broken rows that a PostgreSQL stores: good ones with one to three columns changed.
 
-Every value is given as the text of its column and is one that the type admits. What stands in the way of it,
-constraints and indexes, is dropped before.
+Every value is given as the text of its column and is valid for the type. Constraints and indexes that would
+refuse it are dropped before.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def qualified(entity: Entity) -> str:
 
 
 def good_lines(connection: psycopg.Connection[Any], port: BulkPort, entity: Entity, count: int) -> list[Line]:
-    """Write good rows, each under a key of its own, and return the text of their columns."""
+    """Write good rows, each under a unique key, and return the text of their columns."""
     rng = Random(entity.name)  # not for secrets
     records = []
     for number in range(count):
@@ -196,14 +196,14 @@ def json_text(rng: Random, old: str | None) -> str:
     if old is None or len(old) > LARGEST_CHANGED or rng.random() < 0.2:  # a share
         return scalar(rng)
     try:
-        # Numbers as they are written: what stood there before may be larger than any float.
+        # Numbers as they are written: the former value may be larger than any float.
         return dumped(changed_json(rng, json.loads(old, parse_float=Spelled, parse_int=Spelled)), rng)
     except RecursionError:  # it was nested by the change before
         return old
 
 
 def scalar(rng: Random) -> str:
-    """Return a JSON value of its own."""
+    """Return a unique JSON value."""
     depth = rng.choice(DEPTHS)
     nested = (f"{'[' * depth}1{']' * depth}", '{"a":' * depth + "1" + "}" * depth)
     return rng.choice(("null", "true", "{}", "[]", '""', rng.choice(NUMBERS), *nested, '{"a": null}'))

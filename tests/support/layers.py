@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 ROOT: Final = Path(__file__).parents[2]
-# Packages and files of each distribution from the lowest one; what stands in one line imports no other of it.
+# Packages and files of each distribution from the lowest one; those of one line do not import each other.
 LAYERS: Final[Mapping[str, tuple[str, ...]]] = {
     "core/twinstore": (
         "errors",
@@ -94,7 +94,7 @@ def circle_in(graph: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def packages(graph: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
-    """Return the graph of the packages, and of the files beside them."""
+    """Return the graph of the packages, and of the files next to them."""
     found: dict[str, set[str]] = {}
     for name, targets in graph.items():
         if (own := _part(name)) is not None:

@@ -1,4 +1,4 @@
-"""What a failure shows to whoever records it: its texts, and the variables of every frame it has left."""
+"""What a failure shows to an error recorder: its texts, and the variables of every frame it has left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-PASSWORD: Final = "hunter2Zq9Kx"  # of nobody
+PASSWORD: Final = "hunter2Zq9Kx"  # not a real one
 MONGO: Final = f"mongodb://user:{PASSWORD}@127.0.0.1:1/db"
 POSTGRES: Final = f"postgresql://user:{PASSWORD}@127.0.0.1:1/db"
 

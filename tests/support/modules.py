@@ -36,7 +36,7 @@ def tracking_settings(driver: str, request: pytest.FixtureRequest) -> Iterator[S
 
 
 def tracking_instead(settings: Settings) -> Settings:
-    """Return settings of the scheduler with the switch of tracking in place of its own."""
+    """Return settings of the scheduler with the switch of tracking instead."""
     persistence = dict(cast("dict[str, Any]", settings["Persistence"]))
     driver = persistence.pop("Scheduler")
     return {**settings, "Persistence": {**persistence, "Tracking": driver}}
@@ -65,7 +65,7 @@ def fresh_tracking(
 
 
 def settings_of(url: str, database: str) -> Settings:
-    """Return the settings of tracking on a MongoDB of its own."""
+    """Return the settings of tracking on a separate MongoDB."""
     return tracking_instead(mongo_config(url, database))
 
 

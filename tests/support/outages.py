@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.support.servers import Settings
     from twinstore_embedded import MongoSet, PostgresServer
 
-IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the directory made there has a name of its own
+IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the directory made there has a unique name
 DATABASE: Final = "outages"
 # Several heartbeats.
 ELECTION_MS: Final = 1000
@@ -162,8 +162,8 @@ def opened(path: Path) -> int:
 def append_line(file: int, content: object) -> None:
     """Append a line.
 
-    The system writes page by page, so a process that is killed may leave the beginning of a line. Every line
-    begins with a line feed too, so that such a rest is a line of its own and spoils no other one.
+    The system writes page by page, so a killed process may leave the beginning of a line. Every line also
+    begins with a line feed, so that such a rest is a separate line and does not spoil another.
     """
     os.write(file, b"\n" + json.dumps(content).encode() + b"\n")
 
@@ -189,7 +189,7 @@ class HeldRows(Protocol):
     """The side of the server."""
 
     def settings(self, **changes: object) -> Settings:
-        """Return settings whose calls the server can tell from those of others."""
+        """Return settings whose calls the server can distinguish from those of others."""
         ...
 
     def held(self, run_id: str) -> AbstractContextManager[None]:

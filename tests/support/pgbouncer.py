@@ -120,7 +120,7 @@ class Pooler:
         self.start()
 
     def _launch(self, port: int) -> bool:
-        """Start it on a port; answer ``False`` when somebody else has taken that meanwhile."""
+        """Start it on a port; return ``False`` when another process has taken that meanwhile."""
         self._configure(port)
         account = account_for(self.home / "none")
         with self.log.open("ab") as output:
@@ -161,7 +161,7 @@ class Pooler:
 
 
 def answers(port: int) -> bool:
-    """Return whether somebody listens there."""
+    """Return whether a process listens there."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
 

@@ -78,7 +78,7 @@ LONG_ROWS: Final = 100_000
 # A tenant with a quarter of all rows, and one with less than one in a hundred.
 MANY, FEW = "tenant-00", "tenant-40"
 PERIOD: Final = timedelta(days=180)
-# So many rows share one instant, which lists then order by their keys.
+# This many rows share one instant, which lists then order by their keys.
 TIES: Final = 3
 CATEGORIES: Final = ("schedule", "run", "policy", "graph")
 FATES: Final = (RunState.COMPLETED,) * 92 + tuple(RunState) + (RunState.ERROR,) * 2
@@ -114,7 +114,7 @@ class Numbers:
 
     @property
     def name(self) -> str:
-        """A name; those of one time do not lie beside each other."""
+        """A name; names of the same time do not sort next to each other."""
         return self.seed.hex()
 
     def pick(self, place: int, most: int) -> int:
@@ -278,7 +278,7 @@ MAKERS: Final[dict[str, Callable[[Numbers], Row]]] = {
     "graph_job_events": graph_job_event_row,
     "policy_jobs": policy_job,
 }
-# Of each job that has some; so many that the row in the middle of all is in the middle of its job.
+# Of each job that has some; enough that the row in the middle of all is in the middle of its job.
 RANGES: Final = 2_400
 COPY_WORKERS: Final = 4
 # Of each range that has some.
@@ -289,7 +289,7 @@ RANGE_FATES: Final = (RangeState.LIVE,) * 7 + (RangeState.FAILED, RangeState.COP
 
 
 def job_of(n: Numbers, share: int) -> str:
-    """Return the id of the job to which a row belongs, one of so many."""
+    """Return the id of the job to which a row belongs, one of this many."""
     return f"job-{Numbers(n.number // share, n.count).name}"
 
 
@@ -401,7 +401,7 @@ def owner_of(n: Numbers) -> str | None:
 
 
 def pack_run(n: Numbers) -> Row:
-    """One in five belongs to nobody."""
+    """One in five has no tenant."""
     return Row(make_pack_run(owner_of(n), f"pack-{n.name}", created_at=n.instant, updated_at=n.instant))
 
 
@@ -426,7 +426,7 @@ def artifact(n: Numbers) -> Row:
 
 
 def approval(n: Numbers) -> Row:
-    """A few for each run that has some; most wait for nobody."""
+    """A few for each run that has some; most are already decided."""
     owner = Numbers(n.number // BELOW, n.count)
     model = make_approval(owner_of(owner), f"pack-{owner.name}", f"gate-{n.number % BELOW}")
     if n.pick(0, 10) == 0:
@@ -448,7 +448,7 @@ SPECS: Final = (*map(module_spec, ("scheduler", "tracking", "taskrunner")), LEDG
 
 
 def rows_of(entity: Entity, count: int) -> Iterator[Row]:
-    """Yield so many rows of an entity; those that belong to another row come behind it."""
+    """Yield this many rows of an entity; those that belong to another row come after it."""
     make = (LEDGER_ROWS if entity.module == LEDGER_MODULE.name else MAKERS | MODULE_ROWS)[entity.name]
     return (make(Numbers(number, count)) for number in range(count))
 

@@ -35,10 +35,10 @@ class Finding:
     Attributes:
         statement: its name.
         mode: the kind of plan, where a server has several.
-        examined: rows, or index entries, that were looked at.
+        examined: rows, or index entries, that were read.
         returned: rows that were returned or written.
         page: rows that may be returned at most.
-        blocks: pages of tables and indexes that were read; 0 where a server does not tell, and for writes.
+        blocks: pages of tables and indexes that were read; 0 if a server does not report it, and for writes.
         indexes: those that were used.
         scans_all: whether a table was read from its beginning to its end.
         sorts: the kinds of sorts that no index spares; a server may also sort a few rows although one has
@@ -65,7 +65,7 @@ class Finding:
     def faults(self, known: Iterable[str], few: int = FEW_ROWS) -> set[Fault]:
         """Return what it does that no plan may."""
         found = {Fault.SCANS} if self.scans_all else set()
-        # Entries of an index that a condition passes over are no rows, but they stand on pages.
+        # Index entries that a condition skips are not rows, but they are on pages.
         pages = RATIO * (self.returned + self.page) + DESCENT
         many = self.examined > few and self.ratio > RATIO
         found |= {Fault.EXAMINES} if many or self.blocks > pages + few - FEW_ROWS else set()

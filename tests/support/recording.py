@@ -1,6 +1,6 @@
-"""What a run of the contract kit has sent, and whether the file beside the migrations says the same.
+"""What a run of the contract kit has sent, and whether the file next to the migrations says the same.
 
-``make test`` runs a part of the kit on a server: the operations, the cases about rivals, and those of
+``make test`` runs a part of the kit on a server: the operations, the cases about conflicts, and those of
 ``tests/drivers/*/recorded_cases.txt``, which sent every statement of every module when ``make statements``
 last recorded them. Memory runs every case on every push, and ``make test-long`` every case on every driver.
 
@@ -99,7 +99,7 @@ def is_covered(store: str, kit: type[object], test: str, case: str) -> bool:
 def is_about_answers(kit: type[object], test: str, case: str) -> bool:
     """Return whether a case has the same outcome whatever connection or server its statements reach.
 
-    Cases of the operations that have no variants stand for those that do.
+    Cases of the operations without variants represent those with variants.
     """
     if RIVALS.search(test) or is_about_connections(test):
         return False
@@ -112,7 +112,7 @@ def is_about_connections(test: str) -> bool:
 
 
 def few_that_send_all(sent: Mapping[str, set[tuple[str, str]]]) -> list[str]:
-    """Return few cases that send what those about rivals do not."""
+    """Return a few cases that send what those about conflicts do not."""
     rivals = [texts for case, texts in sent.items() if RIVALS.search(case.partition("[")[0])]
     left = set[tuple[str, str]]().union(*sent.values()).difference(*rivals)
     found: list[str] = []
@@ -163,8 +163,8 @@ class KitRun:
     """How the contract kit is run.
 
     Attributes:
-        whole: no test of it was left out by the arguments.
-        writes: it is to write the statements again.
+        whole: the arguments deselected no test of it.
+        writes: it writes the statements again.
     """
 
     whole: bool
@@ -253,7 +253,7 @@ class Recorded:
     def differences(self, *, complete: bool) -> str:
         """Return how the files differ from this run; nothing where they say the same.
 
-        A run of a part of the kit says nothing of what it has not sent.
+        A run of a part of the kit is not compared for statements that it has not sent.
         """
         return "\n".join(filter(None, (self._difference(spec, complete=complete) for spec in MODULES)))
 
@@ -279,8 +279,8 @@ class Recorded:
 
 # Methods that are called from a generator or a thread of their driver, by what callers know them as.
 PUBLIC: Final = {"one": "view"}
-# What migrations, surveys of the catalog and planted faults send is pinned by the files of the migrations, or
-# by tests of its own.
+# Statements of migrations, of surveys of the catalog and of planted faults are pinned by the files of the
+# migrations, or by separate tests.
 LEFT_OUT: Final = (
     "backend",
     "comparison",

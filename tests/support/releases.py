@@ -73,7 +73,7 @@ def restore_mongo(database: MongoDatabase) -> None:
 
 @cache
 def expected() -> Document:
-    """Return what 0.1.0 read from both servers; ``make.py`` beside the file says how it was made."""
+    """Return what 0.1.0 read from both servers; ``make.py`` next to the file says how it was made."""
     document: Document = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
     return document
 

@@ -1,7 +1,7 @@
 """Runs the tests of the fast path on a library that watches itself: `make native-sanitized`.
 
 The sanitizers for addresses and for undefined behaviour end the process at the first byte that is read or
-written where nothing of ours is, and at the first overflow; so a run that ends well has met none.
+written outside of our memory, and at the first overflow. A run that ends well has met none.
 """
 
 from __future__ import annotations

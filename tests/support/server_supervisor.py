@@ -1,4 +1,4 @@
-"""Keeps the servers of one test run, in a process of its own.
+"""Keeps the servers of one test run, in a separate process.
 
 All workers of pytest share one pair of servers, and a run that needs none starts none. The first worker that
 asks starts the keeper; the keeper ends with the run, also when pytest was killed, because both sides hold a
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the directory made there has a name of its own
+IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the directory made there has a unique name
 # The oplog alone may take 1 GB.
 ROOM_BYTES = 4_000_000_000
 PARAMETERS: dict[str, object] = {
@@ -48,7 +48,7 @@ PARAMETERS: dict[str, object] = {
     # by default for five minutes, in which more databases come than a process may hold files.
     "minSnapshotHistoryWindowInSeconds": 30,
     "syncdelay": 5,
-    # In 256 MB a transaction of 15 MB may find no room beside those of other workers.
+    # In 256 MB a transaction of 15 MB may not fit next to those of other workers.
     "wiredTigerEngineRuntimeConfig": "cache_size=512M",
 }
 # What makes guessing a password slow takes a client three times as long as all else that it does to connect.
@@ -153,7 +153,7 @@ def running(source: Source, directory: Path, kinds: tuple[str, ...]) -> Iterator
 
 @contextmanager
 def alone(kind: str, data: Path) -> Iterator[ServerUrls]:
-    """Run one server; nothing of the other one is started."""
+    """Run one server; do not start the other one."""
     with ExitStack() as stack:
         if kind == "mongo":
             mongo = twinstore_embedded.start_mongo(data, owned=True)

@@ -206,7 +206,7 @@ def await_postgres(url: str) -> None:
     """Wait until PostgreSQL answers.
 
     The image starts the server twice, first for its own set-up and out of reach. Its log says both times that
-    the server is ready, and testcontainers looks for the first time only, whatever it is told.
+    the server is ready, and testcontainers always waits for the first time only.
     """
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -351,9 +351,9 @@ def running_podman(directory: Path) -> Iterator[None]:
 def keep_port() -> socket.socket:
     """Return a socket that keeps a port of 127.0.0.1 until it is closed.
 
-    It does not listen, so whoever connects is refused. A server that sets ``SO_REUSEADDR``, as all of ours
-    do, may listen on the port. The system gives it to nobody who asks for any port, nor to a client for its
-    own end: a port that was only free a moment ago may be taken by either before the server has it.
+    It does not listen, so connections are refused. A server that sets ``SO_REUSEADDR``, as all of ours do,
+    may listen on the port. The system does not assign it to a process that requests any port, nor to a
+    client as its local port. Either could take a port that was merely free before the server has it.
     """
     kept = socket.socket()
     kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -36,7 +36,7 @@ class CountingWire:
 
     def __init__(self, family: socket.AddressFamily, address: Any) -> None:  # noqa: ANN401  # of a socket
         self._upstream = family, address
-        # For as long as the wire lasts: who connects again and again while nobody listens may get the port.
+        # As long as the wire lasts: a client that keeps connecting while no server listens may get the port.
         self._kept = keep_port()
         self.port = int(self._kept.getsockname()[1])
         self._listener = self._listening()
@@ -123,7 +123,7 @@ class CountingWire:
                         self.received += len(part)
                 target.sendall(part)
         # Closed alone, a socket on which the other thread waits stays open. PostgreSQL would wait on it for a
-        # minute for a client that was about to log in, and whoever makes or drops a database for that long.
+        # minute for a client that was about to log in, and so would creating or dropping a database.
         shut(source, target)
         target.close()
 

@@ -130,7 +130,7 @@ def test_a_call_goes_on_beside_all_the_units_there_may_be() -> None:
 
             staying = [asyncio.create_task(stay(number)) for number in range(40)]
             await full.wait()
-            # Whoever comes now stands behind those who wait for a unit, and does not wait for them.
+            # A later call queues behind those that wait for a unit, but does not wait for them.
             assert await opened.scheduler.runs.get("t", "absent") is None
             assert len(inside) == UNITS
             leave.set()
@@ -182,7 +182,7 @@ def test_a_line_that_stands_still_refuses_and_one_that_moves_does_not(
             assert refused
             assert all(f"All {UNITS} places" in message for message in refused)
 
-            # In a small pool units may have all places, and then a call stands still with them.
+            # In a small pool units may have all places, and then a call waits with them.
             async with storage(1) as small, small.scheduler.transaction("t"):
                 with pytest.raises(UnavailableError, match="All 1 places"):
                     await small.scheduler.runs.get("t", "absent")
@@ -195,13 +195,13 @@ def test_a_line_that_stands_still_refuses_and_one_that_moves_does_not(
             async def hurry() -> None:
                 async with opened.scheduler.transaction("t"):
                     clock.now += 0.1 / (2 * UNITS)
-                    # The line is looked at as long as there is one.
+                    # The line is checked as long as there is one.
                     if len(ended) < UNITS * 11:
                         await looks[-1].wait()
                     ended.append(clock.now)
 
             looks, ended = [asyncio.Event()], list[float]()
-            look = SharedThreads._look  # noqa: SLF001  # nobody tells of it
+            look = SharedThreads._look  # noqa: SLF001  # no public event reports it
 
             def noted(shared: SharedThreads) -> None:
                 look(shared)
@@ -347,7 +347,7 @@ def test_those_who_wait_for_a_lock_are_bounded_and_their_time_begins_with_their_
                 for task in waiting:
                     task.cancel()
                 assert await asyncio.wait_for(late, 30) is None
-            # Nobody keeps what a cancelled task would have got.
+            # The lock that a cancelled task would have got is not kept.
             async with await locks.acquire("a", MINUTE):
                 pass
 
@@ -359,7 +359,7 @@ def test_threads_end_when_nobody_needs_them(monkeypatch: pytest.MonkeyPatch) -> 
 
     async def work() -> None:
         threads = SharedThreads(PLACES, "twinstore-idle")
-        # Told from inside: on a busy machine they may be gone when the answers are there.
+        # Reported by the threads: on a busy machine they may have ended when the answers arrive.
         used = await asyncio.gather(*(threads.run(threading.current_thread) for _ in range(20)))
         assert {thread.name for thread in used} == {"twinstore-idle"}
         assert await asyncio.to_thread(eventually, lambda: not any(thread.is_alive() for thread in used))

@@ -205,7 +205,7 @@ class Box(Shape, begins="box_"):
 
 
 def said(value: object) -> str:
-    """Name a case by what is told, which is the same in every process; a description shows addresses."""
+    """Name a case by a text that is the same in every process; the repr of a description shows addresses."""
     return value if isinstance(value, str) else type(value).__name__
 
 

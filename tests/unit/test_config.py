@@ -180,7 +180,7 @@ def test_a_mode_that_contradicts_the_switch_is_refused_with_both_sources() -> No
 # ------------------------------------------------------------------------------------- sources
 
 
-# What stands in the section of a driver is judged by the settings of that driver.
+# The settings of a driver validate the section of that driver.
 FULL: Mapping[str, object] = {
     "Logging": {"LogLevel": {"Default": "Information"}},
     "Persistence": {

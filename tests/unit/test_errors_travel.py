@@ -1,4 +1,4 @@
-"""Errors cross the border of a process and can be copied, with everything they tell."""
+"""Errors can be pickled to another process and copied, with all their attributes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WHERE = {"module": "library", "entity": "books", "key": "b-1", "driver": "Nowher
 
 
 class ForeignError(ValidationError):
-    """Of somebody else, with arguments of its own."""
+    """A third-party error, with its own arguments."""
 
     def __init__(self, shelf: int, *, colour: str) -> None:
         super().__init__(f"shelf {shelf} is {colour}", entity="shelves")
@@ -52,7 +52,7 @@ class ForeignError(ValidationError):
 
 
 class SlottedError(TwinstoreError):
-    """Of somebody else, with an attribute that stands in no dictionary."""
+    """A third-party error, with an attribute that is not in a dictionary."""
 
     __slots__ = ("weight",)
 
@@ -62,7 +62,7 @@ class SlottedError(TwinstoreError):
 
 
 class FrozenError(TwinstoreError):
-    """Of somebody else, who lets nobody change it."""
+    """A third-party error that is immutable."""
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(name)
@@ -73,11 +73,11 @@ class FrozenError(TwinstoreError):
 
 
 class BothError(TwinstoreError, LookupError):
-    """Of somebody else, who has handlers for LookupError."""
+    """A third-party error that handlers for LookupError also catch."""
 
 
 class OwnStateError(TwinstoreError):
-    """Of somebody else, who says himself what an error is made of."""
+    """A third-party error that defines its own state."""
 
     def __getstate__(self) -> list[object]:
         return [self.module]

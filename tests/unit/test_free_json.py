@@ -1,4 +1,4 @@
-"""Dates inside free JSON: which object stands for one, and what documents hold in its place."""
+"""Dates inside free JSON: which object represents one, and what documents hold instead."""
 
 from __future__ import annotations
 

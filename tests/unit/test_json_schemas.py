@@ -1,4 +1,4 @@
-"""Every exported model tells its JSON schema, on which the page of an API and generated clients rest."""
+"""Every exported model returns its JSON schema, for API pages and generated clients."""
 
 from __future__ import annotations
 

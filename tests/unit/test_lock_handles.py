@@ -35,7 +35,7 @@ OFTEN: Final = 600
 
 
 class Elapsed:
-    """A clock that stands until it is set."""
+    """A clock that changes only when it is set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -78,7 +78,7 @@ def test_a_holder_that_slept_knows_that_its_lease_is_over_and_may_ask_again(
         assert handle.is_held()
         elapsed.now = 60
         assert not handle.is_held()
-        # Nobody else has it: the server still says that it is held, and it is from now on.
+        # No other holder has it: the server still says that it is held, and it is from now on.
         handle.renew()
         assert handle.is_held()
         elapsed.now = 119.9
@@ -166,7 +166,7 @@ def test_a_task_holds_renews_and_releases_and_waits_beside_the_other_calls(confi
                 waiting[0].cancel()
                 assert await handle.release()
             fences = []
-            # Whoever gets it first must release it before the other one can.
+            # The first thread that gets it must release it before the other one can.
             for task in asyncio.as_completed(waiting[1:]):
                 owner = await task
                 assert owner is not None
@@ -174,7 +174,7 @@ def test_a_task_holds_renews_and_releases_and_waits_beside_the_other_calls(confi
                 assert await owner.release()
             await asyncio.wait(waiting[:1])
             assert waiting[0].cancelled()
-            # Also what the cancelled task would have got was given up.
+            # The lock that the cancelled task would have got was also released.
             async with await locks.acquire("a", MINUTE) as last:
                 assert last.fence > max(fences)
 

@@ -667,7 +667,7 @@ RUN: Final = make_run("acme", "run-1")
 
 
 class Note(CanonicalModel):
-    """A model of somebody else."""
+    """A third-party model."""
 
     id: Id
     lines: int = 0

@@ -1,4 +1,4 @@
-"""Orders of lists, and what core gives a driver of documents where its kit says nothing of it.
+"""Orders of lists, and what core gives a document driver if its kit does not say it.
 
 An order says of each field what the description says, or it is refused on every driver.
 """

@@ -1,4 +1,4 @@
-"""What a copy brought in order is told member by member, also where it spells the members otherwise."""
+"""Fields that a copy normalised are reported member by member, even if it spells the members differently."""
 
 from __future__ import annotations
 

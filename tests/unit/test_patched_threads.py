@@ -24,7 +24,7 @@ storage.scheduler
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
-    # Both libraries warn: of late patches, and eventlet of its own age.
+    # Both libraries warn of late patches, and eventlet also that it is deprecated.
     command = [sys.executable, "-W", "ignore", "-c", program]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 

@@ -42,7 +42,7 @@ def plugin(
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Install a real distribution: a module beside a dist-info folder, on sys.path."""
+    """Install a real distribution: a module next to a dist-info folder, on sys.path."""
     modules: list[str] = []
 
     def add(

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     def the_backends_satisfy_their_protocol(
         memory: MemoryBackend[Repositories],
     ) -> tuple[ModuleBackend[Repositories], ...]:
-        """Hold for both type checkers; nothing of it runs."""
+        """Hold for both type checkers; none of it runs."""
         return (memory,)
 
     def every_access_satisfies_its_protocol(guard: GuardedAccess, memory: MemoryAccess) -> tuple[Access, ...]:
-        """Hold for both type checkers; nothing of it runs."""
+        """Hold for both type checkers; none of it runs."""
         return guard, memory
 
 

@@ -258,7 +258,7 @@ def test_that_test_finds_such_a_message() -> None:
 
 
 def messages(tree: ast.AST) -> list[ast.Call]:
-    """Return where an error is made whose message a client is told."""
+    """Return the places that create an error whose message clients receive."""
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
     return [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in TOLD]
 

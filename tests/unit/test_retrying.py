@@ -41,7 +41,7 @@ ROW: Final = ("Mongo", "scheduler", "runs", "run")
 
 
 def lost(key: str = "run") -> ConcurrencyError:
-    """Return the error of whoever lost against a row."""
+    """Return the error of a writer that lost a race for a row."""
     return ConcurrencyError("lost", driver="Mongo", module="scheduler", entity="runs", key=key)
 
 
@@ -64,7 +64,7 @@ def test_the_next_one_goes_on_when_the_first_one_is_done() -> None:
     threads[0].start()
     assert has_turn.wait(60)
     threads[1].start()
-    while len(turns._lines[ROW]) < 2:  # noqa: SLF001  # nobody tells who comes into the line
+    while len(turns._lines[ROW]) < 2:  # noqa: SLF001  # nothing reports who joins the line
         pass
     may_end.set()
     for thread in threads:
@@ -95,7 +95,7 @@ def test_nobody_waits_for_another_row_or_longer_than_it_is_worth() -> None:
     thread.join(60)
     with turns.repetition():
         assert not turns.wait(ROW, 10)  # the line is empty again
-    assert turns._lines == {}  # noqa: SLF001  # nothing of it stays
+    assert turns._lines == {}  # noqa: SLF001  # no part of it remains
 
 
 def test_a_step_within_a_step_keeps_the_one_turn_of_its_thread_until_the_outer_one_ends() -> None:
@@ -114,7 +114,7 @@ def test_a_place_that_was_granted_twice_is_waited_for_no_longer() -> None:
     place.grant()
     place.grant()
     assert place.wait(10)
-    place.grant()  # nobody waits any more
+    place.grant()  # no writer waits any more
 
 
 @pytest.mark.parametrize("error", [ValueError("of the action"), lost()])
@@ -125,7 +125,7 @@ def test_a_turn_ends_with_whatever_ends_the_repetition(error: Exception) -> None
     slept: list[float] = []
     with pytest.raises(type(error)):
         repeat(fail, attempts=3, sleep=slept.append)
-    # Nobody else has to wait for it.
+    # No other writer has to wait for it.
     assert ROW not in TURNS._lines  # noqa: SLF001
     other: list[bool] = []
     thread = Thread(target=lambda: other.append(repeat(lose_once(), sleep=lambda _: None)))
@@ -259,7 +259,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Semaphore:
 
 
 def await_all(begun: Semaphore, number: int) -> None:
-    """Wait until so many callers have begun."""
+    """Wait until this many callers have begun."""
     for _ in range(number):
         assert begun.acquire(timeout=PATIENCE_SECONDS)
 
@@ -328,7 +328,7 @@ def test_the_attempt_sees_the_context_of_its_caller() -> None:
 
 
 class Slow:
-    """A driver that is ready only when it is told so, which it cannot say in time."""
+    """A driver that is ready only when the test allows it, and that knows no time limit."""
 
     def __init__(self) -> None:
         self.go_on, self.asked = Event(), Event()

@@ -102,7 +102,7 @@ def test_a_file_of_settings_is_masked_too(tmp_path: Path) -> None:
 
 
 class PlainSettings(BackendSettings):
-    """Of somebody who takes plain text for secrets."""
+    """Third-party settings that accept plain text for secrets."""
 
     url: str = MONGO
     api_token: str = PASSWORD
@@ -186,7 +186,7 @@ def test_a_factory_that_raises_anything_is_told_without_a_secret(kind: type[Base
 
 
 def request_of(settings: BackendSettings) -> OpenRequest:
-    """Return the request of a module that nobody stores."""
+    """Return the request of a module that no driver stores."""
     return OpenRequest(
         module=module_spec("scheduler"),
         settings=settings,

@@ -215,7 +215,7 @@ def test_the_environment_wins_over_a_line_also_where_another_line_names_it(
 ) -> None:
     path = env_file(tmp_path, f"PW=change-me\n{NAME}=postgresql://app:${{PW}}@db/x\n")
     assert postgres(load(None, path, PW=PASSWORD)).connection_string == SecretStr(URL)
-    # An environment that is given stands for that of the process.
+    # A given environment replaces that of the process.
     monkeypatch.setenv("PW", "of the process")
     assert postgres(load(None, path, PW=PASSWORD)).connection_string == SecretStr(URL)
     only = env_file(tmp_path, f"{NAME}=postgresql://app:${{PW}}@db/x\n")
@@ -445,7 +445,7 @@ def test_the_description_has_the_defaults_of_drivers_in_use_and_problems_name_ea
     problems = "\n".join(settings.problems())
     for key in ("Postgres:PoolMax", "Postgres:StatementTimeoutMs", "Mongo:ServerSelectionTimeoutMs"):
         assert f"Persistence:{key} (the explicit mapping) is not valid" in problems
-    # Nothing says that MongoDB or the filesystem is used: what is absent there is nobody's concern.
+    # No setting uses MongoDB or the filesystem, so missing values there do not matter.
     assert "not set" not in problems
     assert "give ConnectionString" not in problems
 
@@ -472,7 +472,7 @@ def test_a_key_of_a_driver_in_two_spellings_is_given_twice() -> None:
 
 
 class OddSettings(BackendSettings):
-    """Of somebody who gives a field another name in files."""
+    """Third-party settings in which a field has another name in files."""
 
     size_of_pool: int = Field(default=1, alias="PoolMax", le=9)
 

@@ -1,4 +1,4 @@
-"""How large a row may be is counted as MongoDB counts it, and is told before anything is written."""
+"""Row sizes are counted as MongoDB counts them, and rows that are too large are refused before any write."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_errors_that_an_older_version_has_summarised_whole_are_cut_with_the_next
 
 
 def people(number: int) -> tuple[str, ...]:
-    """Return so many long names."""
+    """Return this many long names."""
     return tuple(f"{place}{'x' * 1000}" for place in range(number))
 
 

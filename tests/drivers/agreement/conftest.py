@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Instants that a service stamps must be the same on every side.
 CLOCK: Final = FixedClock(at(10))
-# No rival moves while another one waits, so a wait is lost; long enough for locks of the server's own work.
+# No other writer proceeds while one waits, so every wait fails; long enough for the server's own locks.
 LOCK_TIMEOUT_MS: Final = 100
 BIG_EXAMPLES: Final = [
     hypothesis.HealthCheck.too_slow,
@@ -120,7 +120,7 @@ def mongo_rivals(mongo: Side, mongo_config: Settings) -> Iterator[tuple[Side, Si
 def postgres_rivals(
     postgres: Side, module_postgres_database: PostgresDatabase
 ) -> Iterator[tuple[Side, Side]]:
-    """Return two storages on one PostgreSQL that lose a wait at once, because no rival moves meanwhile."""
+    """Return two storages on one PostgreSQL whose waits fail at once: no other writer proceeds meanwhile."""
     url = postgres_url(module_postgres_database.app_url, options=f"-c lock_timeout={LOCK_TIMEOUT_MS}")
     config = postgres_config(url, module_postgres_database.owner_url)
     with (

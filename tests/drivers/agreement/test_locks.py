@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.locks import LockInfo
     from twinstore.scheduler.rules.locks import LockClaim
 
-# Ends whoever holds the advisory lock, and waits until he is gone.
+# Terminates the backend that holds the advisory lock, and waits until it is gone.
 LET_GO = (
     "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks"
     " WHERE locktype = 'advisory' AND granted AND (classid::bigint << 32) | objid::bigint = %s"
@@ -88,7 +88,7 @@ class LetsTheSameNameIn(GeneralContender):
 
 
 class RenewsWhatHasEnded(GeneralContender):
-    """Does not look at the end of the lease."""
+    """Ignores the end of the lease."""
 
     @override
     def renew(self, owned: LockInfo, lease: timedelta) -> LockInfo | None:
@@ -100,7 +100,7 @@ class RenewsWhatHasEnded(GeneralContender):
 
 
 class ReleasesLate(GeneralContender):
-    """Answers that it gave up what was not its own any more."""
+    """Reports a release of locks that it no longer owned."""
 
     @override
     def release(self, owned: LockInfo) -> bool:

@@ -71,7 +71,7 @@ class SortsTiesBackwards(Backend):
 
 
 class WordsItDifferently(Backend):
-    """Raises the right error with a text of its own."""
+    """Raises the right error with a different text."""
 
     class Faulty(AuditRecords):
         @override
@@ -98,7 +98,7 @@ class CommitsEveryCall(Backend):
 
 
 class ReadsWhatOthersCommit(MemoryDatabase):
-    """Lets a unit see what rivals commit meanwhile, and overwrite it."""
+    """Lets a unit see what concurrent transactions commit meanwhile, and overwrite it."""
 
     @override
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> Unit:
@@ -107,11 +107,11 @@ class ReadsWhatOthersCommit(MemoryDatabase):
 
 
 class LetsTheLastWriterWin(MemoryDatabase):
-    """Lets a unit overwrite what a rival wrote, although it reads one state."""
+    """Lets a unit overwrite what a concurrent transaction wrote, although it reads one snapshot."""
 
     @override
     def lock(self, unit: Unit, table: str, what: Hashable) -> None:
-        """Refuse nobody."""
+        """Refuse no caller."""
 
 
 class LosesBoth(MemoryDatabase):

@@ -81,7 +81,7 @@ def judge(
                 found = f"FOREIGN {type(error).__name__}: {str(error)[:200]}"
             if driver == "Filesystem" and "UnsupportedCapabilityError" in found:
                 continue  # it has neither sessions nor transactions
-            # The name of a driver stands in messages of capabilities and handles.
+            # Messages of capabilities and handles contain the name of the driver.
             endings[driver] = found.replace(driver, "DRIVER")
             if name.startswith("bind"):  # a handle of another kind on each
                 endings[driver] = endings[driver].partition(" joins ")[0]

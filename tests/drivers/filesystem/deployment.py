@@ -112,7 +112,7 @@ class FilesystemProbe(ProbeDefaults):
         return StoredRow(row.document, row.markers)
 
     def stamp(self, entity: Entity, key: Key) -> object | None:
-        """Of a row that stands alone in its file, whether it was written; else what it holds."""
+        """Of a row that is alone in its file, whether it was written; else what it holds."""
         value = self._raw(entity, key)
         if value is None:
             return None
@@ -212,7 +212,7 @@ class WholeProbe(FilesystemProbe):
 
 
 class FilesystemDeployment(DeploymentDefaults):
-    """A tree in a folder of its own."""
+    """A tree in a separate folder."""
 
     def __init__(self, module: ModuleSpec[object], folder: Path) -> None:
         self._module = module

@@ -1,4 +1,4 @@
-"""What stands in the tree, what becomes of interrupted writes, and what a call opens."""
+"""What the tree contains, what becomes of interrupted writes, and what a call opens."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_calls_about_one_run_open_no_file_of_another(storage: TaskRunnerStorage,
 def test_the_last_sequence_reads_the_end_of_a_log_only(storage: TaskRunnerStorage, root: Path) -> None:
     storage.pack_runs.create(make_pack_run(None, "a"))
     (root / "logs/runs").mkdir(parents=True)
-    # Nobody could read the beginning.
+    # No reader could decode the beginning.
     (root / "logs/runs/a.ndjson").write_bytes(b"\xff\n" * 200_000 + line("a", 7))
     assert storage.pack_run_logs.last_sequence("a") == 7
     assert storage.pack_run_logs.append_next("a", make_draft()).sequence == 8
@@ -201,7 +201,7 @@ def test_a_log_is_followed_without_reading_what_was_read_before(
     storage.pack_runs.create(make_pack_run(None, run))
     storage.pack_run_logs.append([make_log_entry(run, number) for number in range(1, 301)])
     (log,) = (root / "logs/runs").iterdir()
-    # As another program may write them: not in the canonical form, so each is looked at.
+    # As another program may write them: not in the canonical form, so each is checked.
     spaced = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(
         b"".join(row.replace(b'":', b'": ', 1) if n == 3 else row for n, row in enumerate(spaced))
@@ -271,11 +271,11 @@ def test_a_writer_waits_so_long_for_another_process_and_then_names_the_lock(
     locks, lock, unit = RunLocks(Tree(root), 0.1), Place("state/runs", "a.lock"), object()
     with pytest.raises(ConcurrencyError, match=r"the same run for 0\.1 s") as caught:
         locks.acquire(unit, lock)
-    # A note, because the message is what a client of a service is told.
+    # A note, because clients of a service receive the message.
     assert f"{root}/state/runs/a.lock" in "".join(caught.value.__notes__)
     assert str(root) not in caught.value.public_message
     locks.release(unit, {})
-    # Nobody waits to read, nor to write another run.
+    # Reading does not wait, nor does writing another run.
     assert storage.pack_runs.get("a") is not None
     storage.pack_runs.create(make_pack_run(None, "b"))
     os.close(held)
@@ -332,7 +332,7 @@ def test_a_full_disk_is_told_with_the_path_and_leaves_what_was_there(
     storage.pack_runs.create(make_pack_run(None, "a"))
     storage.pack_run_logs.append([make_log_entry("a", 1)])
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    # A limit on the size of a file stands for the disk: the system refuses the same writes.
+    # A limit on the file size simulates a full disk: the system refuses the same writes.
     ended = forked.run(["-c", FULL, root])
     told = ended.stdout.splitlines()
     assert [text.split()[0] for text in told] == ["not_applied", "unknown", "unknown"], ended
@@ -350,7 +350,7 @@ def test_ten_thousand_runs_are_listed_in_less_than_five_seconds(
     for number in range(1, 10_000 // share):
         content = text.replace(b'"r0"', b'"r%d"' % number)
         (root / f"state/runs/r{number}.json").write_bytes(content)
-    # Of this thread, because other tests run beside it and may leave some; nothing here waits for a disk.
+    # Of this thread only, because tests that run in parallel may leave some; nothing here waits for a disk.
     begun = thread_time()
     page = storage.pack_runs.list(PackRunQueryOptions(limit=200))
     seconds = thread_time() - begun
@@ -378,7 +378,7 @@ SAMPLE: Final = Path(__file__).parents[3] / "samples/taskrunner/filesystem"
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """Return what stands in a tree, without the locks of its writers."""
+    """Return the content of a tree, without the locks of its writers."""
     found = (path for path in root.rglob("*") if path.is_file() and path.suffix != ".lock")
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
 

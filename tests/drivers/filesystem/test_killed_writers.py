@@ -94,7 +94,7 @@ def assert_stored(storage: TaskRunnerStorage, told: list[list[Any]]) -> None:
             assert storage.pack_run_approvals.get(run, mark) is not None
     for run, texts in messages.items():
         for mark, count in batches[run].items():
-            # Nobody was told of it; a part of it must not show.
+            # It was never acknowledged; a part of it must not be visible.
             size = next(int(text.split(":")[2]) for text in texts if text.startswith(f"{mark}:"))
             assert count == size
 

@@ -1,4 +1,4 @@
-"""A purge looks at each log once, however small its batches and however large its entries are."""
+"""A purge reads each log once, however small its batches and however large its entries are."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_log_is_read_as_often_whatever_the_size_of_a_batch(
     logged(storage, LONG, 2)
     monkeypatch.setattr(LinesForm, "read", counted)
     assert storage.pack_run_logs.purge(at(100), batch_size=1) == ENTRIES + 3 + 2
-    # Once to look, once more under the lock of the run, and where the name does not tell the run for its id.
+    # Once to check, again under the lock of the run, and again for the id if the name does not contain it.
     assert opened == {"all": 2, "half": 2, "none": 1, encoded(LONG): 3}
     assert [sequences(storage, run) for run in ("all", "half", "none", LONG)] == [
         [],

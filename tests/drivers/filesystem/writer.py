@@ -1,8 +1,8 @@
-"""A program whose children write one tree until somebody kills them: `writer.py ROOT`.
+"""A program whose children write one tree until they are killed: `writer.py ROOT`.
 
-For each word on stdin it forks two, which write through the storage that it opened before, and waits for
-them. A line on stdout is JSON: the id of a process when it begins, `[]` when both have ended, and between
-them the acknowledged writes: run, kind, and what tells a write from others.
+For each word on stdin it forks two children, which write through the storage that it opened before, and
+waits for them. A line on stdout is JSON: the id of a process when it begins, `[]` when both have ended, and
+between them the acknowledged writes: run, kind, and the mark that identifies a write.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def tell(*what: object) -> None:
 
 
 def write(storage: TaskRunnerStorage, run: str, name: str, number: int, chosen: random.Random) -> None:
-    """Make one write and tell of it."""
+    """Make one write and print it."""
     kind = chosen.choice(("next", "batch", "state", "artifact", "approval"))
     mark = f"{name}-{number}"
     if kind == "next":
@@ -64,7 +64,7 @@ def write(storage: TaskRunnerStorage, run: str, name: str, number: int, chosen: 
 
 
 def write_on(storage: TaskRunnerStorage, name: str) -> None:
-    """Write until somebody kills the process."""
+    """Write until the process is killed."""
     chosen = random.Random(name)
     number = 0
     while True:

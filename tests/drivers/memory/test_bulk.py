@@ -143,7 +143,7 @@ class TestLedger:
             world.ledger.finish(writer.access, claim, RangeTally(read={}))
             world.ledger.beat("job", claim.worker, MINUTE)
             world.ledger.renew(world.lease(), MINUTE)
-            # In one thread nobody can wait, so a row that is held is refused at once.
+            # A single thread cannot wait, so a locked row is refused at once.
             with pytest.raises(ConcurrencyError):
                 world.ledger.give_back(claim)
 

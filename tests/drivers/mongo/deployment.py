@@ -88,7 +88,7 @@ def create_collections(catalog: Module, connection: Connection, options: KitOpti
 
 
 def retention_of(module: ModuleSpec[object], days: int) -> dict[str, object]:
-    """Return the options of a module with which it keeps its rows so many days; 0: for ever."""
+    """Return the options of a module that keep its rows for this many days; 0: for ever."""
     kept_by = (entity.retention for entity in module.catalog.entities)
     return {retention.option: days for retention in kept_by if retention is not None and retention.option}
 
@@ -124,7 +124,7 @@ class MongoProbe(ProbeDefaults):
         }
         own = entity.document_id
         names = {"_id": own} if own is not None and own in entity.shapes and own not in entity.markers else {}
-        # The client makes an object of its own of a map that only looks like a reference.
+        # The client turns a map that only looks like a reference into its own type.
         wire = {names.get(name, name): references(value) for name, value in document.items()}
         return StoredRow(
             {name: value for name, value in wire.items() if not name.startswith("_") and name not in markers},
@@ -172,7 +172,7 @@ class MongoProbe(ProbeDefaults):
         ledger = self._database["_migrations"]
         recorded = ledger.find_one({"migration_name": name})
         if recorded is None:
-            # Beside them stand the lease of the migrations, and the steps of other modules.
+            # The collection also has the lease of the migrations, and the steps of other modules.
             example = ledger.find_one({"_id": {"$regex": f"^{self._module}:"}}) or {}
             ledger.insert_one(
                 {**example, "_id": f"{self._module}:{name}", "migration_name": name, "checksum": TAMPERED}
@@ -192,7 +192,7 @@ class MongoProbe(ProbeDefaults):
     def changes(self, entity: Entity) -> Iterator[Callable[[], Key]]:
         assert entity.single_key is not None, f"a change of {entity.name} does not tell its key"
         with self._of(entity).watch() as stream:
-            if entity.generated_id:  # of a row that is there: its document tells the key, its id does not
+            if entity.generated_id:  # of an existing row: its document contains the key, its id does not
                 yield lambda: (stream.next()["fullDocument"][entity.single_key],)
             else:
                 yield lambda: (stream.next()["documentKey"]["_id"],)
@@ -255,9 +255,9 @@ class MongoDeployment:
     def break_connection(self) -> Iterator[ModuleStorage[object, object]]:
         ((host, port),) = self._client.nodes
         with line_to((host, port or 27017)) as line:
-            # Directly, because a replica set tells where its members are, past the line. A call that meets
-            # the outage before the client has noticed it is repeated as long as any call may take, and one
-            # after it waits for the server as long as the first call of all, which a busy server may keep.
+            # Directly, because a replica set reports the addresses of its members, which bypass the line.
+            # A call before the client has noticed the outage is repeated as long as any call may take. A call
+            # after it waits for the server as long as the very first call, which a busy server may delay.
             options = "directConnection=true&serverSelectionTimeoutMS=1500&timeoutMS=3000"
             url = f"mongodb://127.0.0.1:{line.port}/?{options}"
             settings = kept(mongo_config(url, self._database.name))

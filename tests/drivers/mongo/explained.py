@@ -35,14 +35,14 @@ WINDOW: Final = timedelta(days=30)
 # Those that the server explains; an insert reads nothing.
 EXPLAINED: Final = ("find", "aggregate", "update", "delete", "findAndModify")
 COUNTED: Final = {"limit": PAGE, "skip": PAGE, "batchSize": PAGE}
-# Where a bound stands: in a list without a start, beside the start of a page, or inside of it.
+# Where a bound is: in a list without a start, next to the start of a page, or inside of it.
 PLAIN, PAGED, EXACT = "plain", "paged", "exact"
 SORTS: Final = frozenset({"SORT", "SORT_SIMPLE", "SORT_DEFAULT"})
 MATCHED: Final = ("nWouldModify", "nMatched", "nWouldDelete")
 
 
 def fill(database: Database[Document], module: Module, count: int) -> None:
-    """Fill the collections of a module with so many documents each."""
+    """Fill each collection of a module with this many documents."""
     for entity in module.entities:
         codec = codec_of(entity)
         documents = (codec.encode(Row(row.model, row.storage)) for row in rows_of(entity, count))

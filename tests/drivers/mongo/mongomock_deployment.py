@@ -54,7 +54,7 @@ VERSION: Final = (6, 0, 0, 0)
 LARGEST: Final = 16 * 1024 * 1024
 DUPLICATE_KEY: Final = 11000
 NOW: Final = "$$NOW"
-# What a field has that does not exist, and what "$$REMOVE" stands for.
+# The value of a field that does not exist, and of "$$REMOVE".
 ABSENT: Final = object()
 
 
@@ -382,7 +382,7 @@ class MongomockDeployment(DeploymentDefaults):
 
 @contextmanager
 def mongomock_deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[Deployment]:
-    """Make a database of its own."""
+    """Create a separate database."""
     deployment = MongomockDeployment(module)
     if migrated:
         with deployment.open() as storage:

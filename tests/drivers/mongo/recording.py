@@ -46,7 +46,7 @@ CARRIAGE: Final = frozenset(
         "allowDiskUse",
     }
 )
-# What of a command stands as it is.
+# The parts of a command that are recorded unchanged.
 AS_IT_IS: Final = ("sort", "hint", "projection", "fields", "new", "upsert", "multi")
 TYPES: Final = {str: "text", int: "int", Int64: "long", float: "double", bytes: "bytes", ObjectId: "id"}
 COUNTED: Final = {"limit", "skip", "batchSize"}

@@ -726,7 +726,7 @@ def take_over(ledger: Ledger, claim: Claim) -> None:
 
 @pytest.fixture
 def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the writer give up soon where the rival never does; it would go on for ten seconds."""
+    """Let the writer give up soon if the other one never does; it would go on for ten seconds."""
     monkeypatch.setattr("twinstore_mongo.bulk.writer.repeat", partial(repeat, attempts=3))
 
 
@@ -742,7 +742,7 @@ def test_a_row_that_a_rival_holds_makes_the_range_fail_as_a_whole(
             with pytest.raises(ConcurrencyError):
                 writer.flush()
     outcome = copy(workspace, RUNS, records(source, RUNS))
-    # The rival has written integers of 32 bits and no version, which no copy does.
+    # The concurrent writer stored 32-bit integers and no version, which no copy does.
     assert (outcome.written, [conflict.key for conflict in outcome.conflicts]) == ({T: 6}, [("r-3",)])
 
 

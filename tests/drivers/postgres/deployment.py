@@ -89,7 +89,7 @@ class PostgresProbe(ProbeDefaults):
         row = self._connection.execute(query, key).fetchone()
         if row is None:
             return None
-        # By the description; what the library itself keeps beside has a name that it does not know.
+        # By the description; it does not know the names of the columns that the library adds.
         fields = {column_of(entity, name): name for name in entity.known}
         values = {fields.get(name, name): value for name, value in row.items() if value is not None}
         markers = {name: values[name] for name in entity.markers if name in values}

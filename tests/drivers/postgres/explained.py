@@ -65,7 +65,7 @@ SHIFTED: Final = "SELECT (%s::timestamptz + %s * interval '30 days')::text"
 
 
 def fill(database: PostgresDatabase, module: Module, count: int) -> None:
-    """Fill the tables of a module with so many rows each, and let the server count them."""
+    """Fill each table of a module with this many rows, and let the server count them."""
     with psycopg.connect(database.superuser_url) as connection:
         for entity in module.entities:
             table = table_of(entity)
@@ -300,7 +300,7 @@ class Binder:
     def _compared(self, before: str, term: str, operator: str) -> object:
         value = self._explainer.value(self._entity, term)
         if is_instant(value) and depth(before) == 0 and operator != "=":
-            # A window of its own, beside the place where a page begins.
+            # A separate window, next to the place where a page begins.
             return self._shifted(value, -1 if operator in {">", ">="} else 1)
         return value
 
@@ -310,7 +310,7 @@ class Binder:
         return str(found[0])
 
     def _grouped(self, before: str) -> object:
-        """Return a value by its place in a row that stands for, or is compared with, a row of columns."""
+        """Return a value by its place in a row that replaces, or is compared with, a row of columns."""
         opened = opening(before)
         place = before[opened:].count("%s")
         head = before[:opened].rstrip()
@@ -331,7 +331,7 @@ class Binder:
 
 
 def reads_rows(statement: Statement) -> bool:
-    """Whether a statement looks at stored rows; one that only adds rows has no plan to judge."""
+    """Return whether a statement reads stored rows; one that only adds rows has no plan to judge."""
     text = " ".join(statement.text.split())
     if text.startswith(("CREATE ", "TRUNCATE ")) or text.endswith("FROM STDIN (FORMAT BINARY)"):
         return False
@@ -351,7 +351,7 @@ def is_instant(value: object) -> bool:
 
 
 def depth(before: str) -> int:
-    """Return in how many brackets of conditions the end of a text stands, within the last WHERE."""
+    """Return how many brackets of conditions enclose the end of a text, within the last WHERE."""
     where = before.rpartition("WHERE ")[2]
     return where.count("(") - where.count(")")
 
@@ -400,7 +400,7 @@ def nodes(node: Node) -> Iterator[Node]:
 
 
 def read_by(node: Node) -> int:
-    """Return how many rows a scan has looked at."""
+    """Return how many rows a scan has examined."""
     removed = sum(int(node.get(f"Rows Removed by {why}", 0)) for why in ("Filter", "Index Recheck"))
     return int((node["Actual Rows"] + removed) * node["Actual Loops"])
 

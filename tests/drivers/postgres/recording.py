@@ -32,7 +32,7 @@ NUMBER: Final = r"-?\d+"
 LITERAL: Final = rf"(?:'(?:[^']|'')*'|{NUMBER}|%s)"
 ROW: Final = re.compile(rf"\({LITERAL}(?:, {LITERAL})*\)")
 REPEATED: Final = re.compile(r"(\(%s(?:, %s)*\))(?:, \1)+")
-# What is drawn anew for each range: names on the way are to be nobody else's.
+# Drawn again for each range: temporary names must be unique.
 DRAWN: Final = re.compile(r"' [0-9a-f]{32}'")
 OWNER: Final = re.compile(r"= '(?:[^']|'')*'::text")
 BREAKS: Final = re.compile(
@@ -56,7 +56,7 @@ def wire_patched(recorded: Recorded) -> Iterator[None]:
         note(recorded, None, statement, prepared=True)
         return original(wire, pgconn, statement, *more)
 
-    # To stand between statement and server; an assignment would have to repeat the signature.
+    # To intercept statements on their way to the server; an assignment would have to repeat the signature.
     setattr(Wire, "written", written)  # noqa: B010
     try:
         yield

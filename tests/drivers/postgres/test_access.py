@@ -419,7 +419,7 @@ def test_an_append_names_the_entry_that_is_taken_by_one_out_of_sight(  # noqa: P
     note = NOTE.row(dataset)
     access.insert(NOTES, dataset.owner, note)
     other = Dataset(Tenant(unique("tenant")), dataset.batch)
-    # Under the number of a new entry stands one of another tenant, which only system scope can write.
+    # The number of a new entry is already used by another tenant, which only system scope can write.
     access.insert(LINES, ALL_TENANTS, line_of(note, other, number))
     parent = Ref(NOTES, dataset.owner, NOTE.key(dataset))
     key, rows = f"{note.model.id}:{number}", [line_of(note, dataset) for _ in range(entries)]

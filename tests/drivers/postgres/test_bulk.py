@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import Run
 
 NOW = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
-# A table as somebody else may have made it.
+# A table as another program may have created it.
 OTHER_TYPES = b"""
 ALTER TABLE scheduler.runs DROP CONSTRAINT runs_state_check, DROP CONSTRAINT runs_trigger_check;
 DROP INDEX scheduler.idx_runs_pending;
@@ -246,7 +246,7 @@ def test_a_finished_range_that_is_not_committed_holds_up_neither_the_lease_nor_o
     lease = started(bulk, RUNS, ranges=2)
     first, second = (taken(bulk, lease, RUNS) for _ in range(2))
     config = {**module_postgres_database.config}
-    # Whoever waits for a row of the first range gets an error instead of waiting for ever.
+    # A transaction that waits for a row of the first range gets an error instead of waiting for ever.
     url = f"{module_postgres_database.app_url}?options=-c%20lock_timeout%3D2s"
     config["Persistence"] = {"Postgres": {"ConnectionString": url}}
     with (
@@ -271,7 +271,7 @@ def test_renewals_go_on_while_every_thread_commits_ranges(bulk: BulkPort, tenant
         begin.wait()
         for turn in range(EACH):
             if turn == EACH - 1:
-                # Whoever renews may get few turns of a busy machine.
+                # On a busy machine the renewing thread may rarely run.
                 assert often.wait(60), "no renewal came between the commits"
             claim = taken(bulk, lease, RUNS)
             run = make_run(tenant, f"r{number}.{turn}@{tenant}")
@@ -320,7 +320,7 @@ def test_a_range_that_deadlocks_with_a_rival_may_be_repeated(
     changed = [run.evolve(schedule_id="other") for run in runs]
     touch = "UPDATE scheduler.runs SET schedule_id = 'rival' WHERE id = %s"
     with ThreadPoolExecutor(1) as pool, psycopg.connect(module_postgres_database.superuser_url) as rival:
-        # The rival does not look for deadlocks, so it is always the range that the server ends.
+        # The other transaction does not check for deadlocks, so the server always aborts that of the range.
         rival.execute("SET deadlock_timeout = '1h'")
         rival.execute(touch, [runs[1].id])
         with bulk.writer(RUNS, on_conflict="overwrite") as writer:

@@ -1,4 +1,4 @@
-"""A host's own connections: row-level security shows one tenant, and nothing is left for the next host."""
+"""An application's own connections: row-level security shows one tenant, and no setting stays behind."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_a_column_may_be_absent_where_its_value_may() -> None:
     nullable = {column.name for column in columns_of(SCHEDULES) if column.nullable}
     assert nullable == {"deleted_at", "deleted_by"}
     assert {column.name for column in columns_of(IMPACT_SNAPSHOTS) if column.nullable} == {"run_id"}
-    # Left out of the wire form when empty, and stored all the same.
+    # Omitted from the wire form when empty, but stored.
     assert not table_of(RUNS).column("deltas").nullable
     # The model allows it to be absent; the key does not.
     assert not table_of(ENTRIES).column("sequence").nullable

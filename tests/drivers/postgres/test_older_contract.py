@@ -24,9 +24,9 @@ def backend_factory(older_postgres_server: PostgresServer) -> BackendFactory:
 class TestOlderPostgres(DriverContract):
     """An older server than that of the wheel.
 
-    Statements are made from descriptions, so one entity of each module stands for the others: one with a
-    number that the server assigns, one without tenants, one that follows its parent. The statements that
-    somebody has written out are all asked. The full form is the whole kit.
+    Statements are generated from descriptions, so one entity of each module represents the others: one with a
+    number that the server assigns, one without tenants, one that follows its parent. All hand-written
+    statements are executed. The full form is the whole kit.
     """
 
 

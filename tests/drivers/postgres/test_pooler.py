@@ -57,7 +57,7 @@ SETTINGS: Final = (
     b" current_setting('transaction_read_only')"
 )
 OURS: Final = ("UTC", "ISO, DMY", "1", "on", "30s")
-# What somebody has set for the role, and every connection of the pooler to the server begins with.
+# Set for the role by another user; every connection of the pooler to the server begins with it.
 OTHERS: Final = {
     "timezone": "Asia/Kolkata",
     "datestyle": "German",
@@ -72,7 +72,7 @@ BEFORE: Final = ("", "Asia/Kolkata", "German, DMY", "-3", "off", "7s", "serializ
 
 @pytest.fixture(scope="module")
 def database(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
-    """Make a database whose application role begins with settings of somebody else."""
+    """Create a database whose application role begins with settings of another user."""
     with postgres_server.migrated_database() as database:
         with psycopg.connect(database.superuser_url, autocommit=True) as admin:
             for name, value in OTHERS.items():
@@ -212,7 +212,7 @@ def test_a_call_costs_as_many_round_trips_as_past_the_pooler(
 def test_a_session_holds_no_connection_of_the_server_between_its_calls(
     pooler: Pooler, database: PostgresDatabase, storage: SchedulerStorage, tenant: str
 ) -> None:
-    """One connection serves a session that is open, and whoever else comes meanwhile."""
+    """One connection serves an open session, and every other client meanwhile."""
     with storage.sessions.open(tenant) as session:
         session.runs.create(make_run(tenant, f"{tenant}-r-1"))
         assert left(pooler, database) == BEFORE

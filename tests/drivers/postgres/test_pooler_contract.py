@@ -28,10 +28,10 @@ def backend_factory(postgres_server: PostgresServer) -> Iterator[BackendFactory]
 class TestPooledPostgres(DriverContract):
     """A server behind pgbouncer in transaction mode, with two connections of the server for all clients.
 
-    What lies in between matters to how a connection is used: sessions, units, locks, rivals, row-level
+    The pooler affects how a connection is used: sessions, units, locks, concurrent transactions, row-level
     security, prepared statements. The operations and the kit of the scheduler use one in every way. Answers
-    do not depend on it; those contracts and the kits of other modules are left to the full form. So is what
-    does not come this way: the writing of a copy, which has a separate connection.
+    do not depend on the pooler; those contracts and the kits of other modules run in the full form only. So
+    does the writing of a copy, which has a separate connection past the pooler.
     """
 
 

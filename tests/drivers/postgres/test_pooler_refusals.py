@@ -1,4 +1,4 @@
-"""What a transaction pooler cannot carry is refused, and whoever meets one unprepared is told what to set."""
+"""Features that a transaction pooler does not support are refused, with the setting that is missing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def silent_pooler(postgres_server: PostgresServer) -> Iterator[Pooler]:
 
 
 def unprepared(pooler: Pooler, database: PostgresDatabase) -> Settings:
-    """Return the settings of somebody who does not know of the pooler."""
+    """Return the settings of a user who does not know of the pooler."""
     return pooler.before(database).config
 
 
@@ -127,7 +127,7 @@ def test_the_address_of_the_pooler_is_not_that_of_the_server(
 def test_a_pooler_under_another_name_is_met_at_the_first_use(
     request: pytest.FixtureRequest, module_postgres_database: PostgresDatabase, kind: str
 ) -> None:
-    """It refuses our options, or it drops them: then the server knows nothing of them."""
+    """It refuses our options, or it drops them and the server never receives them."""
     pooler: Pooler = request.getfixturevalue(kind)
     named = postgres_url(pooler.url(module_postgres_database.app_url), host="localhost")
     settings = pooler.config(module_postgres_database, DirectConnectionString=named)

@@ -100,7 +100,7 @@ def opened(
 
 
 def use(storage: SchedulerStorage, database: PostgresDatabase) -> None:
-    """Use a storage in every way, and look at what it wrote through another one."""
+    """Use a storage in every way, and check through another one what it wrote."""
     tenant = uuid4().hex
     storage.check_ready()
     run = storage.runs.create(make_run(tenant, f"{tenant} 1"))

@@ -1,4 +1,4 @@
-"""What protects tenants is looked at: row-level security, policies and rights, by the role that answers."""
+"""The protection of tenants is checked: row-level security, policies and rights, by the role that answers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OWNED: Final = [
 
 @pytest.fixture(scope="module")
 def database(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
-    """Make a database with every module and the ledger of copies; each test mends what it changes."""
+    """Create a database with every module and the ledger of copies; each test restores what it changes."""
     with postgres_server.empty_database() as found:
         settings = for_every_module(found.config, "Postgres")
         migrate(settings)
@@ -322,7 +322,7 @@ def test_between_two_migrations_the_error_is_always_that_migrations_are_needed(
                         == FILES[number - 1 : number]
                     )
             with open_storage(database.config) as storage:
-                # Whoever is about to migrate may ask what the server can do.
+                # The capabilities of the server can be read before the migrations run.
                 assert storage.scheduler.capabilities.row_level_security
                 said = refused(storage.scheduler.check_ready)
                 assert "twinstore migrate run" in said, said

@@ -60,7 +60,7 @@ class Messages:
 
 
 class Proxy:
-    """Stands between clients and the server and counts how often they wait for it."""
+    """Proxies clients to the server and counts how often they wait for it."""
 
     def __init__(self, parts: dict[str, str]) -> None:
         self._parts = parts
@@ -71,7 +71,7 @@ class Proxy:
 
     @property
     def turns(self) -> int:
-        """How often somebody has waited so far."""
+        """Return how often a client has waited so far."""
         return sum(item.waits for item in self._messages)
 
     @property

@@ -35,8 +35,8 @@ def rows(request: pytest.FixtureRequest) -> int:
     return LONG_ROWS if request.getfixturevalue("long_form") else ROWS
 
 
-# Statements are made from descriptions, so those of one module stand for all; the scheduler's, and those of
-# tracking, only in the full form.
+# Statements are generated from descriptions, so those of one module represent all. Those of the scheduler
+# and of tracking run only in the full form.
 EVERY_PUSH: Final = ("taskrunner", LEDGER_MODULE.name)
 
 

@@ -1,4 +1,4 @@
-"""The policies of PostgreSQL, asked by SQL that carries no condition of its own."""
+"""The policies of PostgreSQL filter rows for SQL that has no condition itself."""
 
 from __future__ import annotations
 

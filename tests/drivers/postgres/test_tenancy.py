@@ -193,7 +193,7 @@ def test_a_foreign_id_is_a_duplicate_and_its_owner_stays_unknown(
 
 @pytest.fixture
 def pool(module_postgres_database: PostgresDatabase) -> Iterator[ConnectionPool[Connection]]:
-    """Return a pool of the host with one connection, which is therefore always the same."""
+    """Return a pool of the application with one connection, which is therefore always the same."""
     opened: ConnectionPool[Connection] = ConnectionPool(
         module_postgres_database.app_url, min_size=1, max_size=1, open=True
     )

@@ -1,4 +1,4 @@
-"""The conditions of the statements alone keep tenants apart: no policy binds the role of these cases."""
+"""The conditions of the statements alone separate tenants: no policy binds the role of these cases."""
 
 from __future__ import annotations
 

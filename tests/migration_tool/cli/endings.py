@@ -201,13 +201,13 @@ class Case:
         name: names it in the results.
         arguments: what follows ``twinstore``; ``{out}`` is a directory of this case.
         code: the exit code that it must have.
-        stdout: ``kept``, ``gone`` (closed by its reader), ``closed`` (by whoever started it), or ``full``.
+        stdout: ``kept``, ``gone`` (closed by its reader), ``closed`` (by the calling process), or ``full``.
         stale: the directory holds reports of an earlier run.
-        full: no file may take a byte.
+        full: no file accepts a byte.
         config: the settings file by name.
         writes: it writes a report to the directory.
-        alone: in the full form it runs in a process of its own, where nothing else asks for one.
-        long: it is of the full form alone, because another case differs from it in the command only.
+        alone: in the full form it runs in a separate process, even if no other attribute requires one.
+        long: it runs in the full form only, because another case differs from it only in the command.
     """
 
     name: str
@@ -233,7 +233,7 @@ class Case:
 
     @property
     def json(self) -> bool:
-        """Whether the result is to be JSON."""
+        """Return whether the result must be JSON."""
         return "--format json" in self.arguments
 
 

@@ -101,7 +101,7 @@ def test_the_options_in_front_name_environment_file_and_secret_files_of_both_sid
     assert found["Persistence:Scheduler"]["source"] == f"environment file {lines}, line 1"
     assert found["Persistence:Tracking"]["source"] == f"secret file {directory / 'Persistence__Tracking'}"
     sides = ("--from", "Memory", "--to", "Memory", "--source-config", config(tmp_path))
-    # A side with a settings file of its own keeps the other two: both name the same store here.
+    # A side with a separate settings file keeps the other two: both name the same store here.
     answer = invoke(capsys, *given, "backfill", "plan", "--module", "scheduler", *sides)
     assert answer.code == Exit.USAGE
     assert "lines" in answer.err

@@ -1,4 +1,4 @@
-"""The demo tells its whole story on servers of its own and ends with a proof."""
+"""The demo runs completely on its own servers and ends with a proof."""
 
 from __future__ import annotations
 

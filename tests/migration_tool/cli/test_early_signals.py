@@ -1,4 +1,4 @@
-"""A signal before a command has begun: what an earlier run left says nothing of this one."""
+"""A signal before a command has begun: reports of an earlier run do not remain."""
 
 from __future__ import annotations
 

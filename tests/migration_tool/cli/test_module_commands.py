@@ -46,7 +46,7 @@ def fill(config: Path, *books: Book) -> None:
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install the module of an outsider."""
+    """Install a third-party module."""
     install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
 
 
@@ -184,7 +184,7 @@ class TestOutsider:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Install a copy of the outsider's package that may be written into."""
+    """Install a writable copy of the third-party package."""
     points = {"twinstore.modules": {"library": "checked_out_library.plugin:PLUGIN"}}
     site = install_distribution(monkeypatch, tmp_path, "acme-library", points)
     package = site / "checked_out_library"

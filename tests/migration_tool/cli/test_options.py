@@ -244,7 +244,7 @@ class TestLists:
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answered]:
-    """Ask as a shell does when somebody presses the key at the end of a line."""
+    """Ask as a shell does when the user presses Tab at the end of a line."""
 
     def ask(kind: str, line: str = "", action: str = "get-args", asked: str = "complete") -> Answered:
         monkeypatch.setenv("_TWINSTORE_COMPLETE", f"{asked}_{kind}")
@@ -261,7 +261,7 @@ def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 class Answered(NamedTuple):
-    """What the program tells a shell."""
+    """The answer of the program to a shell."""
 
     code: int
     out: str

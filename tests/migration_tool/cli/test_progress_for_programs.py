@@ -1,4 +1,4 @@
-"""What a program hears of a running command: lines of JSON, and metrics for whoever asks."""
+"""A running command reports its progress to programs: lines of JSON, and metrics on request."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_stream_that_is_full_or_closed_ends_no_copy(pair: Pair) -> None:
         told = SharedProgress(JsonProgress(full, "copy"), JsonProgress(closed, "copy"))
         options = CopyOptions(execute=True, out=pair.directory, as_of=AS_OF)
         assert run_copy(pair.source, pair.target, options, told, StopSwitch()).complete
-        # What it could not write would otherwise be written once more when it is closed.
+        # Otherwise closing would try again to write the buffered rest.
         with suppress(OSError):
             full.close()
 

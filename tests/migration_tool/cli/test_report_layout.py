@@ -100,7 +100,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def told(found: dict[str, Any], key: str) -> dict[str, object]:
-    """Return what pages tell of themselves that they should not."""
+    """Return, by page, the faults of this kind that the pages report."""
     return {name: page[key] for name, page in found.items() if page[key]}
 
 

@@ -124,7 +124,7 @@ def report(verdict: Verdict = "FAIL", *, evil: str = EVIL) -> ParityReport:
 
 
 def alike(count: int) -> ParityReport:
-    """Return a report of so many documents that differ in the same field."""
+    """Return a report of this many documents that differ in the same field."""
     (changed,) = entity("x").different.shown
     shown = tuple(
         changed.model_copy(
@@ -232,7 +232,7 @@ class TestHtml:
         style = render(report(), ReportFormat.HTML).decode()
         assert "prefers-color-scheme: dark" in style
         assert "@media print" in style
-        # Nothing moves, so nobody has to ask for less of it.
+        # Nothing moves, so no reader needs reduced motion.
         assert not re.search(r"\b(animation|transition)\b", style)
 
 
@@ -292,7 +292,7 @@ def test_a_report_whose_exit_code_contradicts_its_verdict_cannot_be() -> None:
 
 
 class TestOwners:
-    """Rows without tenant and rows whose tenant cannot be told are two things in every rendering."""
+    """Every rendering separates rows without tenant from rows whose tenant is unknown."""
 
     @pytest.fixture(params=ReportFormat, ids=str)
     def rendered(self, request: pytest.FixtureRequest) -> str:

@@ -1,4 +1,4 @@
-"""What nobody catches shows no traceback but with --debug: the log names the class of the error."""
+"""Uncaught errors show a traceback only with --debug; the log names the class of the error."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def elements(values: Document) -> bytes:
 
 
 def planted(good: Document) -> dict[str, bytes]:
-    """Return one document of each kind, by what it is; each has an id of its own."""
+    """Return one document of each kind, by what it is; each has a different id."""
 
     def other(name: str, **changes: object) -> bytes:
         return elements({**good, "_id": name, **changes})

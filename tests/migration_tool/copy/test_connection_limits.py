@@ -1,4 +1,4 @@
-"""A role that may have few connections: what it is told, and that the number it is told is enough."""
+"""A role with few connections: the error names the number it needs, and that number is enough."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def target(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
 def opened(
     source: PostgresDatabase, role: str, target: PostgresDatabase, most: int, directory: Path
 ) -> Iterator[Pair]:
-    """Open what the role reads with so many connections, beside its copy."""
+    """Open what the role reads with this many connections, in addition to its copy."""
     limit = sql.SQL("ALTER ROLE {} CONNECTION LIMIT {}").format(sql.Identifier(role), most)
     with psycopg.connect(source.superuser_url, autocommit=True) as admin:
         admin.execute(limit)

@@ -306,7 +306,7 @@ class TestQuarantine:
 
 class TestLease:
     def started(self, pair: MemoryPair, holder: str) -> str:
-        """Start the job of ``pair.copy()`` as somebody else and keep its lease."""
+        """Start the job of ``pair.copy()`` as another process and keep its lease."""
         options = CopyOptions(as_of=AS_OF)
         settings = job_settings(options, pair.source, pair.target, COPIED)
         ledger = pair.target.ledger

@@ -84,7 +84,7 @@ def good_documents(entity: Entity) -> Iterator[bytes]:
         example = SCHEDULER_EXAMPLES.of(entity)
         for number in range(300):
             row = numbered_row(example, example.small("t0", "log"), "t0", number)
-            # One in ten is there twice, each under an id of its own.
+            # One in ten is there twice, under two ids.
             for time in range(1 + (number % 10 == 0)):
                 document = codec.encode(row)
                 yield bson.encode({**document, "_id": f"{document['_id']}/{time}"})
@@ -116,7 +116,7 @@ def copied(
     between: Sequence[str] = (),
     **options: object,
 ) -> tuple[Amounted, CopyResult]:
-    """Copy into a new database, and once more after some statements if there are any."""
+    """Copy into a new database, and again after some statements if there are any."""
     persistence = target.config["Persistence"]
     assert isinstance(persistence, dict)
     both = {**settings, "Persistence": {**settings["Persistence"], **persistence}}
@@ -195,7 +195,7 @@ def test_a_wild_collection_is_copied_the_same_with_the_fast_path_on_and_off(
 ) -> None:
     found, result = both_ways(settings, postgres_server, tmp_path, monkeypatch)
     totals = found.report["totals"]
-    # Each of these was met, or the comparison would say nothing of it.
+    # Each of these occurred; otherwise the comparison would not cover it.
     assert all(totals[name] for name in ("written", "quarantined", "expired")), totals
     assert result.fast_path is not None
     assert 0 < result.fast_path.rows < result.fast_path.of

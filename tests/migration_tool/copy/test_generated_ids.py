@@ -314,7 +314,7 @@ def test_a_copy_that_stopped_goes_on_without_a_second_document(
     into_documents: Depot, parcels: Collection[Document]
 ) -> None:
     out = ("--out", into_documents.directory / "out", "--range-size", 2)
-    # What stands under a key of a later range stops the first run in the middle.
+    # A row under a key of a later range stops the first run in the middle.
     taken: Document = {"tenantId": "acme", "batch": "b", "amount": 99, "parcelId": "umbrella-3"}
     force(parcels, taken)
     stopped = into_documents("copy", "--execute", "--jobs", 1, *out)
@@ -341,7 +341,7 @@ def test_a_rival_under_an_index_of_another_name_is_compared_like_any_row(
     one, two = (cast("Parcel", record.model) for record in records[:2])
     with open_store("depot", "mongo", target) as store, store.bulk.writer(PARCELS) as writer:
         writer.write(records)
-        # Between the look for what is there and the insert.
+        # Between the search for existing rows and the insert.
         store.bulk.access().insert(PARCELS, ALL_TENANTS, Row(one))
         store.bulk.access().insert(PARCELS, ALL_TENANTS, Row(two.evolve(amount=77)))
         outcome = writer.flush()

@@ -1,4 +1,4 @@
-"""Any document or row that a server holds is copied or kept back with its bytes; none stops anything."""
+"""Any document or row that a server holds is copied or quarantined with its bytes; none stops a copy."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 WRONG: Final = ("missing", "extra", "different", "stale", "undecodable")
 OUTCOMES: Final = ("written", "unchanged", "conflicts", "quarantined", "expired")
-# Rules of the models without a name; nobody could tell that nothing is lost.
+# Rules of the models without a name; with them no report could show that nothing is lost.
 UNNAMED: Final = frozenset({"normalised", "key_collision"})
-# What belongs to one row in a reason: what stands in quotes, and numbers.
+# The parts of a reason that belong to one row: quoted text and numbers.
 OWN: Final = re.compile(r"'(?:[^']*)'|\d+")
 SHOWN: Final = 40
 
@@ -51,7 +51,7 @@ class Figures:
         tried: rows in the source.
         copied: rows that the verification found as a copy stores them.
         normalised: of these, by kind, rows that the source holds in another form; a row may be of many kinds.
-        quarantined: rows that were kept back, by reason.
+        quarantined: rows that were quarantined, by reason.
     """
 
     tried: int = 0

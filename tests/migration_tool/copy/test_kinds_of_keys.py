@@ -45,14 +45,14 @@ class Box(CanonicalModel):
 
 
 class Thing(CanonicalModel):
-    """A row that belongs to whoever has its box."""
+    """A row that belongs to the tenant of its box."""
 
     box_id: Id
     number: PositiveInt
 
 
 class Tally(CanonicalModel):
-    """A row of nobody, under a number."""
+    """A row without a tenant, under a number."""
 
     number: PositiveInt
     content: Text = ""

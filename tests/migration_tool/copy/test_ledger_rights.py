@@ -1,4 +1,4 @@
-"""Who may see the ledger of a copy: the role of the copy, and nobody else where it has one of its own."""
+"""Who may see the ledger of a copy: the role of the copy, and no other role if the copy has its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks in a copy: nobody holds the copy, fences only grow, and what a verification acquires stays apart."""
+"""Locks in a copy: copied locks have no holder, fences only grow, and a verification locks separately."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def between(*bounded: str) -> pytest.MarkDecorator:
 
 
 def back(pair: Pair, name: str) -> Pair:
-    """Return the way back, whose files are its own."""
+    """Return the pair for the reverse migration, with separate files."""
     directory = pair.directory / name
     directory.mkdir()
     return replace(pair, source=pair.target, target=pair.source, directory=directory)
@@ -84,7 +84,7 @@ def test_a_lock_is_copied_as_released_and_its_owner_keeps_it_in_the_source(pair:
         there = lock_of(pair.target.storage)
         assert (there.fence, there.expires_at, there.metadata) == (3, held.acquired_at, {"why": KEY})
         assert held.renew() > held.acquired_at
-        # Renewed since, and nothing of it matters: key and fence are as high.
+        # Renewed since, which does not matter: key and fence are the same.
         report = pair.verify()
         assert (report.verdict, locks_in(report).counts.equal) == ("PASS", 1)
         assert pair.copy().totals.all()["unchanged"] == 1
@@ -99,7 +99,7 @@ def test_fences_only_grow_from_store_to_store_and_back(pair: Pair) -> None:
     pair.copy()
     with acquired(pair.target.storage, times=3) as owner:
         assert owner.fence == 5
-        # The target is ahead, which is right, and a copy takes nothing of it back, nor the lock away.
+        # The target is ahead, which is right. A copy neither lowers the fence nor takes the lock away.
         assert pair.verify().verdict == "PASS"
         assert pair.copy(on_conflict="overwrite").totals.all()["unchanged"] == 1
         assert owner.is_held()

@@ -62,7 +62,7 @@ def pair(request: pytest.FixtureRequest, places: Places, tmp_path: Path) -> Iter
 
 
 def rename(storage: SchedulerStorage, names: Names) -> None:
-    """Give schedules other names, by way of names that nobody has."""
+    """Give schedules other names, by way of unused names."""
     for key in names:
         storage.schedules.upsert(make_schedule(T, key, name=f"on the way {key}"))
     for key, name in names.items():

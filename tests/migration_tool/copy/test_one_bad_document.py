@@ -1,4 +1,4 @@
-"""A document that nobody meant among good ones: kept back with its bytes, while the others are copied.
+"""A broken document among good ones is quarantined with its bytes, while the others are copied.
 
 All kinds of them in one copy, and in the full form each alone.
 """
@@ -114,7 +114,7 @@ def planted(database: MongoDatabase, entity: str, change: Callable[[Document], b
         identity = good["_id"] if isinstance(good["_id"], bson.ObjectId) else unique("bad")
         raw = change({**good, "_id": identity})
         collection.insert_one(RawBSONDocument(raw), bypass_document_validation=True)
-        # As the server has it, which gives an absent identity one of its own.
+        # As the server stores it, which generates an absent identity.
         raw_codec = collection.codec_options.with_options(document_class=RawBSONDocument)
         newest = collection.with_options(codec_options=raw_codec).find_one(sort=[("$natural", -1)])
         return bytes(newest.raw)
@@ -129,7 +129,7 @@ def test_all_of_them_are_kept_back_whole_and_the_others_are_copied_and_proved(
 
 
 def kept_back_and_the_others_proved(pair: Pair, bad: list[tuple[str, bytes]], limit: float) -> None:
-    """Copy and verify; of each entity the bad documents are kept back, all others are copied."""
+    """Copy and verify; of each entity the bad documents are quarantined, all others are copied."""
     started = process_time()
     dry = pair.copy(execute=False, out=None)
     plan = plan_document(pair.source, pair.target, CopyOptions(range_size=3))

@@ -1,6 +1,6 @@
-"""A row of PostgreSQL that nobody meant among good ones: kept back whole, while the others are copied.
+"""A broken row of PostgreSQL among good ones is quarantined whole, while the others are copied.
 
-All kinds of them in one copy, each of a tenant of its own, and in the full form each alone.
+All kinds of them in one copy, each of a separate tenant, and in the full form each alone.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_all_of_them_are_kept_back_whole_and_the_others_are_copied_and_proved(
 
 
 def kept_back_and_the_others_proved(pair: Pair, bad: list[tuple[str, set[bytes]]], tenants: int) -> None:
-    """Copy and verify; of each entity the bad rows are kept back, all others are copied."""
+    """Copy and verify; of each entity the bad rows are quarantined, all others are copied."""
     assert all(len(rows) == 1 for _, rows in bad)
     dry = pair.copy(execute=False, out=None)
     result = pair.copy()

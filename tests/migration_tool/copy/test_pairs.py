@@ -87,7 +87,7 @@ def places(mongo_server: MongoServer, postgres_server: PostgresServer, tmp_path:
 
 @contextmanager
 def opened(module: str, source: Place, target: Place, out: Path) -> Iterator[Pair]:
-    """Open two sides; the source is migrated, as the host that wrote it has done."""
+    """Open two sides; the source is migrated, as the application that wrote it has done."""
     with open_store(module, *source) as left, open_store(module, *target) as right:
         left.storage.initializer.ensure_migrations()
         yield Pair(left, right, out)
@@ -109,7 +109,7 @@ def fill_module(module: str, storage: ModuleStorage[object, object]) -> None:
             item.store(storage.unbound, tenant, item.small(tenant, f"{name} small"))
             item.store(storage.unbound, tenant, item.rich(tenant, f"{name} rich/größer"))
     if module == "taskrunner":
-        # Of nobody: the examples all have a tenant.
+        # Without a tenant: the examples all have one.
         cast("TaskRunnerStorage", storage).pack_runs.create(make_pack_run(None, "of nobody"))
 
 

@@ -85,7 +85,7 @@ def slow_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return what helpers tell."""
+    """Return the messages of helpers."""
     messages: list[object] = []
     honest = Helper._take  # noqa: SLF001  # as above
 
@@ -115,7 +115,7 @@ def assert_copied(pair: Pair, result: CopyResult) -> None:
 
 @contextmanager
 def at_first(kind: type[object], do: Callable[[Helper], object], patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Do something when a helper first tells something."""
+    """Do something at the first message of this kind from a helper."""
     honest, done = Helper._take, Counter[str]()  # noqa: SLF001  # as above
 
     def take(self: Helper, message: object) -> None:

@@ -1,4 +1,4 @@
-"""What a copy tells while it runs: batch by batch, and nothing of what was rolled back or is empty."""
+"""A running copy reports batch by batch, without batches that are empty or were rolled back."""
 
 from __future__ import annotations
 

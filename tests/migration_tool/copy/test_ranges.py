@@ -153,7 +153,7 @@ class TestFailures:
         assert (shown["lower"], shown["reason"]) == (None, "there is no room")
         there = rows_of(pair.target.bulk)
         assert there["runs"] == rows_of(pair.source.bulk)["runs"] - 3
-        # What belongs to a run that is not there is kept back.
+        # Rows that belong to a missing run are quarantined.
         logs = there["execution_logs"]
         assert {**there, "runs": 14, "execution_logs": logs} == {
             **rows_of(pair.source.bulk),

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
 
 RANGE: Final = 150
-# A copy that is killed gets on by a few ranges first: so many documents for each time keep it from its end.
+# A killed copy finishes a few ranges first: this many documents for each kill keep it from its end.
 PER_KILL: Final = 750
-# Where a test takes long to look, on a busy machine, the copy is still at work: for seconds after each kill,
-# for a quarter of a minute where it is stopped once, and for most of one where another starts beside it.
+# If a test is slow to check, on a busy machine, the copy is still at work: for seconds after each kill, for a
+# quarter of a minute if it is stopped once, and for most of a minute if another copy starts in parallel.
 BETWEEN_KILLS: Final = ("--max-rate", "250")
 SLOWLY: Final = ("--max-rate", "120")
 VERY_SLOWLY: Final = ("--max-rate", "40", "--range-size", "20")

@@ -1,4 +1,4 @@
-"""Copies that meet what somebody else holds: leases, late renewals, and transactions of killed processes."""
+"""Copies that meet what others hold: leases, late renewals, and transactions of killed processes."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class TestLateRenewals:
         return pair.target.ledger.acquire("job", "me", duration)
 
     def test_a_lease_that_nobody_has_taken_is_not_lost(self, pair: MemoryPair) -> None:
-        """As after a server that stood still, or a lock of our own that lasted."""
+        """It ran out because the server was suspended, or because a lock of ours took long."""
         lease = self.lease(pair)
         with self.keeper(pair, lease, StopSwitch()) as keeper:
             again = keeper.refresh()
@@ -320,14 +320,14 @@ OURS: Final = "ada"
 
 
 class Case(NamedTuple):
-    """What a rival does in one transaction while the merge waits for it, and what becomes of the range.
+    """The steps of a concurrent transaction while the merge waits for it, and what becomes of the range.
 
     Attributes:
-        steps: of the rival, see :data:`EACH`.
+        steps: of the concurrent transaction, see :data:`EACH`.
         end: of its transaction.
         written: how many rows are written.
         conflicts: the rows with other content.
-        b: who wrote the row that was missing, ``None`` for nobody.
+        b: who wrote the row that was missing, ``None`` if no one did.
         d: who wrote the row that was another.
         rejected: the rows that are refused.
     """

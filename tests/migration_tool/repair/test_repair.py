@@ -1,4 +1,4 @@
-"""What people do with differences: look at one row, repair, remove, compare again.
+"""The commands for differences: inspect one row, repair, remove, compare again.
 
 In memory, but for what the right of a role or an identity of a server decides.
 """
@@ -142,7 +142,7 @@ def test_a_repair_by_key_list_ends_with_an_equal_recheck_and_then_all_is_equal(o
     assert "recheck" in half.json, half
     assert (half.code, half.json["recheck"]["verdict"]) == (Exit.DIFFERENT, "FAIL")
     assert half.json["repaired"]["written"] == {"triggers": 3, "runs": 2, "run_summaries": 1}
-    # The application may append to the audit and nothing else, unless somebody allows it for the repair.
+    # The application may only append to the audit, unless an administrator grants more for the repair.
     assert half.json["repaired"]["refused"]["audit"] == 1
     assert "append-only" in half.json["repaired"]["reasons"][0]
     shop.sql.execute(f"GRANT DELETE ON scheduler.audit TO {APP_ROLE}")
@@ -156,7 +156,7 @@ def test_a_repair_by_key_list_ends_with_an_equal_recheck_and_then_all_is_equal(o
     assert (again.code, again.json["verdict"], again.json["mode"]) == (Exit.OK, "PARTIAL", "recheck")
     assert (again.json["cutover_ready"], again.json["documents_equal"]) == (False, 7)
     assert shop("verify").code == Exit.OK
-    # A copy tells as well what the role may not remove.
+    # A copy also reports what the role may not remove.
     shop.sql.execute(
         'INSERT INTO scheduler.audit SELECT (jsonb_populate_record(a, \'{"id": "extra"}\')).* '
         "FROM scheduler.audit AS a WHERE id = 'acme-audit-0'"
@@ -270,7 +270,7 @@ class TestQuarantine:
             assert (refused.code, problem in refused.err) == (code, True)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert len(file.read_text().splitlines()) == 3
-        # A job that nobody began has none.
+        # A job that was never started has none.
         unknown = bad("quarantine retry", "--entity", "runs", "--execute")
         assert (unknown.code, "No copy with these options" in unknown.err) == (Exit.USAGE, True)
         assert bad.on_target("quarantine list", "--job", "nobody").code == Exit.USAGE

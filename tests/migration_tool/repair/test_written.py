@@ -1,4 +1,4 @@
-"""A row of the ledger that nobody can read ends what needs it: else a finished range would be forgotten."""
+"""An unreadable row of the ledger ends a command that needs it; else a finished range would be lost."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def named(pair: Pair) -> dict[str, list[tuple[str, ...]]]:
 
 
 def twice(document: Documents, name: str) -> bytes:
-    """Return a document in which a name stands twice with the same value."""
+    """Return a document that contains a name twice with the same value."""
     once = bson.encode(document)
     again = bson.encode({name: document[name]})[4:-1]
     return (len(once) + len(again)).to_bytes(4, "little") + once[4:-1] + again + b"\x00"

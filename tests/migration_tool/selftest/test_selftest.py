@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Report = dict[str, Any]
 STORES: Final = {"Mongo": "Postgres", "Postgres": "Mongo"}
-# The last run of a summary stands among its recent ones, too, and none of the tests' runs was started.
+# The last run of a summary is also among its recent ones, and none of the tests' runs was started.
 NEVER_FILLED: Final = {
     f"run_summaries: doc.{place}.{field}"
     for place in ("lastRun", "recent[]")
@@ -54,7 +54,7 @@ NEVER_FILLED: Final = {
     "policy_jobs: doc.leaseExpiresAt",
     "policy_jobs: doc.cancelledAt",
 }
-# BSON alone holds a name twice, and a table tells a missing value by null only.
+# Only BSON can hold a name twice, and a table stores a missing value only as null.
 ONE_STORE: Final = {Kind.KEY_DOUBLED: "Mongo", Kind.POLICY: "Postgres"}
 
 
@@ -117,7 +117,7 @@ def test_every_field_has_a_value_in_some_row_but_those_that_only_change_in_two_p
 ) -> None:
     chosen = {entity.name for entity in corrupted}
     for store in report["stores"]:
-        # A column beside the payload that is about the lease, too.
+        # A column next to the payload that also concerns the lease.
         beside = {"policy_jobs: beside.leaseOwner"} if store["target"] == "Postgres" else set()
         wanted = {place for place in NEVER_FILLED | beside if place.partition(":")[0] in chosen}
         assert set(store["never_filled"]) == wanted
@@ -259,7 +259,7 @@ def test_variants_of_a_row_have_every_field_and_as_few_as_may_be(pair: Pair) -> 
     filled, bare = variants(RUNS, record)
     names = {shape.wire for shape in shapes_of(RUNS.model)}
     given, least = (set(cast("Run", item.model).wire()) for item in (filled, bare))
-    # These three stand in other states than this one, which a model changes with their instants only.
+    # These three are in other states than this one, which a model changes only with their instants.
     assert given >= names - {"error", "finishedAt", "startedAt"}
     assert "é" in str(cast("Run", filled.model).reason)
     assert least == {"schemaVersion", "id", "tenantId", "trigger", "state", "stats", "createdAt"}

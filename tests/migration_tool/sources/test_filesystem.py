@@ -209,7 +209,7 @@ def of_run(number: int, path: str, content: bytes, reason: str) -> Damage:
 
 
 def test_what_cannot_be_moved_is_named_with_its_path_and_bytes(tmp_path: Path) -> None:
-    """Each damage is done to a run of its own, and one copy and one comparison meet all of them."""
+    """Each damage is done to a separate run, and one copy and one comparison meet all of them."""
     root, done = tmp_path / "tree", {}
     with opened(root) as storage:
         for number, (name, damage) in enumerate(DAMAGE.items()):
@@ -399,7 +399,7 @@ def test_a_folder_that_may_not_be_searched_is_refused(root: Path, tmp_path: Path
 
 
 def found_in(pair: Pair) -> list[str]:
-    """Return what stands in a source, both ways to read it: why a row cannot be moved, or nothing."""
+    """Return the rows of a source, read both ways: why a row cannot be moved, or nothing."""
     bulk = pair.source.bulk
     with bulk.view() as view:
         return [
@@ -413,7 +413,7 @@ def found_in(pair: Pair) -> list[str]:
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Run a block as nobody, where the user of the tests may read everything."""
+    """Run a block as ``nobody`` if the user of the tests may read everything."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)

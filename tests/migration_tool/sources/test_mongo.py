@@ -57,7 +57,7 @@ Command = Callable[..., Answer]
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[MongoServer]:
-    """Run a server on which nobody may do anything without a login."""
+    """Run a server that allows nothing without a login."""
     with tempfile.TemporaryDirectory(prefix="twinstore-guarded-") as directory:
         server = twinstore_embedded.start_mongo(directory, users=True, parameters=NO_OWN_WRITES, owned=True)
         yield server
@@ -299,7 +299,7 @@ class TestCollation:
 
     @pytest.fixture
     def collated(self, foreign: Foreign) -> Foreign:
-        """Fill collections that do not tell upper case from lower."""
+        """Fill collections that do not distinguish upper case from lower case."""
         for name in ("runs", "run_summaries"):
             foreign.database.create_collection(name, collation=Collation("en", strength=2))
         foreign.database["run_summaries"].create_index([("tenantId", 1), ("scheduleId", 1)], unique=True)

@@ -1,4 +1,4 @@
-"""A PostgreSQL source is only read: by a role with SELECT alone, from tables that somebody else has made."""
+"""A PostgreSQL source is only read: by a role with SELECT alone, from tables that another owner created."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Foreign:
     url: str
 
     def run(self, statement: str) -> None:
-        """Run a statement as superuser; ``{}`` stands for the role."""
+        """Run a statement as superuser; ``{}`` is replaced by the role."""
         role = sql.Identifier(self.role).as_string()
         self.admin.execute(statement.replace("{}", role).encode())
 

@@ -1,4 +1,4 @@
-"""Sources that somebody else made: what they hold beside the rows, and what stands under our names."""
+"""Sources that other programs created: what they hold besides the rows, and what our names contain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DAY: Final = 86_400
 
 @dataclass(frozen=True)
 class Foreign:
-    """The database of somebody else, and the pair that reads it as a user who may do nothing more."""
+    """A foreign database, and the pair that reads it as a user with no other right."""
 
     database: Database[Document]
     reader_url: str
@@ -79,7 +79,7 @@ def test_collation_validator_indexes_and_ttl_of_their_own_stay_as_they_are(
     # A capped collection has no room for ever, but what it holds is read like anything else.
     database.create_collection("audit", capped=True, size=1 << 20, collation=insensitive)
     recent = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
-    # A tenant that their collation does not tell from the other one.
+    # A tenant that their collation does not distinguish from the other one.
     others = [{**run, "tenantId": "Acmé"} for run in foreign_runs("other", 9)]
     database["runs"].insert_many([*foreign_runs("acme", 9, ended=recent), *others])
     schedules = [make_schedule("acme", f"s-{number}", name=f"n {number}") for number in range(5)]

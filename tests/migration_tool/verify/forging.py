@@ -54,7 +54,7 @@ def record(number: int, message: str = "good") -> AuditRecord:
 
 
 def forged_ranges() -> list[list[str]]:
-    """Return the ids of the rows that are bad, for each of some sets of them that nobody notices."""
+    """Return the ids of the bad rows, for each of some sets of them that escape notice."""
     sets = (int(line, 16) for line in FILE.read_text("ascii").split())
     return [[record(number).id for number in range(ROWS) if chosen >> number & 1] for chosen in sets]
 
@@ -116,7 +116,7 @@ def kernel(vectors: Sequence[int]) -> list[int]:
 
 @dataclass(slots=True)
 class Sums:
-    """Sums of some blocks whose lower bits are 0 and left out, and which two sums each was made of."""
+    """Sums of some blocks whose lower bits are 0 and omitted, and the two sums that make each of them."""
 
     values: list[int]
     made_of: tuple[array[int], array[int]] = (array("I"), array("I"))

@@ -17,7 +17,7 @@ from twinstore_mongo.bulk.digests import UNASKED_BYTES
 PAGE: Final = 4096
 # PR_SET_THP_DISABLE of linux/prctl.h.
 NO_HUGE_PAGES: Final = 41
-# How glibc is told by whoever starts a process.
+# The environment variables with which the caller of a process configures glibc.
 TOLD: Final = ("MALLOC_", "GLIBC_TUNABLES")
 ROUNDS: Final = 40
 # Of one thread at the same time: what was received, and what is made of it.
@@ -73,7 +73,7 @@ def test_the_memory_of_large_documents_goes_back_all_the_same() -> None:
 
 
 def reading(monkeypatch: pytest.MonkeyPatch, *largest: int | None) -> list[tuple[int, int]]:
-    """Return what the C library is told while digests of such rows are read."""
+    """Return the settings that the C library gets while digests of such rows are read."""
     told: list[tuple[int, int]] = []
 
     def tell(mapped: int, kept: int) -> None:

@@ -1,4 +1,4 @@
-"""How long the lists take is measured on request; a verdict looks at it only where a limit is given."""
+"""The duration of the lists is measured on request; it affects a verdict only if a limit is given."""
 
 from __future__ import annotations
 

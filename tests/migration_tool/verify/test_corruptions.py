@@ -1,4 +1,4 @@
-"""What somebody may do to a target after a copy: it is named, a copy rewrites it, and then all is equal."""
+"""Corruptions of a target after a copy: each is named, a copy rewrites it, and then all is equal."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def assert_named_and_repaired(
     empty: Callable[[str], object],
     faults: dict[str, str],
 ) -> None:
-    """Plant each fault into a row of its own, in turns where an entity has fewer rows.
+    """Plant each fault into a separate row, in turns if an entity has fewer rows.
 
     A copy overwrites no audit record, so these are removed before.
     """

@@ -1,4 +1,4 @@
-"""What a verification leaves for whoever mends: every row that differs, and whether it is ready."""
+"""A verification leaves for the repair every row that differs, and whether the cutover is ready."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class TestReadiness:
 
 
 class TestSchemaOfTheTarget:
-    """Equal rows prove nothing of what comes next while a key, an index or a policy is gone."""
+    """Equal rows do not prove that later writes are right while a key, an index or a policy is missing."""
 
     def test_postgres(
         self, settings: dict[str, object], postgres_database: PostgresDatabase, tmp_path: Path

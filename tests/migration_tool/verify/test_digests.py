@@ -65,7 +65,7 @@ pytestmark = pytest.mark.native
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryPair]:
-    """Return two stores that hold the same and tell digests; ranges for these have three rows."""
+    """Return two stores with the same content that compute digests; their ranges have three rows."""
     monkeypatch.setattr("twinstore_backfill.verify.partition.ROWS_PER_DIGEST", 3)
     give_digests(monkeypatch, MemoryBulk, MemoryView)
     with memory_pair(tmp_path) as pair:
@@ -321,13 +321,10 @@ def test_lists_are_compared_beside_the_ranges_and_again_where_a_row_of_the_targe
 
 
 def in_turn(pair: MemoryPair, patch: pytest.MonkeyPatch, told: int | None, *, early: bool) -> None:
-    """Compare stores of which digests end only behind a list, or the other way round.
+    """Compare stores whose digests end only after a list, or the other way round.
 
-    Args:
-        pair: the stores.
-        patch: changes how they are read.
-        told: the bytes of the largest row as a count tells them.
-        early: whether a list is to come first.
+    With ``early`` a list comes first. The count of rows reports the given number of bytes for the largest
+    row, and ``patch`` changes how the stores are read.
     """
     listed, digested = Event(), Event()
     honest = ListTask.run
@@ -400,7 +397,7 @@ def test_digests_are_not_read_far_ahead_of_the_rows_that_are_compared(
 def test_the_source_is_cut_while_both_sides_count(
     pair: MemoryPair, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """And once more where there turn out to be so many rows that ranges for digests are larger."""
+    """And again if so many rows are counted that ranges for digests must be larger."""
     monkeypatch.setattr(dividing, "MOST_RANGES", most)
     cutting, cuts = Event(), list[int]()
     cut, counts = MemoryBulk.cut, MemoryBulk.counts
@@ -471,7 +468,7 @@ def test_readings_begin_in_their_order_while_they_have_few_cells_together() -> N
 def test_an_expired_row_of_a_source_that_is_not_judged_is_looked_at(
     pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that no copy takes stays in quarantine however old it is, and only a model can tell."""
+    """A row that no copy accepts stays in quarantine however old it is; only a model can decide that."""
     ended = long_ago(400)
     run = make_run("acme", "old", created_at=ended - timedelta(hours=1))
     row = encode(RUNS, moved(run, RunState.CANCELLED).evolve(finished_at=ended))

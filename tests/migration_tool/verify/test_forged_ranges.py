@@ -94,7 +94,7 @@ def set_bad(database: PostgresDatabase, ids: Iterable[str]) -> None:
 def test_ranges_that_are_forged_against_the_sum_fail(
     pair: Pair, postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As where there are so many owners that smaller ranges would take too much memory.
+    # As with so many owners that smaller ranges would take too much memory.
     monkeypatch.setattr("twinstore_backfill.verify.partition.ROWS_PER_DIGEST", ROWS + 1)
     options = {"entities": ("audit",), "range_size": ROWS + 1}
     first, *others = forged_ranges()

@@ -159,7 +159,7 @@ def test_an_object_of_that_form_is_copied_as_it_reads_and_told_as_an_equivalence
         rows = tables.execute("SELECT data->'at' FROM scheduler.execution_logs WHERE sequence > 1 ORDER BY 1")
         assert [row[0] for row in rows] == [AT, {"$date": "2025-10-26T14:05:00Z"}]
     with opened(settings, DIRECTIONS[1], tmp_path / "back") as pair:
-        # The way back writes a date; no other form of the target passes.
+        # The reverse migration writes a date; no other form of the target passes.
         report = pair.verify()
         (row,) = entity_in(report).different.shown
         assert (report.verdict, row.key, row.paths) == ("FAIL", ("run", 2), ("doc.data.at",))
@@ -233,7 +233,7 @@ def test_whatever_else_stands_in_the_target_is_named_and_written_anew(
         assert found.keys() == {("run", number) for number in numbers}
         for key, paths in found.items():
             assert [path.startswith("doc.data.at") for path in paths] == [True], key
-        # Nobody changes a log, so a copy writes anew what was removed.
+        # Logs never change, so a copy writes removed entries again.
         tables.execute("DELETE FROM scheduler.execution_logs") if into_tables else logs.delete_many({})
         pair.copy()
         assert pair.verify().verdict == "PASS"
@@ -300,7 +300,7 @@ def note(number: int) -> Row[Any]:
 
 
 def copy(source: BulkPort, target: BulkPort, *, on_conflict: OnConflict = "fail") -> list[str]:
-    """Copy both entities; return why rows were kept back."""
+    """Copy both entities; return why rows were quarantined."""
     reasons: list[str] = []
     for entity in ENTITIES:
         with source.view() as view, target.writer(entity, on_conflict=on_conflict) as writer:

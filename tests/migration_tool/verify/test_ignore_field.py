@@ -1,4 +1,4 @@
-"""Known fields that a comparison leaves out: counted and named, never PASS; nothing beside them is hidden."""
+"""Known fields that a comparison ignores: counted and named, never PASS; no other difference is hidden."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_part_of_the_difference_is_not_enough(pair: Pair) -> None:
     report = pair.verify(**ignoring("runs.stats.queued"))
     (runs,) = (item for item in report.entities if item.entity == "runs")
     assert (report.verdict, runs.counts.different) == ("FAIL", 3)
-    # What is ignored is not named beside what is not.
+    # Ignored differences are not listed with the others.
     assert {item.path for item in runs.fields} == {"doc.stats.deltas"}
     both = pair.verify(**ignoring("runs.stats.queued", "runs.stats.deltas"))
     assert (both.verdict, both.equivalences[0].documents) == ("PARTIAL", 3)

@@ -1,4 +1,4 @@
-"""Properties that no model has: dropped when somebody decides so, counted, and ready only with a reason."""
+"""Properties that no model has: dropped only by explicit choice, counted, and ready only with a reason."""
 
 from __future__ import annotations
 

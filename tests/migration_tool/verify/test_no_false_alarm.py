@@ -43,7 +43,7 @@ LONG_POOL: Final = 5000
 
 
 def drawn(example: Example, tenant: str, number: int) -> list[CanonicalModel]:
-    """Return so many different models of a tenant."""
+    """Return this many different models of a tenant."""
     pool: list[CanonicalModel] = []
     if example.drawn is None:
         return [example.small(tenant, "drawn")]
@@ -96,7 +96,7 @@ def records(entity: Entity, number: int) -> Iterator[list[Record]]:
 
 
 def load(port: BulkPort, number: int) -> None:
-    """Write so many records of every entity that is copied."""
+    """Write this many records of every entity that is copied."""
     for entity in COPIED:
         for batch in records(entity, number):
             with port.writer(entity) as writer:

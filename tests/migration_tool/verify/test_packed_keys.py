@@ -1,4 +1,4 @@
-"""Rows are told apart by their keys: also UUIDs, and a key that several tenants have."""
+"""Rows are distinguished by their keys, including UUIDs and a key that several tenants have."""
 
 from __future__ import annotations
 

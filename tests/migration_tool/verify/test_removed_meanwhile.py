@@ -285,7 +285,7 @@ def test_rows_that_a_scan_left_out_are_not_taken_for_removed_ones() -> None:
     assert counted_rows((10, 10), (7, 10), (8, 10)) == (8, 10)
     # Still there afterwards, so the scan did not see them.
     assert counted_rows((10, 10), (10, 10), (8, 10)) == (10, 10)
-    # More than were counted: somebody writes.
+    # More than were counted: another process writes.
     assert counted_rows((10, 10), (12, 10), (12, 10)) == (10, 10)
 
 

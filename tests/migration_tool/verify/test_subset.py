@@ -155,7 +155,7 @@ def test_bounds_are_in_the_order_of_code_points_on_every_server(
             report = pair.verify(entities=("audit",), subset=part)
             assert (report.verdict, report.documents_equal) == ("PARTIAL", upper - lower)
         assert keys_of(pair.target.bulk, AUDIT) == [(name,) for name in HOSTILE[2:14]]
-        # What the target alone has within the bounds is extra, and what lies beyond is not looked at.
+        # Rows that only the target has within the bounds are extra; rows outside are not examined.
         pair.target.storage.audit.append(make_audit_record("acme", "aa"))
         beside = (("a", "b", 1), ("aaa", "b", 0), ("A", "aa", 0))
         for low, high, extra in beside:
@@ -217,7 +217,7 @@ def test_a_date_in_any_form_is_the_same_for_copy_and_comparison(
             # Absent, it is the instant of making; in another type, the service does not read it.
             schedules.update_one({"_id": "acme-schedule-0"}, {"$unset": {"updatedAt": 1}}, **unchecked)
             schedules.update_one({"_id": "acme-schedule-1"}, {"$set": {"updatedAt": 7}}, **unchecked)
-            # Its date can be told, but a copy of any period keeps it back.
+            # Its date is readable, but a copy of any period quarantines it.
             schedules.update_one({"_id": "acme-schedule-2"}, {"$set": {"unknown": 7}}, **unchecked)
         for part in (Subset(since=edge), Subset(until=edge), Subset(since=at(10**8))):
             copied = pair.copy(subset=part).totals
@@ -242,7 +242,7 @@ def test_a_part_of_some_tenants_is_that_of_each(places: Places, tmp_path: Path) 
         wanted = [(f"{number}-{tenant}",) for number in range(2, 8) for tenant in "ab"][:11]
         assert keys_of(pair.target.bulk, AUDIT) == wanted
         fill(pair.source.storage, ["acme"])
-        # The least number there is stands for the part that is left out, on both servers.
+        # The smallest possible number replaces the omitted part of the key, on both servers.
         pair.copy(entities=("schedules", "runs"))
         key = keys_of(pair.source.bulk, EXECUTION_LOGS)[0]
         one, bounds = ("execution_logs",), Subset(key_from=(str(key[0]),), key_to=(f"{key[0]}!",))
@@ -264,7 +264,7 @@ def test_a_pair_is_meant_when_either_side_is(pair: Pair) -> None:
             "FAIL",
             [("acme-schedule-0",)],
         )
-    # Nothing of the source lies so late, so a copy of this part has nothing to overwrite it with.
+    # The source has no row that late, so a copy of this part cannot overwrite it.
     assert pair.copy(entities=("schedules",), subset=late).totals.all()["read"] == 0
 
 
@@ -285,7 +285,7 @@ def test_a_part_is_a_job_of_its_own_and_the_whole_copies_the_rest(pair: Pair) ->
     assert pair.verify().verdict == "PASS"
     jobs = {job.id for job in pair.target.ledger.jobs()}
     assert jobs == {first.job["id"], narrowed.job["id"], cast("dict[str, str]", whole.job)["id"]}
-    # The same part said in another way is the same job, and so is never copied beside itself.
+    # The same part in another notation is the same job, so two copies of it never run in parallel.
     again = pair.copy(entities=("runs",), subset=Subset(until=at(1).astimezone(timezone(timedelta(hours=2)))))
     assert cast("dict[str, str]", again.job)["id"] == first.job["id"]
 

@@ -1,4 +1,4 @@
-"""Retention is judged by the clock of the source, and by no instant that has not come."""
+"""Retention is judged by the clock of the source, never by a future instant."""
 
 from __future__ import annotations
 

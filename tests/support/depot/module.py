@@ -25,7 +25,7 @@ SCANS: Final[Entity[Scan]] = replace(KIT_SCANS, module=NAME, parent=Parent(entit
 
 @dataclass(frozen=True, slots=True)
 class Repositories:
-    """The access, which stands for the repositories of this module."""
+    """The access, which this module uses in place of repositories."""
 
     access: Access
 

@@ -1,1 +1,1 @@
-"""A module of an outsider: books, which the library itself knows nothing of."""
+"""A third-party module: books, an entity that the library itself does not know."""

@@ -83,7 +83,7 @@ class LibraryLists:
     """The one list that a verification compares: a book that both sides must have."""
 
     def __init__(self, cutoffs: Cutoffs, page: int) -> None:
-        """Nothing of a library expires, and there are no pages."""
+        """No row of a library expires, and there are no pages."""
         del cutoffs, page
 
     def of_tenant(self, tenant: str, source: LibraryStorage) -> Iterator[ListQuery[LibraryStorage]]:

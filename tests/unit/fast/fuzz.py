@@ -232,7 +232,7 @@ INSTANT: Final = 9
 INT: Final = 0x10
 LONG: Final = 0x12
 TEXTUAL: Final = frozenset({NodeKind.TEXT, NodeKind.ENUM, NodeKind.CONST})
-# How many of the documents are changed once more, and of how many the bytes are broken.
+# The share of documents that are changed again, and of those whose bytes are broken.
 AGAIN: Final = 0.2
 BROKEN: Final = 0.03
 INTS: Final = (
@@ -383,7 +383,7 @@ class Place:
 
 
 class Mutator:
-    """Changes documents of one entity; what the program says of a place tells what comes near it."""
+    """Changes documents of one entity; the program's rule for a place decides which values come near it."""
 
     def __init__(self, program: Program, documents: list[bytes], random: Random) -> None:
         """Take the program, documents that it takes, and the source of chance."""
@@ -393,7 +393,7 @@ class Mutator:
         self._root = {field.name.encode(): field.node for field in program.nodes[program.root].fields}
         self._root |= {marker.name.encode(): marker.node for marker in program.markers}
         self._root |= {b"_" + marker.name.encode(): marker.node for marker in program.markers}
-        # Of the one that stands as ``_id``, which is a part of the key wherever it is one.
+        # Of the one that is stored as ``_id``, which is a part of the key wherever it is one.
         self._root.setdefault(b"_id", program.slots[program.key[0]].node)
         self._texts = {
             number: odd_texts(node if node.kind in TEXTUAL else None)
@@ -463,7 +463,7 @@ class Mutator:
         return parts
 
     def _chosen(self, tree: Tree) -> int:
-        """Return the number of an element: of any one, or mostly of one in which many stand."""
+        """Return the number of an element: of any one, or mostly of one that contains many."""
         random = self._random
         if random.random() < 0.5:
             return random.randrange(len(tree))
@@ -475,7 +475,7 @@ class Mutator:
         raise AssertionError(tree)
 
     def _below(self, number: int) -> tuple[dict[bytes, int], int, int]:
-        """Return the nodes of what stands in a value: by name, of all values, and of all names."""
+        """Return the nodes of the content of a value: by name, of all values, and of all names."""
         if number < 0:
             return {}, -1, -1
         node = self._nodes[number]
@@ -530,7 +530,7 @@ class Mutator:
         return Element(LONG, name, INT64.pack(number))
 
     def _rearrange(self, place: Place) -> None:
-        """Put what stands in a value into another order, or take fewer of it, or more."""
+        """Put the elements of a value into another order, or remove some, or add some."""
         random, element = self._random, place.element
         inner = [one.raw for one in element.inner or ()]
         match random.randrange(5) if inner else 5:
@@ -711,7 +711,7 @@ def main() -> int:
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
-# Of these a rule needs so many operands at least.
+# Of these a rule needs at least this many operands.
 LEAST_OPERANDS: Final = {RuleOp.SUM_AT_MOST: 2, RuleOp.NOT_BEFORE: 2, RuleOp.ALL_OR_NONE: 2}
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ESCAPES: Final = str.maketrans(
     {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 )
-# What stands in a line by chance, or in none at all.
+# Text that is in a line by chance, or in none at all.
 ODD: Final = (
     *("", "t", "f", "true", "0", "-0", "01", "+1", " 1", "1 ", "9223372036854775807", "9223372036854775808"),
     *(
@@ -107,7 +107,7 @@ def altered(rng: Random, values: Sequence[str | None]) -> list[str | None]:
         else:
             old = found[place]
             maker = "jsonb" if old is not None and old[:1] in {"{", "["} else "text"
-            # A text, and no class of its own.
+            # A plain text, not a subclass.
             found[place] = str.__str__(MAKERS[maker](rng, old))
     return found
 

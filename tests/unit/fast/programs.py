@@ -1,6 +1,6 @@
 """The reader programs of all entities, as text that a review can read.
 
-``python -m tests.unit.fast.programs`` writes that text anew.
+``python -m tests.unit.fast.programs`` writes that text again.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ MODULES: Final = (SCHEDULER_EXAMPLES, TRACKING_EXAMPLES, TASKRUNNER_EXAMPLES)
 DIGESTED: Final[tuple[Example, ...]] = tuple(
     example for module in MODULES for example in module.examples if why_no_digests(example.entity) is None
 )
-"""The entities of which stores tell digests."""
+"""The entities for which stores compute digests."""
 NAMES: Final = tuple(example.entity.name for example in DIGESTED)
 SECRET: Final = bytes(range(16))
 TENANTS: Final = ("acme", "umbrella", "globex")
@@ -108,7 +108,7 @@ def entity_record(entity: Entity) -> Callable[[Row], Record]:
 
 
 def is_plain(row: ScanRow) -> bool:
-    """Whether a row stands as a driver writes it, under a key of its entity, with nothing beside it."""
+    """Return whether a row is stored as a driver writes it, under its entity's key, with no extra values."""
     return (
         row.key is not None
         and row.error is None
@@ -141,13 +141,13 @@ class Exact:
         self.cells.setdefault((number, row.label), Cell()).merge(cell)
 
     def check(self, found: RangeDigests, ranges: int) -> int:
-        """Compare with the digests that a store tells; return how many ranges these prove."""
+        """Compare with the digests that a store returns; return how many ranges these prove."""
         proved = [number for number in range(ranges) if number not in found.unproven]
         for number in proved:
             told = {place: cell for place, cell in found.cells.items() if place[0] == number}
             wanted = {place: cell for place, cell in self.cells.items() if place[0] == number}
             assert told == wanted, number
-        # Of what cannot be placed nobody knows which range it leaves unproven.
+        # Of rows that cannot be placed it is unknown which range they leave unproven.
         assert sum(len(self.odd.get(number, ())) for number in proved) <= found.unplaced
         return len(proved)
 

@@ -166,7 +166,7 @@ def test_rows_of_the_kit_are_those_that_the_client_sends(factory: RowFactory[Can
 
 EACH: Final = 150
 PLANTED: Final = [entity for entity in ENTITIES if readable_columns(entity) and not derived_fields(entity)]
-# Texts that stand anywhere in JSON, and what becomes of them.
+# Texts that occur anywhere in JSON, and what becomes of them.
 SWAPS: Final = (
     (b": ", b":"),
     (b'"', b'\\"'),
@@ -415,7 +415,7 @@ def test_rows_are_due_where_all_conditions_hold() -> None:
 
 
 def keyed(*keys: tuple[object, ...]) -> bool:
-    """Tell whether rows with these keys, of a text and a number, are examined."""
+    """Return whether rows with these keys, of a text and a number, are examined."""
     fields = (
         NodeField(name="a", node=1, presence=Presence.REQUIRED),
         NodeField(name="b", node=2, presence=Presence.REQUIRED),

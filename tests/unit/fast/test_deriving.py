@@ -134,7 +134,7 @@ def same(value: object) -> object:
 
 
 class Loud(str):
-    """A text of a class of its own."""
+    """A text of a subclass."""
 
     __slots__ = ()
 
@@ -693,7 +693,7 @@ def test_an_entity_whose_rows_are_more_than_their_model_has_no_program(
 
 
 class Phase(StrEnum):
-    """Where a row stands."""
+    """The place of a row."""
 
     OPEN = "open"
     DONE = "done"

@@ -1,4 +1,4 @@
-"""Digests that stores tell are those of the rows that they show, on real servers, whatever is stored."""
+"""Digests that stores compute are those of the rows that they return, on real servers, whatever is stored."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_only_what_the_server_keeps_apart_is_unique(mongo_server: MongoServer) -
             documents = [RawBSONDocument(raw) for raw in hostile_documents(example_of(name), 10, 2)]
             collections[example_of(name).entity.collection].insert_many(documents)
         assert not mongo_digests(database, "runs").unique
-        # What joins the key is unique as `_id`, and a generated one says nothing of the key.
+        # A field that joins the key is unique as `_id`, and a generated one does not depend on the key.
         assert mongo_digests(database, "execution_logs").unique
         assert not mongo_digests(database, "pack_run_logs").unique
         logs = collections[example_of("pack_run_logs").entity.collection]

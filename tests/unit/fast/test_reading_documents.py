@@ -250,7 +250,7 @@ def test_distinct_entries_differ_wherever_they_stand() -> None:
 
 
 def test_entries_are_compared_with_the_one_before_also_after_nested_values() -> None:
-    # What is nested takes room of its own, which must not lie over the entry that is kept.
+    # A nested value needs separate memory, which must not overlap the entry that is kept.
     inner = Node(kind=NodeKind.OBJECT, fields=(NodeField(name="x", node=4), NodeField(name="y", node=4)))
     outer = Node(
         kind=NodeKind.OBJECT,
@@ -404,7 +404,7 @@ def test_a_layout_that_does_not_fit_its_program_is_refused(
         NativeDocuments(native_library(), program, identity, slots, versioned=False)
 
 
-# What lengths and types of values are made of, and what tells that a text ends or goes on.
+# The bytes of lengths and of types of values, and those that end or continue a text.
 TELLING = (0, 1, 2, 3, 4, 5, 7, 8, 9, 0x0A, 0x10, 0x12, 0x30, 0x5F, 0x7F, 0x80, 0xC2, 0xE0, 0xF0, 0xFF)
 
 
@@ -441,6 +441,6 @@ def spoilt(raw: bytes, seeded: Random) -> bytes:
         del found[seeded.randrange(1, len(found)) :]
         found[-1] = 0
     if fate < 3:  # mostly
-        # Else the first length tells that nothing of it is to be looked at.
+        # Otherwise the first length makes the reader skip all of it.
         found[:4] = len(found).to_bytes(4, "little")
     return bytes(found)

@@ -245,7 +245,7 @@ def test_a_buffer_that_has_no_memory_stays_so_until_it_is_cleared() -> None:
     for which in range(3):
         buffers = [Buffer(library) for _ in range(3)]
         inside = Bytes.from_address(buffers[which].handle or 0)
-        # What is to be added does not fit beside so much.
+        # The bytes to add do not fit after so many.
         real, inside.size, inside.room = inside.size, 2**64 - 9, 2**64 - 9
         handles = [buffer.handle for buffer in buffers]
         address = rows.documents.handle.address

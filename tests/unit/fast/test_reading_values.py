@@ -1,6 +1,6 @@
-"""What native code takes of single values, and what it leaves to the models.
+"""Which single values native code accepts, and which it leaves to the models.
 
-Each declined value stands beside a node that takes it, so that the check alone decides.
+Each declined value is listed with a node that accepts it, so that only the check decides.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def plant(source: PostgresDatabase, pair: Pair, seed: int, each: int) -> None:
             good = good_lines(connection, pair.source.bulk, entity, each)
             drop_rules(connection, entity)
             plant_rows(connection, entity, hostile_rows(entity, good, seed))
-        # Reports tell about how many rows there are; the server may count them itself between two copies.
+        # Reports contain estimated row counts; the server may update its estimate between two copies.
         connection.execute("ANALYZE")
 
 
@@ -180,7 +180,7 @@ def stored(target: MongoDatabase) -> dict[str, list[bytes]]:
 
 
 def unversioned(target: MongoDatabase) -> dict[str, list[bytes]]:
-    """Return the same of what is copied as it is, without how often each was changed: that begins anew."""
+    """Return the same for entities copied as they are, without the versions: these begin again."""
     found = stored(target)
     return {
         entity.collection: [raw.partition(b"\x12_version")[0] for raw in found[entity.collection]]

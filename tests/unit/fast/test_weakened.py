@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DOCUMENTS: Final = 3_000
 ROUNDS: Final = 12
-# So many documents of which another row is made are looked at.
+# This many documents that yield another row are checked.
 LOOKED_AT: Final = 300
 FORMS: Final = (
     TextFlag.TENANT

@@ -16,9 +16,9 @@ INT32: Final = struct.Struct("<i")
 
 @dataclass(slots=True)
 class Element:
-    """One element: its type, its name and the bytes of its value; of a nested one what is in it.
+    """One element: its type, its name and the bytes of its value; of a nested one its content.
 
-    ``weight`` is how many elements it is, with all that stand in it.
+    ``weight`` is the number of its elements, including all nested ones.
     """
 
     kind: int
