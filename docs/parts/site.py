@@ -60,6 +60,8 @@ LANGUAGES: Final[Mapping[str, str]] = {
 
 # Long, and seldom searched for.
 FOUND_LATE: Final = "---\nsearch:\n  boost: 0.1\n---\n\n"
+# It has every word, so a search would find it first and no answer in it.
+NOT_FOUND: Final = {"CHANGELOG.md": "---\nsearch:\n  exclude: true\n---\n\n"}
 
 Outsiders = dict[str, str]
 """The Markdown of each page for a file outside of docs/, by the path of the file in the repository."""
@@ -81,7 +83,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, f"{EXTENDING}.md", content=extending()))
     for target, text in found.items():
         level = InclusionLevel.INCLUDED if target.count("/") == 0 else InclusionLevel.NOT_IN_NAV
-        files.append(File.generated(config, site_path(target), content=text, inclusion=level))
+        content = NOT_FOUND.get(target, "") + text
+        files.append(File.generated(config, site_path(target), content=content, inclusion=level))
     return files
 
 

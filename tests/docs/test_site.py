@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 CONFIG: Final = str(ROOT / "mkdocs.yml")
 FIGURES: Final = sorted((DOCS / "figures").glob("*.svg"))
 SVG: Final = "{http://www.w3.org/2000/svg}"
+# What readers look for, by their own words. A page may answer that it is not supported.
+SEARCHED: Final = (
+    "transform logging pagination iterate count delete downtime dashboard notebook airflow django fastapi "
+    "windows docker kubernetes limits platforms"
+)
 IMAGE: Final = re.compile(r"!\[(?P<alt>[^\]]*)\]\(figures/(?P<name>[^)]+)\)")
 
 
@@ -189,3 +195,12 @@ def test_the_whole_site_is_built(tmp_path: Path) -> None:
     html = sorted(tmp_path.rglob("*.html"))
     assert len(html) > 30
     assert [(page.name, foreign(page.read_text())) for page in html if foreign(page.read_text())] == []
+    sections = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
+    assert [section for section in sections if "CHANGELOG" in section["location"]] == []
+    beginnings = [f"{section['title']} {first_sentence(section['text'])}".lower() for section in sections]
+    assert [word for word in SEARCHED.split() if not any(word in text for text in beginnings)] == []
+
+
+def first_sentence(html: str) -> str:
+    """Return how a section of the index begins."""
+    return re.split(r"(?<=[.!?])\s", re.sub(r"<[^>]+>", "", html), maxsplit=1)[0]
