@@ -108,7 +108,7 @@ def test_a_command_of_a_group_takes_its_options_from_the_file_too(
         ("execute = true\n", "give --execute on the command line"),
         ("[copy]\ndelete-extra = true\n", "give --delete-extra on the command line"),
         ('jobs = "many"\n', "'--jobs'"),
-        ("jobs = true\n", "jobs is neither on nor off"),
+        ("jobs = true\n", "jobs takes a value, not true"),
         ("jobs = \n", "is no TOML"),
         ('out = ["one", "two"]\n', "out takes one value"),
         ('entity = [["runs"]]\n', "entity takes one value"),

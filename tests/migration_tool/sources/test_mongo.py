@@ -382,7 +382,7 @@ class TestViews:
         foreign.database.command("create", "runs", viewOn="their_runs", pipeline=[], collation=collation)
         answer = command("plan")
         assert answer.code == Exit.PREFLIGHT_REFUSED
-        assert "make the view anew without a collation" in answer.err
+        assert "create the view again without a collation" in answer.err
 
 
 def test_an_index_that_leaves_rows_out_is_not_used(foreign: Foreign, bulk: BulkPort) -> None:
