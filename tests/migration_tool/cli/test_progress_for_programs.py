@@ -20,7 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typing_extensions import override
 
-from tests.support.copies import AS_OF, MemoryPair, Pair, fill, invoke, memory_pair
+from tests.support.copies import AS_OF, MemoryPair, Pair, invoke
 from tests.support.servers import kept_port
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.models.fields import parse_timestamp
@@ -58,13 +58,6 @@ FIELDS: Final = {
 }
 RUNS: Final = 14
 PREFIX: Final = "twinstore_backfill_"
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        yield pair
 
 
 class Clock:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from typing_extensions import override
 
-from tests.support.copies import AS_OF, Answer, MemoryPair, fill, invoke, memory_pair, rows_of, write_config
+from tests.support.copies import AS_OF, Answer, MemoryPair, invoke, rows_of, write_config
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
@@ -21,7 +21,6 @@ from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from twinstore.ledger import CopyJob
@@ -29,13 +28,6 @@ if TYPE_CHECKING:
 
 Tell = Callable[..., Answer]
 PATIENCE: Final = 30.0
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        yield pair
 
 
 @pytest.fixture

@@ -20,9 +20,7 @@ from tests.support.copies import (
     AS_OF,
     COPIED,
     MemoryPair,
-    fill,
     invoke,
-    memory_pair,
     open_store,
     rows_of,
     server_settings,
@@ -48,7 +46,7 @@ from twinstore_backfill.progress.record import SilentProgress
 from twinstore_memory.bulk import MemoryBulk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tests.support.databases import MongoDatabase, PostgresDatabase
@@ -63,13 +61,6 @@ if TYPE_CHECKING:
 LONG: Final = timedelta(hours=1)
 BAD: Final = ("acme-run-1",)
 PATIENCE_SECONDS: Final = 20
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        yield pair
 
 
 def copied(pair: MemoryPair, stop: StopSwitch | None = None, **options: object) -> CopyResult:

@@ -19,7 +19,7 @@ from pymongo import MongoClient
 from typing_extensions import override
 
 import twinstore
-from tests.support.copies import AS_OF, MemoryPair, Pair, fill, memory_pair, open_store, rows_of
+from tests.support.copies import AS_OF, MemoryPair, Pair, fill, open_store, rows_of
 from twinstore.bulk.port import Conflict
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import Tenant
@@ -49,13 +49,6 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 LEASE: Final = timedelta(minutes=10)
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        yield pair
 
 
 class Impatient(StopSwitch):

@@ -32,7 +32,6 @@ from twinstore_backfill.selftest.rows import key_of_parent, made_rows, sampled, 
 from twinstore_memory.rows import plant, stored_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.migration_tool.selftest.conftest import Places
@@ -214,13 +213,6 @@ def test_in_modules_with_generated_ids_and_free_json_all_is_found_too(
     assert (answer.code, report["problems"], report["false_alarms"]) == (0, [], 0)
     assert report["found"] == report["planted"] > 400
     assert report["untested"] == []
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        yield pair
 
 
 def test_a_seed_chooses_the_same_rows_and_another_one_others(pair: Pair) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pymongo import MongoClient
 
 from tests.migration_tool.copy.test_pairs import Places, fill_module, opened, places
-from tests.support.copies import AS_OF, COPIED, MemoryPair, Pair, fill, invoke, memory_pair, write_config
+from tests.support.copies import AS_OF, COPIED, MemoryPair, Pair, fill, invoke, write_config
 from tests.support.databases import kept
 from twinstore.catalog.entity import Entity, LifeInCopy
 from twinstore.catalog.keys import KeyRange
@@ -32,7 +32,6 @@ from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.options import VerifyOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import datetime
     from pathlib import Path
 
@@ -73,13 +72,6 @@ def keys_of(port: BulkPort, entity: Entity) -> list[Key]:
 
 def texts(key: Key) -> tuple[str, ...]:
     return tuple(map(str, key))
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        yield pair
 
 
 def check_parts(pair: Pair, entities: list[Entity]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from tests.support.copies import AS_OF, MemoryPair, fill, invoke, memory_pair, rows_of, write_config
+from tests.support.copies import AS_OF, MemoryPair, invoke, rows_of, write_config
 from tests.support.databases import kept
 from twinstore.clock import FixedClock
 from twinstore.errors import ValidationError
@@ -16,19 +16,11 @@ from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.status import plan_document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.databases import MongoDatabase, PostgresDatabase
 
 FUTURE: Final = datetime(2099, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        yield pair
 
 
 @pytest.mark.parametrize("execute", [False, True], ids=["dry", "execute"])
