@@ -60,7 +60,7 @@ TALK: Final = "for line in iter(input, 'end'): print(line * 2, flush=True)"
 WAIT: Final = "import signal, time; print('begun', flush=True); time.sleep(600)"
 ABANDONED: Final = f"""
 import os, signal
-from tests import forked
+from tests.support import forked
 program = forked.Popen(["-c", {WAIT!r}], stdout=-1)
 program.stdout.readline()
 print(program.pid, forked._servers[0]._process.pid, flush=True)

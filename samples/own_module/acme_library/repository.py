@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from typing_extensions import override
@@ -45,7 +45,7 @@ def books_query(scope: Tenants, limit: int, page_token: str | None = None) -> Qu
 
 def subjects_query(scheme: str, limit: int, page_token: str | None = None) -> Query:
     """Return the query of ``SubjectRepository.list``."""
-    return build_query(
+    found = build_query(
         SUBJECTS.name,
         scope=NO_TENANT,
         where=(Equals("scheme", id_argument(scheme, "scheme")),),
@@ -54,6 +54,8 @@ def subjects_query(scheme: str, limit: int, page_token: str | None = None) -> Qu
         maximum=LONGEST_PAGE,
         page_token=page_token,
     )
+    # All tenants share the list: the page names a row that cannot be read, and shows the others.
+    return replace(found, passes_over=True)
 
 
 class Books(Repository, BookRepository):
