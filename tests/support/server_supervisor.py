@@ -139,7 +139,7 @@ def running(source: Source, directory: Path, kinds: tuple[str, ...]) -> Iterator
     if source in {Source.CONTAINERS, Source.PODMAN}:
         with running_podman(directory) if source is Source.PODMAN else nullcontext():
             # It reads the settings of the engine when it is imported, which takes long.
-            from tests.support.servers import running_containers  # noqa: PLC0415
+            from tests.support.containers import running_containers  # noqa: PLC0415
 
             with running_containers(kinds) as urls:
                 yield urls
