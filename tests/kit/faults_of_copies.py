@@ -4,14 +4,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
 from tests.kit.mutants import Mutant, Patch, case, replacing
-from twinstore.config import load_settings
 from twinstore.documents import DocumentWriter, bulk
-from twinstore.fast.library import fast_path
 from twinstore.ledger import ledger
 from twinstore.ledger.catalog import JOBS
 from twinstore.ledger.models import RangeState
@@ -19,18 +16,7 @@ from twinstore.ledger.rows import change_model
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.testing import CopyStateContract
 from twinstore.testing.scheduler import SCHEDULER_EXAMPLES, SchedulerContract, SchedulerWorkspace
-from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.scheduler.calls import populate
-from twinstore_backfill.copy.engine import run_copy
-from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.process.stopping import StopSwitch
-from twinstore_backfill.progress.record import SilentProgress
-from twinstore_backfill.stores import open_store
-from twinstore_backfill.verify.engine import run_verify
-from twinstore_backfill.verify.options import VerifyOptions
-
-if TYPE_CHECKING:
-    from twinstore.scheduler.storage import SchedulerStorage
 
 
 def rows_are_committed_one_by_one(patch: Patch) -> None:
@@ -179,37 +165,3 @@ MUTANTS: Final = [
         ),
     ),
 ]
-RUNS = 5
-settings = [
-    load_settings(
-        {
-            "Persistence": {"Memory": {"Store": name}},
-            # The runs of the builders are old.
-            "Scheduler": {"Storage": {"RunRetentionDays": 0}},
-        },
-        environ={},
-    )
-    for name in ("source", "target")
-]
-
-
-with (
-    open_store("scheduler", "memory", settings[0]) as source,
-    open_store("scheduler", "memory", settings[1]) as target,
-):
-    source.storage.initializer.ensure_migrations()
-    runs = cast("SchedulerStorage", source.storage).runs
-    for number in range(RUNS):
-        runs.create(make_run("acme", f"run-{number}"))
-    copied = run_copy(source, target, CopyOptions(execute=True), SilentProgress(), StopSwitch())
-    report = run_verify(source, target, VerifyOptions(), SilentProgress(), StopSwitch())
-    print(  # noqa: T201  # the answer
-        json.dumps(
-            {
-                "fast_path": str(fast_path()),
-                "written": copied.totals.all()["written"],
-                "verdict": report.verdict,
-                "equal": report.documents_equal,
-            }
-        )
-    )

@@ -254,8 +254,8 @@ def test_the_digest_covers_names_and_contents(tmp_path: Path) -> None:
     [
         ("off", "off (TWINSTORE_FAST_PATH=off)"),
         (" OFF ", "off (TWINSTORE_FAST_PATH=off)"),
-        ("0", "off (TWINSTORE_FAST_PATH='0' is neither on nor off)"),
-        ("a\nb", r"off (TWINSTORE_FAST_PATH='a\nb' is neither on nor off)"),
+        ("0", "off (TWINSTORE_FAST_PATH='0' is not on or off)"),
+        ("a\nb", r"off (TWINSTORE_FAST_PATH='a\nb' is not on or off)"),
     ],
 )
 def test_the_switch_turns_it_off(value: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from pymongo import MongoClient
-from pymongo.monitoring import CommandListener
 from typing_extensions import override
 
 import twinstore
-from tests.support.databases import kept
+from tests.support.databases import StartedListener, kept
 from twinstore.testing.instants import START
 from twinstore.testing.scheduler.builders import make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pymongo.monitoring import CommandFailedEvent, CommandStartedEvent, CommandSucceededEvent
+    from pymongo.monitoring import CommandStartedEvent
 
     from tests.support.databases import MongoDatabase
     from twinstore.scheduler.storage import SchedulerStorage
@@ -27,7 +26,7 @@ TENANT: Final = "acme"
 LEASE: Final = timedelta(hours=1)
 
 
-class Commands(CommandListener):
+class Commands(StartedListener):
     """Notes by name what is sent: the session, and after which write a read must come."""
 
     def __init__(self) -> None:
@@ -37,14 +36,6 @@ class Commands(CommandListener):
     def started(self, event: CommandStartedEvent) -> None:
         follows = "afterClusterTime" in event.command.get("readConcern", {})
         self.sent.append((event.command_name, event.command.get("lsid"), follows))
-
-    @override
-    def succeeded(self, event: CommandSucceededEvent) -> None:
-        pass
-
-    @override
-    def failed(self, event: CommandFailedEvent) -> None:
-        pass
 
 
 @pytest.fixture

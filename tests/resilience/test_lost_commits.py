@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
-from pymongo.monitoring import CommandListener
 from typing_extensions import override
 
 import twinstore
+from tests.support.databases import StartedListener
 from tests.support.outages import eventually
 from tests.support.wires import Line, line_to
 from twinstore.errors import Outcome, UnavailableError
@@ -20,7 +20,7 @@ from twinstore.testing.scheduler.builders import make_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pymongo.monitoring import CommandFailedEvent, CommandStartedEvent, CommandSucceededEvent
+    from pymongo.monitoring import CommandStartedEvent
 
     from tests.support.databases import MongoDatabase, MongoServer
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
@@ -30,7 +30,7 @@ TENANT = "tenant-of-nobody"
 OPTIONS = "directConnection=true&serverSelectionTimeoutMS=300&timeoutMS=3000"
 
 
-class Cuts(CommandListener):
+class Cuts(StartedListener):
     """Cuts a line when a command of this name is under way."""
 
     def __init__(self, line: Line, command: str) -> None:
@@ -43,14 +43,6 @@ class Cuts(CommandListener):
         if event.command_name == self._command:
             self.sessions.append({"id": event.command["lsid"]["id"]})
             self._line.cut()
-
-    @override
-    def succeeded(self, event: CommandSucceededEvent) -> None:
-        pass
-
-    @override
-    def failed(self, event: CommandFailedEvent) -> None:
-        pass
 
 
 def answers(client: MongoClient[dict[str, Any]]) -> bool:

@@ -140,12 +140,12 @@ BAD: Final[dict[str, tuple[Callable[[Certificates], Path], bool, str, str]]] = {
         lambda made: made.of_server("good"),
         False,
         "sslrootcert",
-        "signed by nobody who is trusted here; give the authority as tlsCAFile",
+        "not signed by an authority that is trusted here; give the authority as tlsCAFile",
     ),
     "of another host": (
         lambda made: made.of_server("elsewhere", address="DNS:elsewhere.example"),
         True,
-        "Connect by a name that stands in the certificate",
+        "Connect by a name that is in the certificate",
         "is for another address; connect by a name",
     ),
     "expired": (

@@ -241,7 +241,7 @@ class TestPostgres:
             lines = [line for line in said if line.startswith(begins)]
             assert len(lines) == 1, (statement, said)
             assert all(text in lines[0].partition("Found: ")[2] for text in found), lines
-        for remedy in dict.fromkeys(sentence.partition("To mend: ")[2] for sentence in said):
+        for remedy in dict.fromkeys(sentence.partition("To fix: ")[2] for sentence in said):
             self.mend(storage, owner, remedy)
         assert storage.initializer.verify() == ()
 
@@ -261,8 +261,8 @@ class TestPostgres:
     ) -> None:
         owner.execute("DROP TABLE workers")
         (line,) = storage.initializer.verify()
-        assert line.startswith("Missing: table workers. To mend: twinstore migrate export")
-        self.mend(storage, owner, line.partition("To mend: ")[2])
+        assert line.startswith("Missing: table workers. To fix: twinstore migrate export")
+        self.mend(storage, owner, line.partition("To fix: ")[2])
         assert storage.initializer.verify() == ()
 
     def test_an_invalid_index_is_named(
@@ -275,8 +275,8 @@ class TestPostgres:
                 " WHERE indexrelid = 'scheduler.idx_runs_pending'::regclass"
             )
             (line,) = storage.initializer.verify(additions=False)
-            assert "(invalid). To mend: REINDEX INDEX scheduler.idx_runs_pending;" in line
-            connection.execute(line.partition("To mend: ")[2].encode())
+            assert "(invalid). To fix: REINDEX INDEX scheduler.idx_runs_pending;" in line
+            connection.execute(line.partition("To fix: ")[2].encode())
         assert storage.initializer.verify() == ()
 
     def test_keys_that_are_not_checked_are_named(
@@ -288,7 +288,7 @@ class TestPostgres:
             assert said
             assert all("switched off" in line and "ENABLE TRIGGER" in line for line in said)
             for line in said:
-                connection.execute(line.partition("To mend: ")[2].encode())
+                connection.execute(line.partition("To fix: ")[2].encode())
         assert storage.initializer.verify() == ()
 
     def test_a_sequence_below_its_rows_is_named_and_one_that_was_set_above_is_not(
@@ -299,7 +299,7 @@ class TestPostgres:
             owner.execute(change.encode())
             (line,) = storage.initializer.verify(additions=False)
             assert "next, but rows are numbered up to" in line
-            self.mend(storage, owner, line.partition("To mend: ")[2])
+            self.mend(storage, owner, line.partition("To fix: ")[2])
             assert storage.initializer.verify() == ()
         add_events(storage, "mended")
         owner.execute(RESTARTED.format(1000).encode())
@@ -413,7 +413,7 @@ CHANGED: Final[dict[str, tuple[Callable[[Database[Document]], object], str]]] = 
     ),
     "index that removes rows": (
         anew("audit", "theirs", [("occurredAt", 1)], expireAfterSeconds=5),
-        'found {occurredAt: 1} expireAfterSeconds=5. To mend: db.audit.dropIndex("theirs")',
+        'found {occurredAt: 1} expireAfterSeconds=5. To fix: db.audit.dropIndex("theirs")',
     ),
     "validator dropped": (
         modified("policy_jobs", validator={}),
@@ -459,7 +459,7 @@ class TestMongo:
         change(database)
         (line,) = storage.initializer.verify(additions=False)
         assert text in line
-        remedy = line.partition("To mend: ")[2]
+        remedy = line.partition("To fix: ")[2]
         if remedy.startswith("db."):
             _, collection, _ = remedy.split(".")
             database[collection].drop_index("theirs")
@@ -497,7 +497,7 @@ class TestMongo:
         (line,) = storage.initializer.verify(additions=False)
         assert line.startswith("The counter of graph_job_events in _counters ")
         mended = f"{{$set: {{value: NumberLong({right['value']})}}}})"
-        assert line.endswith(f'To mend: db._counters.updateOne({{_id: "graph_job_events"}}, {mended}')
+        assert line.endswith(f'To fix: db._counters.updateOne({{_id: "graph_job_events"}}, {mended}')
         database["_counters"].replace_one({"_id": "graph_job_events"}, right)
         assert storage.initializer.verify() == ()
 

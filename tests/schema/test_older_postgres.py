@@ -11,7 +11,7 @@ import pytest
 
 from docs.parts.entities import MODULES
 from tests.support.copies import DOCUMENTS_PER_TENANT, Pair, fill, open_store
-from tests.support.databases import for_every_module, migrate
+from tests.support.databases import for_every_module
 from twinstore import open_storage
 from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError, MigrationError
@@ -32,11 +32,7 @@ pytestmark = pytest.mark.older_postgres
 @pytest.fixture(scope="module")
 def database(older_postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
     """Make a database with every module and the ledger of copies."""
-    with older_postgres_server.empty_database() as found:
-        settings = for_every_module(found.config, "Postgres")
-        migrate(settings)
-        with open_storage(settings) as storage:
-            storage.scheduler.bulk.ledger_initializer.ensure_migrations()
+    with older_postgres_server.complete_database() as found:
         yield found
 
 

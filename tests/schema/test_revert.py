@@ -17,7 +17,7 @@ from pymongo.errors import WriteError
 import twinstore
 from tests.schema.migrators import DRIVERS, empty_database, killed, ledger_of
 from tests.support.copies import invoke, write_config
-from tests.support.databases import MONGO_STEPS, POSTGRES_FILES
+from tests.support.databases import MONGO_STEPS, POSTGRES_FILES, StartedListener
 from twinstore.errors import (
     ConsentRequiredError,
     EffectKind,
@@ -339,13 +339,8 @@ def test_a_row_that_comes_after_the_count_stops_it(
     assert storage.initializer.verify() == ()
 
 
+@pytest.mark.parametrize("driver", ["postgres"])
 class TestPostgres:
-    @pytest.fixture(params=["postgres"])
-    @staticmethod
-    def driver(request: pytest.FixtureRequest) -> str:
-        chosen: str = request.param
-        return chosen
-
     def test_it_waits_for_a_writer_and_counts_what_that_wrote(
         self, storage: SchedulerStorage, settings: Settings
     ) -> None:
@@ -408,13 +403,8 @@ def await_waiter(settings: Settings, mode: str) -> None:
             owner.execute("SELECT pg_sleep(0.01)")
 
 
+@pytest.mark.parametrize("driver", ["mongo"])
 class TestMongo:
-    @pytest.fixture(params=["mongo"])
-    @staticmethod
-    def driver(request: pytest.FixtureRequest) -> str:
-        chosen: str = request.param
-        return chosen
-
     def test_nobody_writes_between_the_count_and_the_end(
         self, storage: SchedulerStorage, settings: Settings
     ) -> None:
@@ -422,17 +412,13 @@ class TestMongo:
         with database_of(settings) as database:
             refused: list[str] = []
 
-            class Writer(monitoring.CommandListener):
+            class Writer(StartedListener):
                 def started(self, event: monitoring.CommandStartedEvent) -> None:
                     if event.command_name == "drop" and not refused:
                         for name in TABLES:
                             with pytest.raises(WriteError, match="failed validation"):
                                 database[name].insert_one({"_id": "late"})
                             refused.append(name)
-
-                def succeeded(self, event: monitoring.CommandSucceededEvent) -> None: ...
-
-                def failed(self, event: monitoring.CommandFailedEvent) -> None: ...
 
             with watching(settings, Writer()) as watched:
                 assert watched.revert("014", accept=consent(3, 1)).done

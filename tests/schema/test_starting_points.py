@@ -131,7 +131,7 @@ def test_a_changed_checksum_is_named_with_both_and_nothing_is_changed(
         for act in (storage.initializer.ensure_migrations, storage.check_ready):
             with pytest.raises(MigrationChecksumError, match=said):
                 act()
-        assert f"Migration {changed} is changed. To mend: restore" in " ".join(storage.initializer.verify())
+        assert f"Migration {changed} is changed. To fix: restore" in " ".join(storage.initializer.verify())
     assert ledger_of(settings) == before
 
 

@@ -11,8 +11,9 @@ from uuid import uuid4
 import psycopg
 import pymongo
 from psycopg import sql
-from pymongo import MongoClient
+from pymongo import MongoClient, monitoring
 from pymongo.errors import PyMongoError
+from typing_extensions import override
 
 import twinstore
 from docs.parts.entities import MODULES
@@ -319,6 +320,16 @@ class PostgresServer:
             yield database
 
     @contextmanager
+    def complete_database(self) -> Iterator[PostgresDatabase]:
+        """Create a database with the tables of every module and the ledger of copies."""
+        with self.empty_database() as database:
+            settings = for_every_module(database.config, "Postgres")
+            migrate(settings)
+            with open_storage(settings) as storage:
+                storage.scheduler.bulk.ledger_initializer.ensure_migrations()
+            yield database
+
+    @contextmanager
     def _database(self, template: str) -> Iterator[PostgresDatabase]:
         name = f"{self._prefix}_{uuid4().hex[:12]}"
         self._create(name, template)
@@ -368,6 +379,18 @@ class PostgresServer:
     def close(self) -> None:
         """Close the connection of the superuser."""
         self.admin.close()
+
+
+class StartedListener(monitoring.CommandListener):
+    """Hears of a command when it is sent; :meth:`started` is the test's."""
+
+    @override
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        """Ignore it."""
+
+    @override
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        """Ignore it."""
 
 
 # From this number on a migration runs on request only.

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 from typing_extensions import override
 
-from tools.differential.machine import RollBackError, comparable, observe
+from tools.differential.machine import RollBackError, comparable, differing, observe
 from twinstore.access.paging import SortKey
 from twinstore.access.protocol import UNSET, Add, Ref, UniqueKey
 from twinstore.access.query import Query, build_query, key_order, query_of_key
@@ -666,12 +666,8 @@ class AccessesAgree(RuleBasedStateMachine):
 
     def compare_stored(self, what: object) -> None:
         """Compare what is really stored, past an open unit of work."""
-        rows = [side.stored() for side in self.sides]
-        for side, found in zip(self.sides[1:], rows[1:], strict=True):
-            if found != rows[0]:
-                mine = [row for row in rows[0] if row not in found]
-                other = [row for row in found if row not in rows[0]]
-                self.fail(f"rows after {what}", mine or "the same in another order", side, other)
+        for side, mine, other in differing(self.sides):
+            self.fail(f"rows after {what}", mine, side, other)
 
     def fail(self, what: object, mine: object, side: AccessSide, other: object) -> NoReturn:
         raise AccessDivergenceError(f"{what}\n{self.sides[0].name}: {mine!r}\n{side.name}: {other!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
 
 import orjson
 import pydantic
@@ -29,7 +29,7 @@ from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.scheduler.storage import SchedulerStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from hypothesis import settings
@@ -105,6 +105,26 @@ BINDINGS: Final = st.sampled_from(
 MOST_IN_ONE: Final = 4
 
 
+class Storing(Protocol):
+    """A side whose rows can be read."""
+
+    def stored(self) -> Sequence[object]:
+        """Return all rows in order."""
+
+
+S = TypeVar("S", bound=Storing)
+
+
+def differing(sides: Sequence[S]) -> Iterator[tuple[S, object, object]]:
+    """Yield each side that does not store what the first one does, with the rows of one of both alone."""
+    first = sides[0].stored()
+    for side in sides[1:]:
+        found = side.stored()
+        if found != first:
+            mine = [row for row in first if row not in found]
+            yield side, mine or "the same in another order", [row for row in found if row not in first]
+
+
 class DivergenceError(AssertionError):
     """Two drivers answered differently, or store different rows."""
 
@@ -160,12 +180,8 @@ class DriversAgree(RuleBasedStateMachine):
 
     def compare_stored(self, what: object) -> None:
         """Compare what is really stored, past the repositories and past an open unit of work."""
-        rows = [side.stored() for side in self.sides]
-        for side, found in zip(self.sides[1:], rows[1:], strict=True):
-            if found != rows[0]:
-                mine = [row for row in rows[0] if row not in found]
-                other = [row for row in found if row not in rows[0]]
-                self.fail(f"rows after {what}", mine or "the same in another order", side, other)
+        for side, mine, other in differing(self.sides):
+            self.fail(f"rows after {what}", mine, side, other)
 
     def demand_equal(self, what: object, outcomes: Sequence[Outcome]) -> None:
         """Fail when a caller observes a difference."""

@@ -281,10 +281,8 @@ def refused(name: str) -> None:
 # The files of an entity in the order of their runs, and foreign entries among them.
 
 
-REPEATED: Final = (
-    "another row of the same key stands before it, and only the first is moved; remove one of them"
-)
-OUT_OF_ORDER: Final = "it stands behind a row of a higher key; put the lines in order"
+REPEATED: Final = "a row before it has the same key, and only the first is copied; remove one of them"
+OUT_OF_ORDER: Final = "it follows a row with a higher key; put the lines in order"
 
 
 def foreign_error(kind: str) -> str:

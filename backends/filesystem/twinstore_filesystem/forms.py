@@ -330,7 +330,7 @@ def problem_of(error: Exception) -> str:
     if name == "JSONDecodeError":
         return "it is not JSON"
     if "duplicate key" in str(error):
-        return "a name stands twice in one object"
+        return "a name occurs twice in one object"
     return "a number is too large" if "digits" in str(error) else "a number is not finite"
 
 

@@ -580,7 +580,7 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
         yield f"has the parent {entity.parent.entity.name}, whose key has several parts"
     above, (part, *_) = entity.parent.entity, entity.parent.entity.key_parts
     if above.key_in_payload is not None:
-        yield f"has the parent {above.name}, whose key stands in a payload; no foreign key can refer to that"
+        yield f"has the parent {above.name}, whose key is in a payload; no foreign key can refer to that"
     if (part.type is KeyType.HEX) is not (entity.known.get(entity.parent.field) is Kind.HEX):
         # One of the two would be a UUID in tables, and the other one a text.
         yield f"refers to {above.name} by {entity.parent.field}, which is not {part.type.value} as its key is"

@@ -78,7 +78,7 @@ def refuse_others(package: Path) -> None:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         if text.strip() and MARK not in first_line(text):
             raise ConfigurationError(
-                f"{path} stands where a package is generated, and was written by hand; give it another name."
+                f"{path} is where a package is generated, and was written by hand; give it another name."
             )
 
 

@@ -64,7 +64,7 @@ def fast_path() -> FastPath:
             return FastPath(None, f"{SWITCH}=off")
         case _:
             # Not an error: this is read by every process, and off is the way that always works.
-            return FastPath(None, f"{SWITCH}={asked!r} is neither on nor off")
+            return FastPath(None, f"{SWITCH}={asked!r} is not on or off")
 
 
 def library() -> ctypes.CDLL | None:

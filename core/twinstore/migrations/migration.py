@@ -85,7 +85,7 @@ def standing(statuses: Iterable[MigrationStatus], remedy: str) -> tuple[str, ...
         MigrationState.MISSING: "upgrade twinstore",
     }
     return tuple(
-        f"Migration {item.name} is {item.state}. To mend: {ways[item.state]}"
+        f"Migration {item.name} is {item.state}. To fix: {ways[item.state]}"
         for item in statuses
         if item.state in ways
     )

@@ -152,7 +152,7 @@ def complete_modules() -> Iterator[ModuleSpec[object]]:
         try:
             yield module_spec(name)
         except ConfigurationError as error:
-            log.warning("A module is left out: %s", error.message)
+            log.warning("A module is skipped: %s", error.message)
 
 
 def _checked(registration: Registration, plugin: ModulePlugin, spec: object) -> ModuleSpec[object]:
@@ -218,7 +218,7 @@ def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
             # Ours come first, so that a section of ours stays ours.
             _take_sections(registration, plugin, sections)
         except ConfigurationError as error:
-            log.warning("A module is left out of the settings: %s", error.message)
+            log.warning("A module is missing from the settings: %s", error.message)
             found[registration.key] = error
         else:
             found[registration.key] = plugin

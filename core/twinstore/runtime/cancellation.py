@@ -55,7 +55,7 @@ class RunningCall:
                 try:
                     cancel()
                 except Exception as error:  # noqa: BLE001  # of any driver; the call ends by its own limit
-                    log.debug("A call that was given up could not be cancelled (%s).", type(error).__name__)
+                    log.debug("A call could not be cancelled on its server (%s).", type(error).__name__)
             return not self._ended
 
     def begin(self, cancel: Callable[[], object]) -> None:

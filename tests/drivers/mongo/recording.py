@@ -12,6 +12,7 @@ from bson import Int64, ObjectId
 from pymongo import monitoring
 from typing_extensions import override
 
+from tests.support.databases import StartedListener
 from tests.support.recording import call_of, statement_name
 from twinstore.catalog.conditions import Equals, OneOf
 from twinstore_mongo.mapping.codec import codec_of
@@ -66,7 +67,7 @@ def recording(recorded: Recorded) -> Iterator[None]:
         listener.recorded = None
 
 
-class Listener(monitoring.CommandListener):
+class Listener(StartedListener):
     """Notes the commands of the driver."""
 
     def __init__(self, recorded: Recorded | None) -> None:
@@ -76,14 +77,6 @@ class Listener(monitoring.CommandListener):
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         if self.recorded is not None and event.command_name in {*COMMANDS, *SESSION}:
             note(self.recorded, event)
-
-    @override
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    @override
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 def note(recorded: Recorded, event: monitoring.CommandStartedEvent) -> None:

@@ -19,6 +19,7 @@ from typing_extensions import override
 
 import twinstore
 from tests.support.copies import invoke, write_config
+from tests.support.databases import StartedListener
 from twinstore.access.retry import repeat
 from twinstore.bulk.port import BulkPort, Conflict, ImportOutcome, Record
 from twinstore.bulk.rows import Counted, ScanRow, has_marks, marked
@@ -429,7 +430,7 @@ def test_the_doctor_names_a_release_of_pymongo_that_does_not_send_it(
     assert state["defaults"]["client"] == [unsent()]
 
 
-class Listener(monitoring.CommandListener):
+class Listener(StartedListener):
     """Keeps the commands that were sent."""
 
     def __init__(self) -> None:
@@ -438,14 +439,6 @@ class Listener(monitoring.CommandListener):
     @override
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         self.commands.append(dict(event.command))
-
-    @override
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    @override
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 def test_the_server_gets_the_cluster_time(workspace: BulkWorkspace) -> None:

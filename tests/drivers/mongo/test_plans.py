@@ -14,6 +14,7 @@ from pymongo import MongoClient, monitoring
 from typing_extensions import override
 
 import twinstore
+from tests.support.databases import StartedListener
 from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS
 from twinstore.testing.instants import at
@@ -34,7 +35,7 @@ EXPLAINED = {"find", "aggregate"}
 NOISE = {"lsid", "$db", "$clusterTime", "readConcern", "writeConcern", "maxTimeMS", "txnNumber", "cursor"}
 
 
-class Listener(monitoring.CommandListener):
+class Listener(StartedListener):
     """Keeps the commands that read documents."""
 
     def __init__(self) -> None:
@@ -44,14 +45,6 @@ class Listener(monitoring.CommandListener):
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         if event.command_name in EXPLAINED:
             self.commands.append(dict(event.command))
-
-    @override
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    @override
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 class Explained:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from pymongo import MongoClient
-from pymongo.monitoring import CommandListener
 from typing_extensions import override
 
 import twinstore
-from tests.support.databases import kept
+from tests.support.databases import StartedListener, kept
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import NotFoundError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from pymongo.monitoring import CommandFailedEvent, CommandStartedEvent, CommandSucceededEvent
+    from pymongo.monitoring import CommandStartedEvent
 
     from tests.support.databases import MongoDatabase
     from twinstore import SchedulerMongoSessionFactory, SchedulerSession
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 TENANT: Final = "tenant-of-counted-calls"
 
 
-class Commands(CommandListener):
+class Commands(StartedListener):
     """Notes the names of the commands of some blocks."""
 
     def __init__(self) -> None:
@@ -53,14 +52,6 @@ class Commands(CommandListener):
     def started(self, event: CommandStartedEvent) -> None:
         if self.names is not None:
             self.names.append(event.command_name)
-
-    @override
-    def succeeded(self, event: CommandSucceededEvent) -> None:
-        pass
-
-    @override
-    def failed(self, event: CommandFailedEvent) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +124,7 @@ def test_a_graph_job_moves_in_one_round_trip(storage: SchedulerStorage, commands
 SESSION_TENANT: Final = "tenant-of-a-causal-session"
 
 
-class Finds(CommandListener):
+class Finds(StartedListener):
     """Notes the read concern of each `find`."""
 
     def __init__(self) -> None:
@@ -143,14 +134,6 @@ class Finds(CommandListener):
     def started(self, event: CommandStartedEvent) -> None:
         if event.command_name == "find":
             self.concerns.append(dict(event.command.get("readConcern", {})))
-
-    @override
-    def succeeded(self, event: CommandSucceededEvent) -> None:
-        pass
-
-    @override
-    def failed(self, event: CommandFailedEvent) -> None:
-        pass
 
 
 @pytest.mark.parametrize(

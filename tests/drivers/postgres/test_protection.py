@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from docs.parts.entities import MODULES
-from tests.support.databases import APP_ROLE, OWNER_ROLE, PASSWORD, for_every_module, migrate
+from tests.support.databases import APP_ROLE, OWNER_ROLE, PASSWORD, for_every_module
 from tests.support.databases import POSTGRES_FILES as FILES
 from tests.support.servers import postgres_url
 from twinstore import open_storage
@@ -45,11 +45,7 @@ OWNED: Final = [
 @pytest.fixture(scope="module")
 def database(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
     """Create a database with every module and the ledger of copies; each test restores what it changes."""
-    with postgres_server.empty_database() as found:
-        settings = for_every_module(found.config, "Postgres")
-        migrate(settings)
-        with open_storage(settings) as storage:
-            storage.scheduler.bulk.ledger_initializer.ensure_migrations()
+    with postgres_server.complete_database() as found:
         yield found
 
 

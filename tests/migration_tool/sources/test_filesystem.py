@@ -103,7 +103,7 @@ DAMAGE: Final[dict[str, Damage]] = {
     "cut short": ("state/runs/bad.json", state("bad")[:-20], "it is not JSON"),
     "no object": ("state/runs/bad.json", b"[1]", "it is no JSON object"),
     "UTF-16": ("state/runs/bad.json", state("bad").decode().encode("utf-16"), "it is not UTF-8"),
-    "a name twice": ("state/runs/bad.json", b'{"runId":"bad","runId":"bad"}', "a name stands twice"),
+    "a name twice": ("state/runs/bad.json", b'{"runId":"bad","runId":"bad"}', "a name occurs twice"),
     "another run": ("state/runs/bad.json", state("good"), "it belongs to another run"),
     "no model": ("state/runs/bad.json", state("bad", planHash=7), "planHash"),
     "an unknown property": ("state/runs/bad.json", state("bad", foreign=1), "foreign"),

@@ -419,7 +419,7 @@ def lagging(name: str, value: object, highest: int) -> Iterator[str]:
     stands = f"stands at {value}" if isinstance(value, int | float) else "holds no number"
     yield (
         f"The counter of {name} in {COUNTERS} {stands}, but documents are numbered up to {highest}, so new "
-        f"ones are refused. To mend: db.{COUNTERS}.updateOne({{_id: {json.dumps(name)}}}, "
+        f"ones are refused. To fix: db.{COUNTERS}.updateOne({{_id: {json.dumps(name)}}}, "
         f"{{$set: {{{VALUE}: NumberLong({highest})}}}})"
     )
 

@@ -47,16 +47,16 @@ AWAY: Final = ("refused", "timed out", "reset by peer", "Name or service not kno
 # The first match decides: each failed check of a certificate says the last one too.
 TLS_PROBLEMS: Final = {
     "Hostname mismatch": (
-        "its certificate is for another host; connect by a name that stands in the certificate."
+        "its certificate is for another host; connect by a name that is in the certificate."
     ),
     "IP address mismatch": (
-        "its certificate is for another address; connect by a name that stands in the certificate."
+        "its certificate is for another address; connect by a name that is in the certificate."
     ),
     "certificate has expired": "its certificate has expired; renew it on the server.",
     "certificate is not yet valid": "its certificate is not valid yet; look at the clocks of both hosts.",
     "certificate verify failed": (
-        "its certificate is signed by nobody who is trusted here; give the authority as tlsCAFile in the "
-        "connection string."
+        "its certificate is not signed by an authority that is trusted here; give the authority as "
+        "tlsCAFile in the connection string."
     ),
     "WRONG_VERSION_NUMBER": (
         "it does not speak TLS; take tls=true out of the connection string, or switch TLS on there."

@@ -236,7 +236,7 @@ class Schema:
             found = described(self.existing(collection)[name])
             yield (
                 f"The index {place} belongs to no migration and refuses or removes rows; found {found}. "
-                f"To mend: db.{collection}.dropIndex({json.dumps(name)})"
+                f"To fix: db.{collection}.dropIndex({json.dumps(name)})"
             )
 
     def _missing_collection(self, collection: CollectionSpec) -> SchemaDifference:
@@ -471,13 +471,13 @@ def kind_problems(item: Mapping[str, Any]) -> Iterator[str]:
     name, options = item["name"], item.get("options", {})
     if item.get("type", "collection") != "collection":
         yield (
-            f"The collection {name} should be an ordinary one, but is a {item['type']}. To mend: keep what "
+            f"The collection {name} should be an ordinary one, but is a {item['type']}. To fix: keep what "
             f"it shows elsewhere, db.{name}.drop(), then `twinstore migrate run`."
         )
     if options.get("capped"):
         yield (
             f"The collection {name} should hold any number of rows, but is capped at {options.get('size')} "
-            "bytes, so the server removes rows. To mend: copy it into a database where it is not."
+            "bytes, so the server removes rows. To fix: copy it into a database where it is not."
         )
     if (collation := options.get("collation")) is not None:
         yield (

@@ -140,7 +140,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
             acting = set(schema.unknown(harmless=False))
             names = [name for name in schema.unknown() if additions and name not in acting]
             unknown = [f"The index {name} belongs to no migration." for name in names]
-            problems = [f"{item.problem} To mend: {self._remedy}" for item in schema.differences()]
+            problems = [f"{item.problem} To fix: {self._remedy}" for item in schema.differences()]
             lagging = numbering_differences(self.connection, self.catalog)
             return (*pending, *problems, *schema.foreign_kinds(), *schema.acting(), *lagging, *unknown)
 

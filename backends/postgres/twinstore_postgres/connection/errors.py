@@ -354,7 +354,7 @@ def _what(error: BaseException) -> str:
     state = getattr(error, "sqlstate", None)
     name = type(error).__name__
     if isinstance(error, NoAnswer):
-        return f"PostgreSQL is silent: {error}, so the connection was given up."
+        return f"PostgreSQL is silent: {error}, so the connection was closed."
     if not isinstance(state, str):
         # Without a code the text comes from the client library, which knows no values of rows.
         lost = isinstance(error, psycopg.OperationalError)
@@ -415,7 +415,7 @@ REFUSALS: Final = {
         "Give the authority that signed the certificate of the server as sslrootcert, or renew a "
         "certificate that has expired."
     ),
-    "does not match host name": "Connect by a name that stands in the certificate of the server.",
+    "does not match host name": "Connect by a name that is in the certificate of the server.",
     "root certificate file": "Correct sslrootcert in the connection string.",
     "could not get home directory to locate root certificate": "Give sslrootcert in the connection string.",
     "certificate file": "Correct sslcert in the connection string.",

@@ -319,9 +319,9 @@ def deviations(
         and (additions or not part.is_plain_index)
     ]
     return (
-        *(f"Missing: table {name}. To mend: {mend.script}" for name in sorted(absent)),
+        *(f"Missing: table {name}. To fix: {mend.script}" for name in sorted(absent)),
         *(missing(part, has.get(part.identity), mend) for part in sorted(lost)),
-        *(f"Not wanted: {part.line}. To mend: {mend.removed(part)}" for part in sorted(more)),
+        *(f"Not wanted: {part.line}. To fix: {mend.removed(part)}" for part in sorted(more)),
         *(f"Not wanted: table {name}. It is none of ours." for name in sorted(foreign) if additions),
     )
 
@@ -345,8 +345,8 @@ def implied(part: Part, there: Mapping[tuple[str, ...], Part], here: Mapping[tup
 def missing(wanted: Part, found: Part | None, mend: Mender) -> str:
     """Return the sentence for a part that is missing, or there in another form."""
     if found is None:
-        return f"Missing: {wanted.line}. To mend: {mend.made(wanted)}"
-    return f"Missing: {wanted.line}. Found: {found.rest}. To mend: {mend.changed(wanted, found)}"
+        return f"Missing: {wanted.line}. To fix: {mend.made(wanted)}"
+    return f"Missing: {wanted.line}. Found: {found.rest}. To fix: {mend.changed(wanted, found)}"
 
 
 @dataclass(frozen=True, slots=True)

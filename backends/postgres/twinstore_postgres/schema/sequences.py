@@ -66,13 +66,13 @@ def _numbering(connection: Connection, table: Table) -> Iterator[str]:
         return
     if found.name is None:
         yield (
-            f"Missing: sequence of {name}.{column}. To mend: ALTER SEQUENCE "
+            f"Missing: sequence of {name}.{column}. To fix: ALTER SEQUENCE "
             f"{serial_name(table, column)} OWNED BY {name}.{column};"
         )
     elif found.cycles or found.step != 1:
         yield (
             f"The sequence {found.name} counts by {found.step}{' and begins again' if found.cycles else ''}; "
-            f"wanted: by 1, to its end. To mend: ALTER SEQUENCE {found.name} INCREMENT BY 1 NO CYCLE;"
+            f"wanted: by 1, to its end. To fix: ALTER SEQUENCE {found.name} INCREMENT BY 1 NO CYCLE;"
         )
     else:
         yield from _lagging(connection, table, found.name, found)
@@ -95,5 +95,5 @@ def _lagging(connection: Connection, table: Table, sequence: str, found: Sequenc
     if following is not None and highest is not None and following <= highest:
         yield (
             f"The sequence {sequence} gives {following} next, but rows are numbered up to {highest}, so new "
-            f"rows of {name} are refused. To mend: SELECT setval('{sequence}', {highest});"
+            f"rows of {name} are refused. To fix: SELECT setval('{sequence}', {highest});"
         )

@@ -31,7 +31,7 @@ def check_saved(run: PackRunState, approvals: Sequence[PackRunApproval]) -> None
                 f"names tenant {approval.tenant_id!r}, but its run {run.tenant_id!r}; both must agree",
             )
         if approval.approval_id in seen:
-            raise _refused(approval, "stands there twice; name each once")
+            raise _refused(approval, "is listed twice; list each once")
         seen.add(approval.approval_id)
 
 

@@ -416,10 +416,8 @@ class AccessMomentContract(AccessCases):
 MANY: Final = 12
 MARKING_RIVALS: Final = 4
 LATER: Final = timedelta(minutes=5)
-REMOVABLE: Final = [owner_case for owner_case in OWNER_CASES if not owner_case.factory.entity.append_only]
-OWNED: Final = [owner_case for owner_case in REMOVABLE if owner_case.factory is not COUNTER]
+OWNED: Final = [owner_case for owner_case in MUTABLE if owner_case.factory is not COUNTER]
 each_owned = pytest.mark.parametrize("owner_case", OWNED, ids=str)
-each_removable = pytest.mark.parametrize("owner_case", REMOVABLE, ids=str)
 # Entities whose rows can have a holder, in both layouts, and where such rows are.
 HELD: Final = [
     pytest.param(NOTE, "dataset", id="columns"),
@@ -623,7 +621,7 @@ def is_due(note: Note) -> bool:
 class AccessRemoveContract(AccessCases):
     """``remove``."""
 
-    @each_removable
+    @each_mutable
     def test_a_row_is_removed_by_its_key_once(
         self, workspace: AccessWorkspace, owner_case: OwnerCase
     ) -> None:

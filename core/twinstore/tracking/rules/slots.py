@@ -134,8 +134,8 @@ def check_read(machine: TrackingMachine, slot: int | None, unread: frozenset[str
     if slot is not None and unknown:
         raise conflict(
             machine,
-            f"Session {unknown[0]!r} on machine {machine.machine_id!r} cannot be read, so nobody knows which "
-            f"slot it has; repair it, or release it from the machine, before slot {slot} is given away.",
+            f"Session {unknown[0]!r} on machine {machine.machine_id!r} cannot be read, so its slot is "
+            f"unknown; repair it, or release it from the machine, before slot {slot} is given away.",
         )
 
 

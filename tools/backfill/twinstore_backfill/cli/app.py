@@ -56,7 +56,7 @@ app = typer.Typer(
     name="twinstore",
     cls=group_of(COMMANDS, root=True),
     help="Move the data of a service between MongoDB and PostgreSQL, and prove that nothing was lost.",
-    epilog="The options above may stand at any position. Exit codes: 0 done or equal, 1 differences or "
+    epilog="The options above may be at any position. Exit codes: 0 done or equal, 1 differences or "
     "conflicts, 2 usage or configuration, 3 inconclusive, 4 failed but resumable, 6 pre-flight refused, 7 "
     "another worker holds the lease, 130/143 interrupted.",
     no_args_is_help=True,

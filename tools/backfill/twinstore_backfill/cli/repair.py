@@ -183,7 +183,7 @@ def _dry_texts(counts: Mapping[str, Mapping[str, int]], *, delete_extra: bool) -
     yield from (f"{name}: {count:,} to copy again." for name, count in counts["copy"].items())
     yield from (f"{name}: {count:,} to remove{condition}." for name, count in counts["remove"].items())
     for name, count in counts["without_key"].items():
-        yield f"{name}: {count:,} without a usable key, which nothing finds again; mend them by hand."
+        yield f"{name}: {count:,} without a usable key, which cannot be found again; repair them by hand."
     yield "This was a dry run; nothing was written. Add --execute to repair."
 
 

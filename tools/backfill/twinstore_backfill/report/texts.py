@@ -100,7 +100,7 @@ def _judgement(report: ParityReport) -> str:
         case "PARTIAL":
             return (
                 f"No difference between {source} and {target} was seen: "
-                f"{number_of(report.documents_equal, 'document')} equal, but not everything was looked at."
+                f"{number_of(report.documents_equal, 'document')} equal, but not everything was compared."
             )
         case "FAIL":
             return _failure(report, source, target)

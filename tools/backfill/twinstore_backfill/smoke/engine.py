@@ -275,7 +275,7 @@ class Smoke:
             found = self.store.storage.initializer.verify(additions=False)
         except ConfigurationError as error:
             # The service works without the rights of the schema owner, and so may its smoke test.
-            raise StepSkippedError(f"the schema could not be looked at: {error.message}") from error
+            raise StepSkippedError(f"the schema could not be inspected: {error.message}") from error
         return Finding("compared with the migrations", tuple(found))
 
     def _count(self) -> Finding:

@@ -240,7 +240,7 @@ def list_checks(found: ListResult, module: str, judgement: ListJudgement | None 
 def _softened(finding: ListFinding) -> ListFinding:
     if finding.result != "fail":
         return finding
-    cause = "some documents are stored in another spelling or kept back, which may be the cause"
+    cause = "some documents are stored in another spelling or quarantined, which may be the cause"
     problem = f"{finding.problem} ({cause})"
     return replace(finding, result="inconclusive", problem=problem)
 

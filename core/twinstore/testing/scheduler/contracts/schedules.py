@@ -340,11 +340,6 @@ class ScheduleRepositoryContract(SchedulerCases):
 HOUR = 3600
 
 
-def stored_due(workspace: SchedulerWorkspace, name: str, /, **changes: object) -> Schedule:
-    """Store a schedule that is due at 15:00 unless its rule is changed."""
-    return workspace.storage.schedules.upsert(workspace.schedule(name, **changes))
-
-
 class DueScheduleContract(SchedulerCases):
     """Due: enabled, not deleted, and its instant reached."""
 
@@ -352,7 +347,7 @@ class DueScheduleContract(SchedulerCases):
         assert isolated_workspace.storage.schedules.get_due_schedules(at()).items == ()
 
     def test_a_schedule_is_due_from_its_very_instant(self, isolated_workspace: SchedulerWorkspace) -> None:
-        schedule = stored_due(isolated_workspace, "a")
+        schedule = stored(isolated_workspace, "a")
         due = isolated_workspace.storage.triggers.get_required(
             isolated_workspace.tenant, schedule.id
         ).next_fire_at
@@ -369,7 +364,7 @@ class DueScheduleContract(SchedulerCases):
             reverse=True,
         ):
             for name, cron in (("b", "0 * * * *"), ("late", "30 15 * * *"), ("a", "0 * * * *")):
-                schedule = stored_due(workspace, name, when_cron=cron)
+                schedule = stored(workspace, name, when_cron=cron)
                 trigger = workspace.storage.triggers.get_required(workspace.tenant, schedule.id)
                 rows.append((trigger.next_fire_at, trigger.tenant_id, trigger.id, schedule))
         due = isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR)).items
@@ -383,9 +378,9 @@ class DueScheduleContract(SchedulerCases):
     def test_disabled_and_deleted_schedules_are_never_due(
         self, isolated_workspace: SchedulerWorkspace
     ) -> None:
-        stored_due(isolated_workspace, "disabled", enabled=False)
-        gone = stored_due(isolated_workspace, "gone")
-        kept = stored_due(isolated_workspace, "kept")
+        stored(isolated_workspace, "disabled", enabled=False)
+        gone = stored(isolated_workspace, "gone")
+        kept = stored(isolated_workspace, "kept")
         assert isolated_workspace.storage.schedules.soft_delete(
             isolated_workspace.tenant, gone.id, "eve", at(1)
         )
@@ -396,7 +391,7 @@ class DueScheduleContract(SchedulerCases):
         self, isolated_workspace: SchedulerWorkspace
     ) -> None:
         kept, disabled, deleted = (
-            stored_due(isolated_workspace, name) for name in ("kept", "disabled", "deleted")
+            stored(isolated_workspace, name) for name in ("kept", "disabled", "deleted")
         )
         # Only a copy can bring a pair out of step.
         isolated_workspace.probe.alter(SCHEDULES, (disabled.id,), {"enabled": False})
@@ -406,7 +401,7 @@ class DueScheduleContract(SchedulerCases):
         assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR), limit=1).items == (kept,)
 
     def test_asking_changes_nothing(self, isolated_workspace: SchedulerWorkspace) -> None:
-        schedule = stored_due(isolated_workspace, "a")
+        schedule = stored(isolated_workspace, "a")
         before = isolated_workspace.storage.triggers.get(isolated_workspace.tenant, schedule.id)
         first = isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR))
         assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR)) == first
