@@ -115,8 +115,8 @@ class TwinstoreError(Exception):
     def public_message(self) -> str:
         """The message for a client of a service, without the names of hosts, databases, files and settings.
 
-        If the request is the cause, it is the message. If the store, the server or the settings are the cause
-        (``http_status`` 500 and above), it says in general words what happened.
+        If the request is the cause, it is :attr:`message`. If the store, the server or the settings are the
+        cause (``http_status`` 500 and above), it says in general words what happened.
         """
         if self.http_status < SERVER_ERROR:
             return self.message

@@ -204,7 +204,7 @@ def test_contents_that_cannot_be_imported_leave_the_names_of_others_alone(
     install("one-shop", plugin())
     with caplog.at_level(logging.WARNING, "twinstore.modules"):
         assert twinstore_memory.MemoryRunRepository.__name__ == "MemoryRunRepository"
-    assert "A module is left out: The module shop" in caplog.text
+    assert "A module is skipped: The module shop" in caplog.text
     assert twinstore.SchedulerStorage is scheduler_storage.SchedulerStorage
     with pytest.raises(ConfigurationError, match=r"cannot be imported \(RuntimeError"):
         _ = getattr(twinstore, "ShopStorage")  # noqa: B009  # no stub knows it

@@ -138,7 +138,7 @@ class FileUnit(DocumentUnit):
         self._files.locks.release(self, kept)
 
     def shows(self, scope: Tenants, row: FileRow) -> bool:
-        """Whether a tool that reads a scope gets a row; a row that cannot be read belongs to no scope."""
+        """Whether a tool that reads a scope gets a row; only the scope of all tenants has unreadable ones."""
         if scope is ALL_TENANTS:
             return True
         try:

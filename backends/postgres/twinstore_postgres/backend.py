@@ -175,7 +175,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
 
     @override
     def check_ready_within(self, timeout_ms: int) -> None:
-        """Do the same; a call without an answer in time is cancelled."""
+        """Do the same; stop waiting for an answer when the time is over."""
         seconds = timeout_ms / 1000
         self._look(seconds, monotonic() + seconds)
 

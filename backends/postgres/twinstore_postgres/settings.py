@@ -37,8 +37,8 @@ class PostgresSettings(BackendSettings):
             milliseconds.
         pool_max_lifetime_ms: how long a connection of the pool is used, in milliseconds; when it comes back
             after that, a new one takes its place, a little earlier or later for each.
-        statement_timeout_ms: the server cancels a statement after this many milliseconds; 0 never. A call to
-            a silent server is cancelled 5 seconds later.
+        statement_timeout_ms: the server cancels a statement after this many milliseconds; 0 never. The
+            driver stops waiting for a silent server 5 seconds later and closes the connection.
         pipeline: send the statements of a call at once, past the cursors of psycopg, for half the processor
             time of a call. Off, tools that wrap cursors see each statement; see "Metrics, traces and logs".
         allow_unsafe_role: accept a role that row-level security does not bind, and unsafe settings of

@@ -4,9 +4,9 @@
     UnitThread:    the calls of one session or unit of work, in one thread in their order
 
 Calls, sessions and units share one queue for the places that the driver can serve. A waiting call takes no
-thread, and a free thread takes the first job of the queue without a round through the event loop. Some places
-are never given to sessions and units, which keep theirs for long: a call made outside a unit from within it
-would otherwise wait for a place that only the end of that unit gives back.
+thread, and a free thread takes the first job of the queue without a round through the event loop. Of five or
+more places some are never given to sessions and units: a call made past one of these from inside it would
+otherwise wait for a place that only the end of that session or unit gives back.
 """
 
 from __future__ import annotations
@@ -423,7 +423,7 @@ class SharedThreads(CallThreads, Renewable):
             return None
 
     def _end(self, lease: Lease, worker: Worker) -> None:
-        """Take back the thread of a session or unit that has ended; its late calls go back to the queue."""
+        """Take back the thread of a session or unit that has ended; its late calls go first, and fail."""
         lease.worker = None
         self._held -= 1
         self._moved = time.monotonic()
@@ -448,7 +448,7 @@ class SharedThreads(CallThreads, Renewable):
             self._watching.call_later(STALL_SECONDS / LOOKS, self._look)
 
     def _look(self) -> None:
-        """Refuse calls that have waited long in a queue that does not move: the first may wait for them."""
+        """Refuse jobs that waited long while no session or unit ended: the open ones may wait for them."""
         with self._lock:
             self._watching = None
             long_ago = time.monotonic() - STALL_SECONDS
@@ -573,7 +573,7 @@ class Entering(Generic[T]):
         return value
 
     def abandon(self) -> bool:
-        """Note that the task has been cancelled; return whether another thread must leave the block."""
+        """Note that the task has been cancelled; return whether the caller must have the block left."""
         with self._lock:
             self._abandoned = True
             return bool(self._values)

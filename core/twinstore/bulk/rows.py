@@ -54,7 +54,7 @@ class ScanRow:
         key: the key; ``None`` when what is stored is not a key of the entity.
         owner: who owns the row, as far as the stored value shows.
         content: JSON of ``{"doc": wire form, "storage": markers}`` with sorted keys and no blanks, taken from
-            the stored values without the models; a value in another form than the driver writes is stored
+            the stored values without the models; a value in another form than the driver writes is shown
             under a mark of this module.
         beside: in the same form what the store holds in addition to the content: fields that it repeats, and
             those that follow from the content; null means an absent value.

@@ -55,7 +55,7 @@ class CopyJob(CanonicalModel):
         generation: grows each time a complete job starts over.
         planned: how many ranges the present generation has.
         holder, fence, expires_at: the lease of the coordinator that plans, completes or stops the job.
-        stop: whether workers must stop taking ranges, with the reason: it may only be a pause.
+        stop: whether workers must stop taking ranges, with the reason, which may be just a pause.
         max_rate: documents per second of all workers together.
     """
 

@@ -296,8 +296,8 @@ def _info(
     )
 
 
-# The description of a driver and the result of its factory, checked where the message can still name the
-# author.
+# The description of a driver and the result of its factory, checked where the error can still name the
+# driver and refer to its author.
 
 
 # Libraries that replace threads by greenlets: the module and its function that says so, and of what.

@@ -29,7 +29,7 @@ log = logging.getLogger("twinstore.cancelling")
 
 
 class RunningCall:
-    """One call that its caller may cancel while a thread makes it.
+    """One call that its caller may give up while a thread makes it.
 
     Attributes:
         given_up: no caller waits for it any more; never reset.
@@ -46,8 +46,8 @@ class RunningCall:
     def cancel(self) -> bool:
         """Cancel what the call does on a server at this moment; return whether the call still runs.
 
-        A statement that has not reached its server yet is not cancelled, so the caller repeats this until it
-        is false. It waits for the server.
+        A statement that has not reached its server yet is not cancelled, so repeat this until it returns
+        false. It waits for the server.
         """
         # Locked: as long as a cancellation is on its way, the call does not go on to another statement.
         with self._lock:
@@ -108,12 +108,12 @@ class Cancellable:
 
 
 def running_call() -> RunningCall | None:
-    """Return the call that is made here, ``None`` if it cannot be cancelled."""
+    """Return the call that is made here, ``None`` if no caller can give it up."""
     return RUNNING.get()
 
 
 def given_up() -> bool:
-    """Whether the call that is made here was cancelled, so that repeating or waiting is useless."""
+    """Whether the call that is made here was given up, so that repeating or waiting is useless."""
     call = RUNNING.get()
     return call is not None and call.given_up
 

@@ -155,7 +155,7 @@ def note_lost_race(error: ConcurrencyError, pause: float) -> None:
         "twinstore_pause_ms": round(1000 * pause),
         "twinstore_left_out": left_out or 0,
     }
-    # Each of them for debugging; the summary shows an application that there are some.
+    # Suppressed ones go to DEBUG; the one WARNING of a minute shows an application that there are some.
     level = logging.DEBUG if left_out is None else logging.WARNING
     log.log(
         level,

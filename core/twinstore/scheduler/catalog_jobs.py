@@ -148,8 +148,8 @@ GRAPH_JOBS: Final = Entity(
         Index(fields=("tenantId", "type", "-createdAt", "uuid"), name="tenant_type_created"),
         Index(fields=("tenantId", "-createdAt", "uuid"), name="tenant_created"),
     ),
-    # An event is written in the same step as its job: in documents only a counted change detects that it was
-    # removed.
+    # An event is written in the same step as its job: in documents only a counted change detects that the job
+    # was removed.
     versioned=True,
     own_id="id",
 )

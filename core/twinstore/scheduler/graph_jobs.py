@@ -201,7 +201,7 @@ class GraphJobRepository(Protocol):
         ...
 
     def try_replace(self, job: GraphBuildJob, expected: GraphJobStatus) -> bool:
-        """Replace a build job whose state is as expected; return whether it was.
+        """Replace a build job whose status is as expected; return whether it was replaced.
 
         Absent, foreign, of the other type or in another status: false, nothing is written. Of several callers
         with one expectation that moves the job on, one succeeds. Repeated call: false, once the job has moved

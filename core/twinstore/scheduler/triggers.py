@@ -167,8 +167,9 @@ class TriggerRepository(Protocol):
 
         The id of the run follows from tenant, schedule and instant, so that no instant has two runs. If a run
         of this id exists, the instant was fired before: the trigger advances all the same, and the run is
-        returned. If that run is another tenant's, the run gets a random id, so no tenant can keep a schedule
-        of others from firing. Instants that passed since are counted in ``misfireCount`` and not made up for.
+        returned. If that run is another tenant's, the new run gets a random id, so no tenant can keep a
+        schedule of others from firing. Instants that passed since are counted in ``misfireCount`` and not
+        made up for.
         Absent, not due, disabled, deleted, or fired by another caller meanwhile: ``None``, nothing changes.
         Repeated call: ``None`` until the next instant. Atomic.
 

@@ -1,9 +1,8 @@
 """The entities of tracking, in the order in which they are copied.
 
 The indexes that a comment calls fixed are the customer's and exist exactly so; the others are additions, each
-for the list that its comment names. No list needs another index, except the list of the sessions of a machine
-in a project and that of the tasks of a session in a project, which filter the rows of the machine or session
-by project.
+for the list that its comment names. Every list has its index, except the sessions of a machine in a project
+and the tasks of a session in a project: these read the rows of the machine or session and filter by project.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ HOST = "127.0.0.1"
 # Each attempt takes a port that was free a moment ago; to lose eight races in a row means something else.
 ATTEMPTS = 8
 RELEASE_SECONDS = 1.0
-# A client that reconnects to a stopped server may get its port as its own local port; it is free again soon.
+# A client that reconnects to a stopped server may get the server's port as its local port, and frees it soon.
 FIXED_PORT_SECONDS = 20.0
 
 

@@ -43,7 +43,7 @@ def mark(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets
     codec = codec_of(entity)
     condition = compiled(codec, query)
     before: list[object] = []
-    # If a round finds the same rows again, no writer holds them and they cannot be marked.
+    # If a round finds the same rows as the one before, no other writer took them: they cannot be marked.
     while (found := readable_ids(context, entity, query)) != before:
         before = found
         updated = update_each(context, codec, condition, found, sets)

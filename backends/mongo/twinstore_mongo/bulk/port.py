@@ -243,7 +243,7 @@ def identity_of(store: OpenDatabase) -> str:
 
 
 def instance_of(store: OpenDatabase) -> str | None:
-    """Return the identity of this database on the running server, ``None`` if the server reports none."""
+    """Return what distinguishes this database of the running server, ``None`` if it reports nothing."""
     with store.limited():
         topology = store.client.admin.command("hello").get("topologyVersion")
     return None if topology is None else f"{topology['processId']}/{store.database.name}"

@@ -1,6 +1,6 @@
-"""Ending on the server what a cancelled call waits for.
+"""Cancelling on the server what a call waits for that its caller has given up.
 
-A call that may be cancelled gets a separate session, because the server ends what belongs to a session. That
+A call that may be given up gets a separate session, because the server ends what belongs to a session. That
 needs no right beyond the login: all users may kill their own sessions. A session for which a command may
 still be on its way is never used again, so a late command cannot affect another call.
 """
@@ -46,7 +46,7 @@ _doubtful: Final[WeakSet[ClientSession]] = WeakSet()
 
 
 class KillableStatement:
-    """One statement of a call that may be cancelled: has a session that can be killed."""
+    """One statement of a call that may be given up: has a session that can be killed."""
 
     __slots__ = ("_call", "_client", "_own", "_session", "_token")
 
@@ -67,7 +67,7 @@ class KillableStatement:
         """Let the statement begin.
 
         Raises:
-            TimeoutExceededError: its call was cancelled.
+            TimeoutExceededError: its call was given up.
         """
         try:
             self._call.begin(self._kill)
@@ -97,7 +97,7 @@ class KillableStatement:
 
 
 def killable(store: OpenDatabase, bound: ClientSession | None) -> KillableStatement | None:
-    """Return what kills a statement when its call is cancelled, ``None`` if no caller can cancel it."""
+    """Return what kills a statement when its call is given up, ``None`` if no caller can do that."""
     call = running_call()
     if call is None or not store.capabilities.sessions:
         return None

@@ -112,7 +112,7 @@ def key_index(entity: Entity) -> IndexSpec | None:
 
 
 def index_spec(entity: Entity, index: Index) -> IndexSpec:
-    """Return one described index as the server gets it; an explicit name overrides the default."""
+    """Return one described index as the server gets it; its ``document_name`` replaces the default name."""
     names = stored_names(entity)
     fields = [names[name] for name in index.names]
     directions = [-1 if descending else 1 for _, descending in index.directions]

@@ -202,7 +202,7 @@ SELECT extract(epoch FROM pg_postmaster_start_time())::text, current_setting('po
 
 
 def instance_of(connection: Connection) -> str:
-    """Return the identity of this database on the running server, which any role may query."""
+    """Return what distinguishes this database of the running server; the same text for every role."""
     with translated(outcome=Outcome.NOT_APPLIED):
         return "/".join(connection.execute(OF_INSTANCE).fetchone() or ())
 

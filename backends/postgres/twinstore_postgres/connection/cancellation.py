@@ -1,4 +1,4 @@
-"""Ending on the server what a cancelled call waits for.
+"""Cancelling on the server what a call waits for that its caller has given up.
 
 A request to cancel names a connection, not a statement. So a statement ends only when the request that is on
 its way has been answered. The server has acted on it by then, so it cannot hit the next statement on the
@@ -23,7 +23,7 @@ NOT_WATCHED: Final[AbstractContextManager[None]] = nullcontext()
 
 
 class CancellableStatements:
-    """The statements of one round trip, which are cancelled with their call."""
+    """The statements of one round trip, which are cancelled when their call is given up."""
 
     __slots__ = ("_answered", "_call", "_connection")
 
@@ -33,7 +33,7 @@ class CancellableStatements:
         self._answered = True
 
     def __enter__(self) -> None:
-        """Let them begin, unless their call was cancelled."""
+        """Let them begin, unless their call was given up."""
         self._call.begin(self._cancel)
 
     def __exit__(self, *_: object) -> None:

@@ -513,7 +513,7 @@ def is_of(part: Part, kinds: AbstractSet[str], tables: AbstractSet[str]) -> bool
 
 
 def is_bound(part: Part, guarded: AbstractSet[str]) -> bool:
-    """Whether the policies still bind a right: a repair of append-only rows needs such rights for a while."""
+    """Whether policies apply to a right; then it may be granted, as a repair of append-only rows needs it."""
     return part.kind == GRANT and part.rest in POLICED and part.table in guarded
 
 

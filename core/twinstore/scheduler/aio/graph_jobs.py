@@ -24,7 +24,7 @@ class AsyncGraphJobRepository(Awaited[GraphJobRepository]):
         return await self._threads.run(self._sync.insert, job)
 
     async def try_replace(self, job: GraphBuildJob, expected: GraphJobStatus) -> bool:
-        """Replace a build job whose state is as expected; return whether it was."""
+        """Replace a build job whose status is as expected; return whether it was replaced."""
         return await self._threads.run(self._sync.try_replace, job, expected)
 
     async def try_replace_overlay(self, job: GraphOverlayJob, expected: GraphJobStatus) -> bool:

@@ -191,8 +191,8 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
                 session_id=key,
                 needs_session=False,
             )
-            # An unreadable session exists, but the machine that lists it is unknown; an id without a session
-            # has no slot.
+            # An unreadable session exists, but the machine that lists it is unknown, so its id stays in that
+            # list; there an id without a session has no slot.
             if key not in place.sessions and key not in place.unread:
                 return False
             if with_tasks:

@@ -33,7 +33,7 @@ COMMANDS: Final[dict[str, Place]] = {
     ),
     "verify": (
         f"{OURS}.verify:verify",
-        "Prove that two stores hold the same. Writes nothing; no one may write to the stores meanwhile.",
+        "Prove that two stores hold the same. Writes only a test lock, to the target. Stop writers first.",
     ),
     "diff": (
         f"{OURS}.verify:diff",

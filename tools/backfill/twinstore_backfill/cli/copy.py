@@ -98,11 +98,13 @@ def copy(
         ),
     ] = ConflictOption.FAIL,
     max_conflicts: Annotated[
-        int, typer.Option("--max-conflicts", help="Abort when there are more conflicts than this.")
+        int, typer.Option("--max-conflicts", help="Stop after the range with more conflicts than this.")
     ] = 0,
     max_quarantine: Annotated[
         int | None,
-        typer.Option("--max-quarantine", help="Abort when more documents than this are quarantined."),
+        typer.Option(
+            "--max-quarantine", help="Stop after the range with more quarantined documents than this."
+        ),
     ] = None,
     as_of: AsOf = None,
     range_size: Annotated[

@@ -70,7 +70,8 @@ AcceptDrop = Annotated[
     typer.Option(
         "--accept-drop",
         metavar="NAME=ROWS",
-        help="Rows of this table or collection that exist elsewhere and may be dropped; repeatable.",
+        help="Number of rows of this table or collection that exist elsewhere and may be dropped; "
+        "repeatable.",
     ),
 ]
 ExecuteOption = Annotated[bool, typer.Option("--execute", help="Drop; without it, only count.")]

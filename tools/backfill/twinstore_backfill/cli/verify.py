@@ -166,7 +166,7 @@ def verify(
     finish: OnFinish = None,
     shown: Watched,
 ) -> None:
-    """Prove that two stores hold the same. Writes nothing; no one may write to the stores meanwhile."""
+    """Prove that two stores hold the same. Writes only a test lock, to the target. Stop writers first."""
     # From here on, so that the files of --out agree with the exit code at every moment.
     with report_directory(out), stop_on_signals() as stop:
         on_finish(finish, out)

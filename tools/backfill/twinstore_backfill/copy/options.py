@@ -90,8 +90,8 @@ class CopyOptions:
     def rows_per_batch(self) -> int:
         """How many rows are read at a time: at a limited rate at most those of one second.
 
-        The reader waits for a whole batch at once; meanwhile a server may close the cursor, and the progress
-        stays the same.
+        A worker waits under the limit for a whole batch at once; meanwhile a server may close the cursor, and
+        the progress stays the same.
         """
         return self.batch_size if self.max_rate is None else min(self.batch_size, int(self.max_rate))
 

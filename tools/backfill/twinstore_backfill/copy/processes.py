@@ -55,8 +55,8 @@ DRAIN_SECONDS: Final = 10.0
 def threads_of_processes(source: Store, target: Store, options: CopyOptions, threads: int) -> list[int]:
     """Return how many threads each process of a copy has, the present one first.
 
-    Only one if a store lives in it, or if rows may be overwritten: unique values may then move between
-    ranges, and the holder of the lease settles that before the rows that refer to them.
+    There is only one process if a store lives in it, or if rows may be overwritten: unique values may then
+    move between ranges, and the holder of the lease settles that before the rows that refer to them.
     """
     alone = source.spec is None or target.spec is None or options.on_conflict == "overwrite"
     processes = 1 if alone else -(-threads // THREADS_PER_PROCESS)

@@ -129,7 +129,7 @@ def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
 
 
 def _columns(width: int) -> Iterator[ProgressColumn]:
-    """Yield the columns that fit on one line; names and numbers are not wrapped, the bar is dropped first."""
+    """Yield the columns that fit on one line; names and numbers are not wrapped, the bar shrinks instead."""
 
     def whole() -> Column:
         return Column(no_wrap=True)
