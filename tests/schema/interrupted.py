@@ -22,7 +22,6 @@ from psycopg import sql
 from pymongo import monitoring
 
 import twinstore
-from tests.support.databases import StartedListener
 from twinstore.errors import EffectKind, TwinstoreError
 from twinstore.migrations.migration import Consent
 from twinstore.migrations.revert import RevertsMigrations
@@ -30,7 +29,7 @@ from twinstore.migrations.revert import RevertsMigrations
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
 
-    from pymongo.monitoring import CommandStartedEvent
+    from pymongo.monitoring import CommandFailedEvent, CommandStartedEvent, CommandSucceededEvent
 
     from twinstore.migrations.migration import Initializer
 
@@ -51,7 +50,7 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Commands(StartedListener):
+class Commands(monitoring.CommandListener):
     """Shows a killer what is sent to MongoDB, as ``createIndexes runs``."""
 
     def __init__(self, killer: Killer) -> None:
@@ -60,6 +59,12 @@ class Commands(StartedListener):
     def started(self, event: CommandStartedEvent) -> None:
         """Run before a command is sent."""
         self.killer(f"{event.command_name} {event.command.get(event.command_name)}")
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        """Not needed."""
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        """Not needed."""
 
 
 def watch(word: str, number: int) -> None:
