@@ -110,6 +110,7 @@ class Storing(Protocol):
 
     def stored(self) -> Sequence[object]:
         """Return all rows in order."""
+        ...
 
 
 S = TypeVar("S", bound=Storing)
