@@ -28,6 +28,7 @@ from docs.parts import (
     exact,
     interface,
     outsiders,
+    reports,
     settings,
     statements,
     support,
@@ -70,6 +71,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
         "driver-interface": interface.driver_table,
         "module-interface": interface.module_table,
         **outsiders.parts(),
+        **reports.parts(),
         "statements": partial(statements.statement_table, MODULE),
         "support": support.support_table,
         "internal-fields": partial(entities.internal_fields_table, MODULES),
@@ -117,7 +119,7 @@ def main() -> int:
 
     with TemporaryDirectory() as directory, servers(directory, durable=False) as running:
         # First what the driver itself reads, then what is asked of it.
-        shipped = {**shipped_schemas(running), **script_files()}
+        shipped = {**shipped_schemas(running), **script_files(), **reports.schema_files()}
         stale = [update_file(path, text, check=check) for path, text in shipped.items()]
         with server_parts(running) as live:
             parts = {**static_parts(), **live}

@@ -15,11 +15,13 @@ import subprocess
 import sys
 from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from importlib import resources
 from io import StringIO
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
+from jsonschema import Draft202012Validator
 from psycopg.conninfo import conninfo_to_dict
 from pymongo import MongoClient
 
@@ -374,6 +376,7 @@ def _files_agree(case: Case, ended: Ended, *, failed: bool) -> None:
         assert json.loads(mine[SELFTEST_REPORT])["exit_code"] == ended.code
     elif copied:
         report = json.loads(mine[COPY_REPORT])
+        fits_schema("backfill-report", report)
         states = {Exit.OK: "complete", Exit.DIFFERENT: "stopped", Exit.INCONCLUSIVE: "complete"}
         states |= {Exit.PREFLIGHT_REFUSED: "refused", Exit.INTERRUPTED: "interrupted"}
         states |= {Exit.TERMINATED: "interrupted"}
@@ -383,6 +386,12 @@ def _files_agree(case: Case, ended: Ended, *, failed: bool) -> None:
         assert report["state"] == wanted
     else:
         _parity_agrees(mine, ended.code, failed=failed)
+
+
+def fits_schema(name: str, report: object) -> None:
+    """Check a report against the JSON Schema in the wheel."""
+    schema = resources.files("twinstore_backfill.report") / "schemas" / f"{name}.schema.json"
+    Draft202012Validator(json.loads(schema.read_text("utf-8"))).validate(report)
 
 
 def _parity_agrees(files: Mapping[str, bytes], code: int, *, failed: bool) -> None:
@@ -395,7 +404,11 @@ def _parity_agrees(files: Mapping[str, bytes], code: int, *, failed: bool) -> No
         values = [item.get("value") for item in root.iter("property") if item.get("name") == "exit_code"]
         assert values == [str(code)]
     else:
-        assert json.loads(files["parity-report.json"])["exit_code"] == code
+        report = json.loads(files["parity-report.json"])
+        assert report["exit_code"] == code
+        fits_schema("parity-report", report)
+        for line in files.get(DIFFERENCES, b"").splitlines():
+            fits_schema("differences", json.loads(line))
         # A fresh start compares nothing, so it has no list of differences.
         assert sorted(files.keys() - {DIFFERENCES}) == sorted(PARITY_REPORTS)
 

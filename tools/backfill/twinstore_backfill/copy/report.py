@@ -7,12 +7,16 @@ import socket
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import ConfigDict
 
 from twinstore.ledger import RangeTally
 from twinstore.ledger.ledger import MAX_DEATHS
 from twinstore.models import json_text
 from twinstore_backfill.outcome import Exit, tool_identity
+from twinstore_backfill.report.fast_path import FastPathReport
+from twinstore_backfill.report.model import Frozen, LeftOut, ReportKey, SideReport, SubsetReport, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.ledger import RangeProgress
     from twinstore_backfill.report.failing import Failure
-    from twinstore_backfill.report.fast_path import FastPathReport
     from twinstore_backfill.stores import Store
 
 REPORT_FILE: Final = "backfill-report.json"
@@ -29,6 +32,285 @@ COUNTS: Final = tuple(item.name for item in fields(RangeTally))
 # As many as of quarantine and conflicts; after a hundred the cause is elsewhere.
 SHOWN: Final = 100
 DIED: Final = f"its worker died {MAX_DEATHS} times; the next run tries it again"
+
+
+class RunEnvelope(Frozen):
+    """The only values that differ between two copies of the same data.
+
+    Attributes:
+        generated_at: when the report was made, in UTC.
+        host: name of the machine that copied.
+        pid: number of its process.
+    """
+
+    generated_at: str
+    host: str
+    pid: int
+
+
+class CopyEnvelope(RunEnvelope):
+    """The only values that differ between two copies of the same data.
+
+    Attributes:
+        seconds: duration of the copy.
+        fast_path: share of the rows that the fast path copied; ``null`` in a dry run.
+    """
+
+    seconds: float
+    fast_path: FastPathReport | None
+
+
+class RowCounts(Frozen):
+    """Numbers of documents, by outcome.
+
+    Attributes:
+        read: read from the source.
+        written: written to the target.
+        unchanged: equal in the target already.
+        conflicts: in the target with other content.
+        quarantined: not copied; the quarantine has the reason.
+        expired: expired by retention, so not copied.
+        text_timestamp: copied, with a timestamp that the source stores as text.
+        torn_tail: unfinished last lines of log files, not copied.
+        ignored: copied without a property that ``--ignore-unknown`` names.
+    """
+
+    read: int
+    written: int
+    unchanged: int
+    conflicts: int
+    quarantined: int
+    expired: int
+    text_timestamp: int
+    torn_tail: int
+    ignored: int
+
+
+class OfTenant(Frozen):
+    """What belongs to one tenant.
+
+    Attributes:
+        tenant: the tenant; ``:none`` for documents without one.
+    """
+
+    tenant: str
+
+
+class TenantCounts(RowCounts, OfTenant):
+    """Numbers of documents of one tenant."""
+
+
+class EntityCounts(Frozen):
+    """Numbers of documents of one entity.
+
+    Attributes:
+        entity: its name.
+        total: over all tenants.
+        tenants: by tenant.
+    """
+
+    entity: str
+    total: RowCounts
+    tenants: tuple[TenantCounts, ...]
+
+
+class JobReport(Frozen):
+    """The copy job, which is stored in the ledger of the target.
+
+    Attributes:
+        id: its identifier.
+        generation: grows each time a complete job starts over.
+        state: its state.
+    """
+
+    id: str
+    generation: int
+    state: str
+
+
+class FailedRange(Frozen):
+    """A range of keys that could not be copied.
+
+    Attributes:
+        entity: its entity.
+        range: its number.
+        lower: the first key, included; ``null`` is unbounded.
+        upper: the key at its end, excluded; ``null`` is unbounded.
+        reason: why; ``null`` if an earlier run has logged it.
+    """
+
+    entity: str
+    range: int
+    lower: ReportKey | None
+    upper: ReportKey | None
+    reason: str | None
+
+
+class QuarantinedRow(Frozen):
+    """A document that could not be copied.
+
+    Attributes:
+        entity, tenant: its entity and tenant.
+        key: its key; ``null`` if the stored value is not a key of the entity.
+        reason: why.
+    """
+
+    entity: str
+    tenant: str
+    key: ReportKey | None
+    reason: str
+
+
+class ConflictingRow(Frozen):
+    """A document that the target has with other content.
+
+    Attributes:
+        entity, tenant, key: its entity, tenant and key.
+        overwritten: whether the copy replaced it.
+    """
+
+    entity: str
+    tenant: str
+    key: ReportKey
+    overwritten: bool
+
+
+class FailedRangeList(Frozen):
+    """Ranges that failed too often and are skipped until the copy is run again.
+
+    Attributes:
+        count: the number of all.
+        shown: the first 100.
+    """
+
+    count: int
+    shown: tuple[FailedRange, ...]
+
+
+class QuarantineList(Frozen):
+    """Documents that could not be copied.
+
+    Attributes:
+        count: the number of all.
+        shown: the first 100.
+    """
+
+    count: int
+    shown: tuple[QuarantinedRow, ...]
+
+
+class ConflictList(Frozen):
+    """Documents that the target has with other content.
+
+    Attributes:
+        count: the number of all.
+        shown: the first 100.
+    """
+
+    count: int
+    shown: tuple[ConflictingRow, ...]
+
+
+class ExtraReport(Frozen):
+    """Rows that only the target has, with ``--delete-extra``.
+
+    Attributes:
+        found, removed: numbers by entity.
+        without_key: rows without a usable key, which must be removed by hand.
+        recheck: the verdict of the comparison afterwards, ``null`` if nothing was removed.
+        reasons: why rows are still there.
+    """
+
+    found: dict[str, int]
+    removed: dict[str, int]
+    without_key: int
+    recheck: str | None
+    reasons: tuple[str, ...]
+
+
+class CopyReport(Frozen):
+    """The result of a copy or of its dry run.
+
+    Attributes:
+        format: the format of this file.
+        envelope: the values that differ between two copies of the same data.
+        tool: the program.
+        settings: the options that make two runs the same job; empty in a dry run.
+        source, target: both sides.
+        warnings: what does not change the result.
+        as_of: the instant at which expiry was decided.
+        subset: the selected part of the rows, ``null`` for all.
+        state: ``stopped`` at a limit means that the next run continues.
+        executed: whether it was a copy, not a dry run.
+        complete: whether everything was read.
+        stopped: the limit at which it stopped, ``null`` if none.
+        exit_code: the exit code of the command.
+        job: the job; ``null`` in a dry run.
+        totals: numbers of documents over all entities.
+        entities: numbers by entity and tenant, in copy order.
+        left_out: entities that are not copied.
+        failed_ranges, quarantine, conflicts: what was not copied.
+        extra: rows that only the target has; absent without ``--delete-extra``.
+    """
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    format: Literal["twinstore.backfill-report@1"]
+    envelope: CopyEnvelope
+    tool: Tool
+    settings: dict[str, str]
+    source: SideReport
+    target: SideReport
+    warnings: tuple[str, ...]
+    as_of: str
+    subset: SubsetReport | None
+    state: Literal["complete", "stopped", "failed"]
+    executed: bool
+    complete: bool
+    stopped: str | None
+    exit_code: int
+    job: JobReport | None
+    totals: RowCounts
+    entities: tuple[EntityCounts, ...]
+    left_out: tuple[LeftOut, ...]
+    failed_ranges: FailedRangeList
+    quarantine: QuarantineList
+    conflicts: ConflictList
+    extra: ExtraReport | None = None
+
+
+class ErrorReport(Frozen):
+    """Why a command has no result.
+
+    Attributes:
+        code: the code of the error.
+        message: its message.
+    """
+
+    code: str
+    message: str
+
+
+class FailedCopyReport(Frozen):
+    """The report of a copy without a result. Finished ranges are in the ledger of the target.
+
+    Attributes:
+        format: the format of this file.
+        envelope: the values that differ between two runs.
+        tool: the program.
+        state: how it ended.
+        exit_code: the exit code of the command.
+        error: why.
+        complete: always false.
+    """
+
+    format: Literal["twinstore.backfill-report@1"]
+    envelope: RunEnvelope
+    tool: Tool
+    state: Literal["interrupted", "refused", "failed"]
+    exit_code: int
+    error: ErrorReport
+    complete: Literal[False]
 
 
 class Totals:
@@ -148,13 +430,14 @@ def failure_document(failure: Failure) -> dict[str, object]:
         "pid": os.getpid(),
     }
     head = {"format": FORMAT, "envelope": envelope, "tool": tool_identity()}
-    return {**head, **failure.document(), "complete": False}
+    content = {**head, **failure.document(), "complete": False}
+    return FailedCopyReport.model_validate(content).model_dump(mode="json")
 
 
 def report_document(result: CopyResult) -> dict[str, object]:
     """Return the report; values that differ between two equal runs are only in the envelope."""
     totals = result.totals.all()
-    return {
+    content = {
         "format": FORMAT,
         "envelope": _envelope(result),
         "tool": tool_identity(),
@@ -177,6 +460,8 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "quarantine": {"count": totals["quarantined"], "shown": _first(result.quarantine)},
         "conflicts": {"count": totals["conflicts"], "shown": _first(result.conflicts)},
     }
+    # The part that only a copy with --delete-extra adds.
+    return CopyReport.model_validate(content).model_dump(mode="json", exclude={"extra"})
 
 
 def _first(entries: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
@@ -194,5 +479,5 @@ def _envelope(result: CopyResult) -> dict[str, object]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "seconds": round((now - result.started).total_seconds(), 3),
-        "fast_path": None if result.fast_path is None else result.fast_path.model_dump(),
+        "fast_path": result.fast_path,
     }

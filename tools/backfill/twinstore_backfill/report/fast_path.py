@@ -12,13 +12,16 @@ TENTHS: Final = 1000
 
 
 class FastPathReport(BaseModel):
-    """Whether the native library was used, and how many of the rows that were read went through it.
+    """How many of the rows that were read went through the native library. The result is the same without it.
 
-    ``reason`` says why it was off. ``rows`` of the ``of`` rows needed no object of their own: a copy packed
-    them, a verification proved them by digests. All others went the exact way, with the same result.
+    Attributes:
+        state: whether the library was used.
+        reason: why it was off.
+        rows: rows that it packed (copy) or proved by digests (verification).
+        of: all rows that were read.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
 
     state: Literal["native", "off"]
     reason: str = ""

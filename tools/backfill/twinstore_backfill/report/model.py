@@ -34,11 +34,16 @@ class Frozen(BaseModel):
     """Base of every part."""
 
     # An unknown part is refused: a report of a later format must not be rendered in part.
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
 
 
 class QueryTimes(Frozen):
-    """How long the first page of a list takes on both sides, in milliseconds."""
+    """How long the first page of a list takes on both sides, in milliseconds (``--benchmark``).
+
+    Attributes:
+        query: name of the list.
+        source_median, source_p95, target_median, target_p95: median and 95th percentile of the repetitions.
+    """
 
     query: str
     source_median: float
@@ -48,7 +53,12 @@ class QueryTimes(Frozen):
 
 
 class RangeShares(Frozen):
-    """How many ranges the digests of both sides proved, and how many were compared row by row."""
+    """How the ranges of keys were compared.
+
+    Attributes:
+        by_digests: ranges that the digests of both sides proved equal.
+        row_by_row: ranges that were compared row by row.
+    """
 
     by_digests: int = Field(default=0, ge=0)
     row_by_row: int = Field(default=0, ge=0)
@@ -57,7 +67,15 @@ class RangeShares(Frozen):
 class Envelope(Frozen):
     """The only values that differ between two verifications of the same data.
 
-    ``without_digests`` has, by entity, why its rows were compared one by one and no digests were used.
+    Attributes:
+        generated_at: when the report was made, in UTC.
+        host: name of the machine that verified.
+        as_of: the instant at which expiry was decided.
+        seconds: duration of the verification.
+        benchmark: times of the lists, if they were measured.
+        fast_path: share of the rows that the fast path compared; ``null`` if there was nothing to compare.
+        ranges: how the ranges of keys were compared; ``null`` if there was nothing to compare.
+        without_digests: by entity, why its rows were compared one by one, without digests.
     """
 
     generated_at: str
@@ -71,7 +89,12 @@ class Envelope(Frozen):
 
 
 class Tool(Frozen):
-    """Which program made the report."""
+    """The program that made the report.
+
+    Attributes:
+        name, version: name and version of the distribution.
+        checksum: SHA-256 of every Python file of core and of the migration tool.
+    """
 
     name: str
     version: str
@@ -79,7 +102,14 @@ class Tool(Frozen):
 
 
 class SideReport(Frozen):
-    """One store: ``identity`` comes from its server, ``place`` from the settings."""
+    """One side.
+
+    Attributes:
+        backend: the driver, as ``--from`` and ``--to`` name it.
+        identity: the database, as its server identifies it.
+        place: host and database of the settings, without secrets.
+        server_version: version of the server.
+    """
 
     backend: str
     identity: str
@@ -88,14 +118,28 @@ class SideReport(Frozen):
 
 
 class ApprovalReport(Frozen):
-    """The decision to begin without old data."""
+    """The approval of a start without the old data.
+
+    Attributes:
+        reason: ``--reason``.
+        approved_by: ``--approved-by``.
+    """
 
     reason: str
     approved_by: str
 
 
 class Check(Frozen):
-    """One check: its findings are capped, ``count`` is the true number."""
+    """One check.
+
+    Attributes:
+        id: the identifier, such as ``C2``.
+        title: what the check compares.
+        result: its outcome.
+        summary: the outcome in a sentence.
+        count: the number of all findings.
+        findings: the first findings.
+    """
 
     id: str
     title: str
@@ -106,7 +150,12 @@ class Check(Frozen):
 
 
 class SideDigest(Frozen):
-    """Number, XOR and sum of the document digests of one side."""
+    """The digests of the documents of one side.
+
+    Attributes:
+        count: number of documents.
+        xor, sum: XOR and sum (modulo 2^128) of the digests of the documents, 32 hexadecimal digits.
+    """
 
     count: int
     xor: Hex
@@ -114,7 +163,19 @@ class SideDigest(Frozen):
 
 
 class Counts(Frozen):
-    """The outcomes of the documents of a tenant or an entity."""
+    """The numbers of documents of a tenant or an entity, by outcome.
+
+    Attributes:
+        equal: equal, documented equivalences included.
+        missing: in the source, not in the target.
+        extra: in the target, not in the source.
+        different: on both sides, with different content.
+        stale: in the target, under the key of a source document that no copy accepts.
+        unproved: equal only after a normalisation that keys, filters or orders depend on.
+        undecodable: in the source, not readable.
+        quarantined: in the source, and quarantined by the last copy.
+        expired_source, expired_target: expired by retention, so not compared.
+    """
 
     equal: int = 0
     missing: int = 0
@@ -139,7 +200,14 @@ class Counts(Frozen):
 
 
 class TenantReport(Frozen):
-    """One tenant of one entity. ``stored`` are the rows that each side counts, expired ones included."""
+    """One tenant of one entity.
+
+    Attributes:
+        tenant: the tenant; ``:none`` for documents without one.
+        stored_source, stored_target: rows that each side counts, expired ones included.
+        source, target: the digests of each side.
+        counts: the outcomes.
+    """
 
     tenant: str
     stored_source: int
@@ -150,7 +218,15 @@ class TenantReport(Frozen):
 
 
 class RangeReport(Frozen):
-    """One range of one entity: ``lower`` is included, ``upper`` is not, ``null`` is unbounded."""
+    """One range of keys of one entity.
+
+    Attributes:
+        tenant: the tenant, ``null`` for all tenants.
+        lower: the first key, included; ``null`` is unbounded.
+        upper: the key at its end, excluded; ``null`` is unbounded.
+        source, target: the digests of each side.
+        equal: whether the digests are equal.
+    """
 
     tenant: str | None
     lower: ReportKey | None
@@ -161,7 +237,13 @@ class RangeReport(Frozen):
 
 
 class Named(Frozen):
-    """One key; ``null`` where what is stored is not a key of the entity. ``reason``: why it is unreadable."""
+    """One document.
+
+    Attributes:
+        key: its key; ``null`` if the stored value is not a key of the entity.
+        tenant: its tenant.
+        reason: why it cannot be read or copied, if so.
+    """
 
     key: ReportKey | None
     tenant: str
@@ -169,14 +251,28 @@ class Named(Frozen):
 
 
 class KeyList(Frozen):
-    """The first keys in order, and how many there are."""
+    """Documents with one outcome.
+
+    Attributes:
+        count: the number of all.
+        shown: the first 100 in order of keys.
+    """
 
     count: int = 0
     shown: tuple[Named, ...] = ()
 
 
 class Differing(Frozen):
-    """One document that differs: where, but not what. ``reason``: why no copy takes that of the source."""
+    """One document that differs: where, but never the values.
+
+    Attributes:
+        key: its key.
+        tenant: its tenant.
+        source_digest, target_digest: digests of the expected and the stored document.
+        paths: the first 20 places that differ.
+        path_count: the number of all places.
+        reason: why the source document cannot be copied, if so.
+    """
 
     key: ReportKey
     tenant: str
@@ -188,14 +284,25 @@ class Differing(Frozen):
 
 
 class DifferingList(Frozen):
-    """The first differing documents in order, and how many there are."""
+    """Differing documents.
+
+    Attributes:
+        count: the number of all.
+        shown: the first 100 in order of keys.
+    """
 
     count: int = 0
     shown: tuple[Differing, ...] = ()
 
 
 class FieldReport(Frozen):
-    """In how many documents one field differs: the same for every item of a list and name of a free map."""
+    """The number of documents in which one field differs.
+
+    Attributes:
+        kind: the outcome of these documents, such as ``different``.
+        path: the field, the same for every item of a list and every name of a free map.
+        documents: the number of documents.
+    """
 
     kind: str
     path: str
@@ -203,7 +310,19 @@ class FieldReport(Frozen):
 
 
 class EntityReport(Frozen):
-    """One entity. ``fields`` says of what kind most differences are."""
+    """One entity.
+
+    Attributes:
+        entity: its name.
+        group: its group.
+        result: the outcome of all its documents.
+        counts: the outcomes over all tenants.
+        tenants: the outcomes by tenant.
+        ranges: the ranges of keys.
+        missing, extra, different, stale, unproved, undecodable, quarantined: the first documents with this
+            outcome.
+        fields: the fields that differ, the most frequent first.
+    """
 
     entity: str
     group: str
@@ -222,7 +341,13 @@ class EntityReport(Frozen):
 
 
 class FindingGroup(Frozen):
-    """A logical group of entities."""
+    """A group of entities.
+
+    Attributes:
+        name: its name.
+        entities: its entities.
+        result: the outcome of all of them.
+    """
 
     name: str
     entities: tuple[str, ...]
@@ -230,7 +355,13 @@ class FindingGroup(Frozen):
 
 
 class LeftOut(Frozen):
-    """An entity that is neither copied nor compared, with its rows by the label of their owner."""
+    """An entity that is neither copied nor compared.
+
+    Attributes:
+        entity: its name.
+        why: how its rows live, such as ``ephemeral``.
+        source, target: rows by tenant.
+    """
 
     entity: str
     why: str
@@ -239,16 +370,26 @@ class LeftOut(Frozen):
 
 
 class Equivalence(Frozen):
-    """A difference in spelling that means the same, and how many documents needed it."""
+    """A documented, lossless difference in representation.
+
+    Attributes:
+        name: its name.
+        documents: the number of documents that have it.
+    """
 
     name: str
     documents: int
 
 
 class IgnoredReport(Frozen):
-    """What was ignored on request, and why that is right, if a reason was given.
+    """A property that was ignored on request.
 
-    ``unknown`` is a property of no model, which the copy dropped; ``field`` one that is copied, not compared.
+    Attributes:
+        entity: the entity.
+        path: the property.
+        reason: the reason, if one was given.
+        kind: ``unknown`` is a property of no model, which the copy dropped; ``field`` is copied but not
+            compared.
     """
 
     entity: str
@@ -258,9 +399,12 @@ class IgnoredReport(Frozen):
 
 
 class SubsetReport(Frozen):
-    """The part of the rows that was compared: ``key_from`` and ``since`` are included, the others are not.
+    """The selected part of the rows.
 
-    ``dated_by`` names, by entity, the instant that ``since`` and ``until`` ask.
+    Attributes:
+        key_from, since: lower bounds, included.
+        key_to, until: upper bounds, excluded.
+        dated_by: by entity, the field that ``since`` and ``until`` bound.
     """
 
     key_from: ReportKey | None = None
@@ -271,7 +415,36 @@ class SubsetReport(Frozen):
 
 
 class ParityReport(Frozen):
-    """The result of a verification."""
+    """The result of a verification.
+
+    Attributes:
+        format: the format of this file.
+        envelope: the values that differ between two verifications of the same data.
+        tool: the program.
+        module: the module.
+        mode: ``full``, a ``sample``, a ``recheck`` of reported rows, or ``start-clean``.
+        seed, sample_size: ``--seed`` and the rows of each entity in a sample, ``null`` otherwise.
+        as_of: ``--as-of``, ``null`` if it was not given.
+        entities_asked, tenants_asked: ``--entity`` and ``--tenant``; empty for all.
+        subset: the selected part of the rows, ``null`` for all.
+        source, target: both sides.
+        switch: the backend that the configuration names for the module, ``null`` if unknown.
+        verdict: the outcome.
+        exit_code: the exit code of the command.
+        cutover_ready: whether it is safe to cut over now.
+        cutover_ready_required: ``--require-cutover-ready``.
+        reasons: why the verdict is not ``PASS``, or why the data is not ready for the cut-over.
+        warnings: what does not change the verdict.
+        ignored: properties that were ignored on request.
+        next_step: what to do next.
+        documents_equal: number of equal documents.
+        approval: the approval of a start without the old data.
+        checks: the checks in order.
+        groups: the outcomes by group of entities.
+        equivalences: documented equivalences and their numbers of documents.
+        entities: the outcomes by entity.
+        left_out: entities that are neither copied nor compared.
+    """
 
     format: Literal["twinstore.parity-report@1"] = FORMAT
     envelope: Envelope
@@ -311,6 +484,31 @@ class ParityReport(Frozen):
         if self.exit_code != (Exit.INCONCLUSIVE if unready and code is Exit.OK else code):
             raise ValueError(f"exit_code {self.exit_code} does not belong to the verdict {self.verdict}")
         return self
+
+
+class FindingLine(Frozen):
+    """One line of ``differences.ndjson``: a document that is missing, extra, different or not verified.
+
+    Attributes:
+        entity: the entity.
+        kind: the outcome, as in the counts of the report.
+        tenant: its tenant.
+        key: its key; ``null`` if the stored value is not a key of the entity.
+        paths: the first 20 places that differ, without values.
+        path_count: the number of all places.
+        source_digest, target_digest: digests of the expected and the stored document, ``null`` if absent.
+        reason: why the document cannot be read or copied, if so.
+    """
+
+    entity: str
+    kind: Literal["missing", "extra", "different", "stale", "unproved", "undecodable", "quarantined"]
+    tenant: str
+    key: ReportKey | None
+    paths: tuple[str, ...]
+    path_count: int
+    source_digest: str | None
+    target_digest: str | None
+    reason: str | None
 
 
 def parse_report(content: bytes, name: str) -> ParityReport:
