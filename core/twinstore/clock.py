@@ -38,7 +38,7 @@ def truncate_to_millisecond(value: datetime) -> datetime:
     try:
         return truncated(plain_utc(value))
     except OverflowError:
-        raise ValueError(f"{value.isoformat()} lies outside the years 1 to 9999 in UTC") from None
+        raise ValueError(f"{value.isoformat()} is outside the years 1 to 9999 in UTC") from None
 
 
 class SystemClock(Clock):

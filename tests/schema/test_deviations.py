@@ -321,7 +321,7 @@ class TestPostgres:
         assert (found.code, found.json["differences"]) == (0, [])
         index, table = found.json["notes"]
         assert index.startswith("Not wanted: index mine: CREATE INDEX")
-        assert table == "Not wanted: table theirs. It is none of ours."
+        assert table == "Not wanted: table theirs. twinstore did not create it."
         shown = invoke(capsys, *command)
         assert "The schema is as it should be." in shown.out
         assert "Note: Not wanted: table theirs." in shown.out

@@ -171,7 +171,7 @@ def test_a_stored_date_and_the_object_of_one_read_alike(
 
 def test_a_date_outside_the_years_of_the_models_makes_the_document_bad() -> None:
     for instant in (bson.DatetimeMS(-62_135_596_800_001), bson.DatetimeMS(253_402_300_800_000)):
-        with pytest.raises(DocumentDecodeError, match="data: DatetimeMS is no JSON value"):
+        with pytest.raises(DocumentDecodeError, match="data: DatetimeMS is not a JSON value"):
             read_with({"a": instant}, in_repository)
 
 

@@ -187,7 +187,7 @@ def test_a_description_of_released_rows_that_contradicts_itself_is_refused() -> 
         replace(LOCKS, life=LifeInCopy.COPIED)
     with pytest.raises(ValueError, match="released by renewedAt"):
         replace(LOCKS, release=Release(end="renewedAt", beginning="acquiredAt", fence="fence"))
-    with pytest.raises(ValueError, match="which is no key"):
+    with pytest.raises(ValueError, match="which is not a key"):
         replace(LOCKS, kept_apart=(("one",),))
 
 

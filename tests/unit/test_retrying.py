@@ -471,7 +471,7 @@ def test_a_call_that_was_given_up_sends_nothing_more_and_is_not_repeated() -> No
         with pytest.raises(ConcurrencyError):
             repeat(lose, sleep=lambda _: pytest.fail("it was repeated"))
         with (
-            pytest.raises(TimeoutExceededError, match="given this call up") as refused,
+            pytest.raises(TimeoutExceededError, match="cancelled this call") as refused,
             cancellable(pytest.fail),
         ):
             pytest.fail("a statement was sent")

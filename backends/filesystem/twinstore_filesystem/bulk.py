@@ -76,7 +76,7 @@ class FilesystemBulk(DocumentBulk):
         folders = [tree.root / self._files.layout(entity).folder for entity in self._entities]
         if tree.read_only and not tree.root.is_dir():
             raise ConfigurationError(
-                f"The root {tree.root} is no folder; give that of the source.", driver=DRIVER
+                f"The root {tree.root} is not a directory; give that of the source.", driver=DRIVER
             )
         present = not tree.read_only or any(map(is_folder, folders))
         return tuple(Survey(entity=entity.name, present=present) for entity in self._entities)

@@ -132,7 +132,7 @@ class Scan:
             return
         values: object = [value] if self._is_one else value
         if not isinstance(values, list):
-            yield self._broken(start, "it is no JSON array", place)
+            yield self._broken(start, "it is not a JSON array", place)
             return
         for item in values:
             yield self._row(start, name, item, FileOriginal(self._tree, place))
@@ -287,7 +287,7 @@ OUT_OF_ORDER: Final = "it follows a row with a higher key; put the lines in orde
 
 def foreign_error(kind: str) -> str:
     """Return the error of an entry that is not part of the tree."""
-    return f"a {kind} of this name is no part of the layout; move it out of the root"
+    return f"a {kind} of this name is not part of the layout; move it out of the root"
 
 
 def no_state(place: Place) -> str:

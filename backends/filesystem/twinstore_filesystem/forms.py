@@ -28,7 +28,7 @@ Staged = Mapping["Key", DocumentRow | None]
 """What becomes of rows: stored in place of the one of their key, or removed."""
 # No model nests this deep: free JSON ends at 90. Walking a much deeper value would exhaust the stack.
 DEEPEST: Final = 128
-OTHER_RUN: Final = "it belongs to another run than the name of the file says"
+OTHER_RUN: Final = "it belongs to a different run than the one in the file name"
 
 
 class RunFile:
@@ -148,7 +148,7 @@ class ArrayForm(Form):
             yield broken_row(file.entity, file.key, str(error), file.original(), whole=True)
             return
         if not isinstance(values, list):
-            yield broken_row(file.entity, file.key, "it is no JSON array", file.original(), whole=True)
+            yield broken_row(file.entity, file.key, "it is not a JSON array", file.original(), whole=True)
             return
         original = file.original()
         for value in values:

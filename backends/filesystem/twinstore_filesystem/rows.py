@@ -79,7 +79,7 @@ def file_row(entity: Entity, value: object, original: FileOriginal | None = None
         ValueError: the value is none.
     """
     if not isinstance(value, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004  # one error for every bad text
+        raise ValueError("it is not a JSON object")  # noqa: TRY004  # one error for every bad text
     values = cast("Mapping[str, object]", value)
     spelled = {name: int(part) for name in entity.key if is_whole(part := values.get(name))}
     row = row_of_values(entity, {**values, **spelled} if spelled else values)

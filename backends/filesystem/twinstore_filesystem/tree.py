@@ -79,7 +79,7 @@ class Tree:
                 self._made(self.root)
         if not self.root.is_dir():
             raise ConfigurationError(
-                f"The root {self.root} is no folder; give a folder as Root.", driver=DRIVER
+                f"The root {self.root} is not a directory; set Root to a directory.", driver=DRIVER
             )
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise ConfigurationError(
@@ -228,7 +228,7 @@ class Tree:
             if not self.read_only and not self.root.is_dir():
                 # It was there at the first use: an unmounted disk must not read as an empty one.
                 raise UnavailableError(
-                    f"The root {self.root} is gone; bring it back and repeat the call.",
+                    f"The root {self.root} is missing; restore it and repeat the call.",
                     outcome=Outcome.NOT_APPLIED,
                     driver=DRIVER,
                 ) from error

@@ -19,7 +19,7 @@ static inline int is_present(const Element *element) { return element->type && e
 // What the rules see of a field that is not there; 0 where it must be there.
 int absent_value(const Field *field, Value *value);
 
-// Whether a value is the one with which its field is left out of the wire form, or that one is not known. `json` is
+// Whether a value is the one with which its field is omitted from the wire form, or that one is not known. `json` is
 // what the value was written as; of a scalar it is not looked at.
 int is_left_out(const Field *field, const Node *node, const Value *value, Text json);
 

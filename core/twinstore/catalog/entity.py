@@ -107,7 +107,7 @@ class LifeInCopy(Enum):
     """What a copy does with the rows of an entity."""
 
     COPIED = "copied"
-    LEFT_OUT = "left out and counted on both sides: the rows are registered again at run time"
+    LEFT_OUT = "skipped and counted on both sides: the rows are registered again at run time"
     RELEASED = "copied as released, with the higher of the two fences"
 
 
@@ -530,7 +530,7 @@ def problems(entity: Entity) -> Iterator[str]:
     if entity.dated is not None and (
         entity.known.get(entity.dated) is not Kind.INSTANT or not is_present(entity, entity.dated)
     ):
-        yield f"is dated by {entity.dated}, which is no instant that every row has"
+        yield f"is dated by {entity.dated}, which is not a timestamp that every row has"
     for index in entity.uniques:
         # Some stores hold two absent values to be equal, others do not.
         absent = [name for name in index.names if not is_present(entity, name, index.where)]
@@ -599,10 +599,10 @@ def _problems_of_release(entity: Entity) -> Iterator[str]:
         wanted[entity.release.fence] = Kind.INTEGER
         for name, kind in wanted.items():
             if name not in entity.shapes or entity.known[name] is not kind or not is_present(entity, name):
-                yield f"is released by {name}, which is no field of its model that always holds {kind.value}"
+                yield f"is released by {name}, which is not a model field that always holds {kind.value}"
     for key in entity.kept_apart:
         if not entity.admits_key(key):
-            yield f"keeps {key!r} apart, which is no key of it"
+            yield f"keeps {key!r} apart, which is not a key of it"
 
 
 def _named(entity: Entity) -> Iterator[str]:
@@ -707,8 +707,8 @@ def problems_of_generated_id(entity: Entity) -> Iterator[str]:
     hidden = [name for name in entity.key if name not in entity.shapes]
     if hidden:
         yield (
-            f"has a generated id and the key {', '.join(hidden)}, which is no field of its model; programs "
-            "that know documents by a generated id find them by fields of their own"
+            f"has a generated id and the key {', '.join(hidden)}, which is not a field of its model; "
+            "programs that know documents by a generated id find them by other fields"
         )
 
 

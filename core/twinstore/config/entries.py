@@ -102,7 +102,7 @@ def walk_below(path: ConfigPath, value: object, source: str) -> Iterator[Setting
     if len(path) > DEEPEST:
         shown = mask_secret_url(":".join(path[:DEEPEST_SHOWN]))
         raise ConfigurationError(
-            f"{shown} in {source} is nested deeper than {DEEPEST} sections; no setting stands there."
+            f"{shown} in {source} is nested deeper than {DEEPEST} sections; no setting is there."
         )
     if isinstance(value, Mapping):
         for key, inner in items_of(cast("object", value), f"{':'.join(path)} in {source}"):

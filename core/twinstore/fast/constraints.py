@@ -246,8 +246,8 @@ def absence_of(info: FieldInfo, node: Node, cls: type, *, optional: bool) -> Abs
     # What else the function would leave out must not be written either, so it must be the one that is known.
     if info.exclude_if is not is_empty or not _is_empty(found, node):
         raise UnrecognisedError(
-            "is left out of the wire form by a function that no program knows; "
-            "take twinstore.module.is_empty, with an empty default"
+            "is omitted from the wire form by an unknown function; "
+            "use twinstore.module.is_empty, with an empty default"
         )
     return Absence(Presence.DEFAULT, found.default, found.number, left_out=True)
 

@@ -231,7 +231,7 @@ class Deriver:
         names, values = (self.value(part, ()) for part in get_args(plain))
         key, item = self.nodes[names.node], self.nodes[values.node]
         if key.kind is not NodeKind.TEXT or names.optional or values.optional:
-            raise UnrecognisedError("is a map whose names are no texts, or whose values may be absent")
+            raise UnrecognisedError("is a map with names that are not strings, or with optional values")
         if metadata:
             function = only_function(metadata)
             if function not in MAPS or item.kind is not NodeKind.TEXT:
@@ -421,7 +421,7 @@ def enum_node(cls: type[StrEnum], ranks: tuple[Enum, ...] | None) -> Node:
     texts: list[NodeText] = []
     for position, member in enumerate(cls):
         if type(member.value) is not str or str.__str__(member) != member.value:
-            raise UnrecognisedError(f"is of the type {cls.__name__}, whose values are no plain texts")
+            raise UnrecognisedError(f"is of the type {cls.__name__}, whose values are not plain strings")
         number = member.number if isinstance(member, NumberedEnum) else position
         texts.append(NodeText(member.value, number, order.index(member)))
     return Node(kind=NodeKind.ENUM, texts=tuple(texts))

@@ -121,7 +121,7 @@ def check_entity(entity: Entity) -> None:
     if entity.life is not LifeInCopy.COPIED:
         raise UnrecognisedError(f"its rows are {entity.life.value}")
     if entity.kept_apart:
-        raise UnrecognisedError("some of its keys are kept apart")
+        raise UnrecognisedError("some of its keys are stored separately")
     if entity.derived_key is not None:
         raise UnrecognisedError("its key is computed from the content of a row")
     # The number of an enumeration is none of the row: a table sorts by the column that holds it anyway.
@@ -351,14 +351,14 @@ def _filled(node: Node) -> Node:
 def _as_key(name: str, node: Node, kind: KeyType) -> Node:
     if kind is KeyType.INT64:
         if node.kind is not NodeKind.INT:
-            raise UnrecognisedError(f"{name} of its key is no whole number")
+            raise UnrecognisedError(f"{name} of its key is not an integer")
         return node
     return _at_most(_as_text(name, node), LONGEST_TEXT)
 
 
 def _as_text(name: str, node: Node) -> Node:
     if node.kind not in {NodeKind.TEXT, NodeKind.CONST}:
-        raise UnrecognisedError(f"{name} of its key, its tenant or its filled fields is no text")
+        raise UnrecognisedError(f"{name} of its key, its tenant or its filled fields is not a string")
     return node
 
 
@@ -416,7 +416,9 @@ class Handle:
         self._library, self._free = found, free
         self.address = address
         if not address:
-            raise ValueError(f"{free.removesuffix('_free')} takes no such description; rebuild the library")
+            raise ValueError(
+                f"{free.removesuffix('_free')} does not accept this description; rebuild the library"
+            )
 
     def __del__(self) -> None:
         address, self.address = getattr(self, "address", None), None

@@ -200,7 +200,7 @@ def _instant(value: datetime) -> datetime:
     if value.utcoffset() is None:
         raise CronError(f"{value.isoformat()} has no UTC offset; pass an aware datetime")
     if not FIRST <= value <= LAST:
-        raise CronError(f"{value.isoformat()} lies outside {FIRST.date()} to {LAST.date()}")
+        raise CronError(f"{value.isoformat()} is outside {FIRST.date()} to {LAST.date()}")
     return plain_utc(value)
 
 

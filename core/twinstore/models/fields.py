@@ -416,7 +416,7 @@ def date_object(instant: datetime) -> JsonObject:
     """Return the object that represents an instant in free JSON; fractions of a millisecond are cut off.
 
     Raises:
-        PydanticCustomError: the instant has no offset, or lies outside the years 1 to 9999 in UTC.
+        PydanticCustomError: the instant has no offset, or is outside the years 1 to 9999 in UTC.
     """
     return {DATE: format_timestamp(parse_timestamp(instant))}
 

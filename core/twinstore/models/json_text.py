@@ -167,7 +167,7 @@ def normalise(value: object, level: int = 1) -> JsonValue:
     if isinstance(value, list):
         return [normalise(item, level + 1) for item in cast("list[object]", value)]
     hint = "; give twinstore.module.date_object(...)" if isinstance(value, datetime) else ""
-    raise JsonValueError(f"{type(value).__name__} is no JSON value{hint}")
+    raise JsonValueError(f"{type(value).__name__} is not a JSON value{hint}")
 
 
 def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObject:
@@ -188,7 +188,7 @@ def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObj
 
 def _plain_name(name: object) -> str:
     if not isinstance(name, str):
-        raise JsonValueError(f"{type(name).__name__} is no name of a JSON object")
+        raise JsonValueError(f"{type(name).__name__} is not a name in a JSON object")
     return _plain_text(name)
 
 

@@ -67,7 +67,7 @@ class RunningCall:
         with self._lock:
             if self.given_up:
                 raise TimeoutExceededError(
-                    "The caller has given this call up; the statement that comes next was not sent.",
+                    "The caller has cancelled this call; the next statement was not sent.",
                     outcome=Outcome.NOT_APPLIED,
                 )
             self._cancels.append(cancel)

@@ -134,12 +134,12 @@ def same(stored: PolicyRunJob, request: PolicyRunRequest | PolicyRunJob) -> Poli
     """Return a job that was asked for in the same words, whatever became of it.
 
     Raises:
-        ConflictError: it was asked for with other content.
+        ConflictError: it was requested with other content.
     """
     differing = [name for name in ASKED if getattr(stored, name) != getattr(request, name)]
     if differing:
         raise ConflictError(
-            f"Policy run {stored.run_id!r} was asked for with other content ({', '.join(differing)}); choose "
+            f"Policy run {stored.run_id!r} was requested with other content ({', '.join(differing)}); choose "
             "another run id.",
             entity=POLICY_JOBS.name,
             key=stored.run_id,

@@ -61,7 +61,7 @@ def _while_held(locks: DistributedLock, held: LockHandle) -> Iterator[str]:
     if held.renew() < before:
         yield "renewing did not extend the lease"
     if not held.release():
-        yield "releasing did not give the lock up"
+        yield "the lock was not released"
 
 
 LOCK_SMOKE_TEST: Final = SmokeTest(

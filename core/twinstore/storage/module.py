@@ -342,7 +342,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
             self._looking.run(backend.check_ready, timeout_ms / 1000)
         except TimeoutError:
             raise TimeoutExceededError(
-                f"{backend.driver} did not say within {timeout_ms} ms whether it is ready.",
+                f"{backend.driver} did not answer within {timeout_ms} ms whether it is ready.",
                 outcome=Outcome.NOT_APPLIED,
                 driver=backend.driver,
             ) from None

@@ -72,7 +72,7 @@ class CanonicalRequest(Request):
             # Not the text of every error: that of a wrong encoding quotes the body.
             why = "nested too deeply" if isinstance(error, RecursionError) else "not acceptable"
             told = "not UTF-8" if isinstance(error, UnicodeError) else f"{why}: {error}"
-            raise HTTPException(400, f"The body is no JSON: {told}.") from error
+            raise HTTPException(400, f"The body is not JSON: {told}.") from error
 
 
 class CanonicalRoute(APIRoute):

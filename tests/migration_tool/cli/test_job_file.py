@@ -109,7 +109,7 @@ def test_a_command_of_a_group_takes_its_options_from_the_file_too(
         ("[copy]\ndelete-extra = true\n", "give --delete-extra on the command line"),
         ('jobs = "many"\n', "'--jobs'"),
         ("jobs = true\n", "jobs takes a value, not true"),
-        ("jobs = \n", "is no TOML"),
+        ("jobs = \n", "is not valid TOML"),
         ('out = ["one", "two"]\n', "out takes one value"),
         ('entity = [["runs"]]\n', "entity takes one value"),
         ('[verify.out]\nx = "y"\n', "unknown command [verify out]"),

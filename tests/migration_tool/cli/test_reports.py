@@ -348,7 +348,7 @@ def test_what_is_not_compared_is_said_in_every_text() -> None:
     shown = report(evil="x").model_copy(update={"left_out": (item,)})
     for output in (ReportFormat.MARKDOWN, ReportFormat.HTML):
         text = render(shown, output).decode()
-        assert "workers: left out; 3 rows in source, 0 in target" in text
+        assert "workers: skipped; 3 rows in source, 0 in target" in text
     assert parse_report(render(shown, ReportFormat.JSON), "it").left_out == (item,)
 
 
@@ -404,7 +404,7 @@ class Described:
     """As much of a store as a report shows."""
 
     def described(self) -> dict[str, str]:
-        return {}
+        return {"backend": "memory", "identity": "one", "place": "here", "server_version": "1"}
 
 
 def test_a_copy_says_it_in_its_report_and_on_the_terminal(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ class TestLeftOut:
     ) -> None:
         command = ("backfill", "copy", *pair.sides, "--out", tmp_path, "--as-of", AS_OF.isoformat())
         answer = invoke(capsys, *command, "--execute")
-        assert (answer.code, "audit: left out; 8 rows in source, 0 in target." in answer.out) == (0, True)
+        assert (answer.code, "audit: skipped; 8 rows in source, 0 in target." in answer.out) == (0, True)
         assert pair.target.bulk.counts(AUDIT) == {}
         report = json.loads((tmp_path / "backfill-report.json").read_text())
         assert report["left_out"] == [
@@ -251,7 +251,7 @@ class TestLeftOut:
 
     def test_a_plan_counts_them_apart(self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]) -> None:
         command = ("backfill", "plan", *pair.sides)
-        assert "audit: left out; 8 rows in source, 0 in target." in invoke(capsys, *command).out
+        assert "audit: skipped; 8 rows in source, 0 in target." in invoke(capsys, *command).out
         plan = invoke(capsys, *command, "--format", "json").json
         assert [item["entity"] for item in plan["left_out"]] == ["audit"]
         assert plan["rows"] == 2 * (DOCUMENTS_PER_TENANT - BY_HAND[AUDIT])

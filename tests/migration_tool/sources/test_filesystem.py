@@ -101,15 +101,15 @@ Damage = tuple[str, bytes, str]
 # Path, content, and what the reason says.
 DAMAGE: Final[dict[str, Damage]] = {
     "cut short": ("state/runs/bad.json", state("bad")[:-20], "it is not JSON"),
-    "no object": ("state/runs/bad.json", b"[1]", "it is no JSON object"),
+    "no object": ("state/runs/bad.json", b"[1]", "it is not a JSON object"),
     "UTF-16": ("state/runs/bad.json", state("bad").decode().encode("utf-16"), "it is not UTF-8"),
     "a name twice": ("state/runs/bad.json", b'{"runId":"bad","runId":"bad"}', "a name occurs twice"),
-    "another run": ("state/runs/bad.json", state("good"), "it belongs to another run"),
+    "another run": ("state/runs/bad.json", state("good"), "it belongs to a different run"),
     "no model": ("state/runs/bad.json", state("bad", planHash=7), "planHash"),
     "an unknown property": ("state/runs/bad.json", state("bad", foreign=1), "foreign"),
     "a name with an underscore": ("state/runs/bad.json", state("bad", _updatedAt="x"), "_updatedAt"),
-    "a foreign file": ("state/other.txt", b"x", "no part of the layout"),
-    "a name that is no id": ("state/runs/a b.json", b"{}", "no part of the layout"),
+    "a foreign file": ("state/other.txt", b"x", "not part of the layout"),
+    "a name that is no id": ("state/runs/a b.json", b"{}", "not part of the layout"),
     "a line in the middle": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + b"{broken\n" + line("alpha", 2),
@@ -118,12 +118,12 @@ DAMAGE: Final[dict[str, Damage]] = {
     "a sequence twice": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + line("alpha", 1, message="other") + line("alpha", 2),
-        "line 2: another row of the same key",
+        "line 2: a row before it has the same key",
     ),
     "lines out of order": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + line("alpha", 3) + line("alpha", 2),
-        "line 3: it stands behind a row of a higher key",
+        "line 3: it follows a row with a higher key",
     ),
     "a zero byte in the middle": (
         "logs/runs/alpha.ndjson",
@@ -143,7 +143,7 @@ DAMAGE: Final[dict[str, Damage]] = {
     "a log that is an array": (
         "logs/runs/alpha.ndjson",
         b"[" + line("alpha", 1)[:-1] + b"]",
-        "line 1: it is no JSON object",
+        "line 1: it is not a JSON object",
     ),
     "a sequence that is none": (
         "logs/runs/alpha.ndjson",
@@ -190,14 +190,14 @@ DAMAGE: Final[dict[str, Damage]] = {
         b"[" * 500 + b"]" * 500,
         "it is nested too deeply",
     ),
-    "a copy by an editor": ("artifacts/alpha~", b"x", "no part of the layout"),
+    "a copy by an editor": ("artifacts/alpha~", b"x", "not part of the layout"),
     "a log of no run": ("logs/runs/lost.ndjson", line("lost", 1), "no file state/runs/lost.json"),
     "approvals of no run": (
         "state/approvals/lost.json",
         dumps([make_approval(None, "lost").wire()]),
         "no file state/runs/lost.json",
     ),
-    "a manifest that is none": ("artifacts/alpha/artifact-manifest.json", b"{}", "it is no JSON array"),
+    "a manifest that is none": ("artifacts/alpha/artifact-manifest.json", b"{}", "it is not a JSON array"),
 }
 
 
@@ -442,7 +442,10 @@ def test_a_tree_is_the_target_of_nothing(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_source_is_neither_made_nor_changed(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="is no folder"), into_memory(root / "absent", tmp_path) as pair:
+    with (
+        pytest.raises(PreflightError, match="is not a directory"),
+        into_memory(root / "absent", tmp_path) as pair,
+    ):
         pair.copy()
     assert not (root / "absent").exists()
     (tmp_path / "empty").mkdir()

@@ -109,7 +109,7 @@ def test_a_registered_worker_is_no_old_data(
         SCHEDULER_EXAMPLES.store_small(store.storage.unbound, "acme", "w-1", WORKERS)
     answer, report = decide(capsys, config, "none", tmp_path)
     assert (answer.code, [sum(item.target.values()) for item in report.left_out]) == (0, [1])
-    assert "workers: left out; 1 row in target." in answer.out
+    assert "workers: skipped; 1 row in target." in answer.out
 
 
 def test_a_settings_file_of_the_source_is_not_even_read(

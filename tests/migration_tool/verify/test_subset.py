@@ -291,7 +291,7 @@ def test_the_status_says_what_a_complete_copy_left_out(
         capsys, "--config", config, "backfill", "status", "--module", "scheduler", "--to", "memory"
     )
     assert '  these tenants only: "acme"\n' in status.out
-    assert "  without what stands at: runs.legacy\n" in status.out
+    assert "  without the values at: runs.legacy\n" in status.out
 
 
 def test_no_part_is_ever_ready_even_when_it_holds_every_row(pair: Pair) -> None:
@@ -339,17 +339,17 @@ def test_a_plan_counts_what_is_meant_on_both_sides(pair: Pair) -> None:
     ("entity", "part", "problem"),
     [
         ("", {"key_from": ("a",)}, "name it with --entity"),
-        ("audit", {"key_from": ("a", "b")}, "no bound for the keys of audit"),
-        ("audit", {"key_from": ("a\x00",)}, "no bound"),
-        ("audit", {"key_to": ("\ud800",)}, "no bound"),
-        ("audit", {"key_from": ("x" * 4097,)}, "no bound"),
-        ("audit", {"key_from": ("b",), "key_to": ("a",)}, "does not lie before"),
-        ("audit", {"key_from": ("a",), "key_to": ("a",)}, "does not lie before"),
-        ("audit", {"key_to": ("",)}, "lies before every key"),
-        ("execution_logs", {"key_to": ("",)}, "lies before every key"),
+        ("audit", {"key_from": ("a", "b")}, "not a bound for the keys of audit"),
+        ("audit", {"key_from": ("a\x00",)}, "not a bound"),
+        ("audit", {"key_to": ("\ud800",)}, "not a bound"),
+        ("audit", {"key_from": ("x" * 4097,)}, "not a bound"),
+        ("audit", {"key_from": ("b",), "key_to": ("a",)}, "is not before"),
+        ("audit", {"key_from": ("a",), "key_to": ("a",)}, "is not before"),
+        ("audit", {"key_to": ("",)}, "is before every key"),
+        ("execution_logs", {"key_to": ("",)}, "is before every key"),
         ("execution_logs", {"key_from": ("run", "one")}, "runId (text), sequence (int64)"),
-        ("execution_logs", {"key_from": ("run", "9223372036854775808")}, "no bound"),
-        ("execution_logs", {"key_from": ("run", "1_0")}, "no bound"),
+        ("execution_logs", {"key_from": ("run", "9223372036854775808")}, "not a bound"),
+        ("execution_logs", {"key_from": ("run", "1_0")}, "not a bound"),
         ("graph_jobs", {"key_from": ("AB",)}, "uuid (hex)"),
     ],
 )
@@ -377,7 +377,7 @@ def test_a_bound_may_name_the_first_parts_of_a_key_only(pair: Pair) -> None:
 
 
 def test_a_period_without_an_instant_is_refused() -> None:
-    with pytest.raises(ValidationError, match="does not lie before --until"):
+    with pytest.raises(ValidationError, match="is not before --until"):
         Subset(since=at(1), until=at(1))
     with pytest.raises(ValidationError, match="leave it out, or --since"):
         VerifyOptions(mode="sample", subset=Subset(since=at(1)))

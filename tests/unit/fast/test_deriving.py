@@ -679,11 +679,11 @@ def computed(model: CanonicalModel, storage: object) -> object:
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"life": LifeInCopy.LEFT_OUT}, "left out"),
-        ({"kept_apart": (("a",),)}, "kept apart"),
+        ({"life": LifeInCopy.LEFT_OUT}, "skipped"),
+        ({"kept_apart": (("a",),)}, "stored separately"),
         ({"derived": (Derived(name="digest", kind=Kind.TEXT, value=computed),)}, "digest"),
         ({"storage": (Marker(name="id"),)}, "one name"),
-        ({"key_parts": (int64("id"),)}, "no whole number"),
+        ({"key_parts": (int64("id"),)}, "not an integer"),
     ],
 )
 def test_an_entity_whose_rows_are_more_than_their_model_has_no_program(

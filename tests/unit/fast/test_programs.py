@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 REASONS: Final = {
-    "scheduler.workers": "its rows are left out and counted on both sides",
+    "scheduler.workers": "its rows are skipped and counted on both sides",
     "scheduler.locks": "its rows are copied as released",
     "scheduler.impact_snapshots": "its key is computed from the content of a row",
     "scheduler.run_summaries": "RunSummary has the rule",

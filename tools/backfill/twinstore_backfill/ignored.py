@@ -192,7 +192,7 @@ def _check_known(item: IgnoredPath, model: type[BaseModel], path: tuple[str, ...
         near = get_close_matches(name, shapes, 1)
         hint = f"; did you mean {near[0]}?" if near else "."
         raise ValidationError(
-            f"{OPTION} {item.text}: there is no field {name!r}{hint} What no model has is dropped with "
+            f"{OPTION} {item.text}: there is no field {name!r}{hint} To drop a property of no model, use "
             "--ignore-unknown."
         )
     value = shapes[name].value

@@ -33,7 +33,7 @@ def instant_of_judgement(port: BulkPort, given: datetime | None) -> datetime:
     now = port.now()
     if given is not None and given > now:
         raise ValidationError(
-            f"--as-of {json_text.format_timestamp(given)} lies in the future: the clock of {port.place} says "
+            f"--as-of {json_text.format_timestamp(given)} is in the future: the clock of {port.place} says "
             f"{json_text.format_timestamp(now)}. Give an instant that has passed, or leave it out."
         )
     return given or now

@@ -55,8 +55,8 @@ class Subset:
                 object.__setattr__(self, name, parse_timestamp(instant))
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise ValidationError(
-                f"--since {json_text.format_timestamp(self.since)} does not lie before "
-                f"--until {json_text.format_timestamp(self.until)}, so that no row would be meant."
+                f"--since {json_text.format_timestamp(self.since)} is not before "
+                f"--until {json_text.format_timestamp(self.until)}, so it selects no rows."
             )
 
     def __bool__(self) -> bool:
@@ -106,12 +106,12 @@ class Subset:
         lower, upper = (_bound(entity, option, getattr(self, name)) for name, option in BOUNDS)
         if upper is not None and upper == tuple(map(_least, entity.key_parts)):
             raise ValidationError(
-                f"--key-to {_shown(self.key_to)} lies before every key, so that no row would be meant."
+                f"--key-to {_shown(self.key_to)} is before every key, so it selects no rows."
             )
         if lower is not None and upper is not None and lower >= upper:
             raise ValidationError(
-                f"--key-from {_shown(self.key_from)} does not lie before --key-to {_shown(self.key_to)}, so "
-                "that no row would be meant; texts are in the order of code points."
+                f"--key-from {_shown(self.key_from)} is not before --key-to {_shown(self.key_to)}, so "
+                "it selects no rows; texts are in the order of code points."
             )
         return KeyRange(lower, upper)
 
@@ -176,8 +176,8 @@ def _bound(entity: Entity, option: str, given: tuple[str, ...]) -> Key | None:
             return found
     described = ", ".join(f"{part.field} ({part.type.value})" for part in parts)
     raise ValidationError(
-        f"{option} {_shown(given)} is no bound for the keys of {entity.name}, which are {described}; give "
-        f"{option} once for each part, the first ones at least."
+        f"{option} {_shown(given)} is not a bound for the keys of {entity.name}, which are {described}; give "
+        f"{option} once for each part, at least for the first."
     )
 
 

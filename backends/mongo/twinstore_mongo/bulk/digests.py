@@ -238,7 +238,7 @@ def why_not(entity: Entity, ignored: AbstractSet[str] = frozenset()) -> str | No
     if form.derived_key is not None:
         return "its key follows from its content"
     if form.wire_id is None and not form.joined and not form.generated:
-        return "its id is no field of the content"
+        return "its id is not a field of the content"
     if entity.shapes.keys() & {*entity.markers}:
         return "a marker has the name of a field"
     if len(entity.key_parts) > MOST_PARTS or any(part.type is KeyType.HEX for part in entity.key_parts):

@@ -53,7 +53,7 @@ def problem_of(name: str) -> str | None:
     if "$" in name or "\0" in name or ".." in f".{name}.":
         return "it has a dollar sign, a null character, or nothing before, after or between its dots"
     if name.startswith(RESERVED):
-        return f"names that begin with {' or '.join(map(repr, RESERVED))} are taken"
+        return f"names that start with {' or '.join(map(repr, RESERVED))} are taken"
     return None
 
 

@@ -373,8 +373,8 @@ def in_the_way(collection: str, index: IndexSpec) -> MigrationError:
     """Return the error of an index that the server refuses because of another one."""
     key = ", ".join(f"{name}: {direction}" for name, direction in index.key)
     return MigrationError(
-        f"{collection} has another index on {{{key}}} with other options, which stands in the way "
-        f"of {index.name}; drop it, then run the migration again.",
+        f"{collection} has another index on {{{key}}} with other options, which conflicts "
+        f"with {index.name}; drop it, then run the migration again.",
         entity=collection,
         driver=DRIVER,
     )

@@ -247,7 +247,7 @@ def why_not(scan: TableScan) -> str | None:
         return "its key, tenant or instant of retention has a column of another type"
     # Equal values of these are spelled alike.
     if any(value and type(value) not in {str, int, bool} for value in scan.left_out.values()):
-        return "a value that is left out of its content has parts"
+        return "a value that is omitted from its content has parts"
     return None
 
 

@@ -248,7 +248,7 @@ class PackedReader:
         """Return the record of a row, the exact way."""
         row = self._formatter.parse_row(message)
         if row is None:
-            raise LookupError("the end of a stream is no row")  # met by programmers only
+            raise LookupError("the end of a stream is not a row")  # met by programmers only
         return record_of(self._table, row, message)
 
 

@@ -499,7 +499,7 @@ def target_of(
     if not all(port.isdecimal() for port in filter(None, parts.get("port", "").split(","))):
         # Without a host, libpq takes the user for one and the password for the port, which messages show.
         raise ConfigurationError(
-            f"{purpose} names a port that is no number; use postgresql://user:password@host:port/database.",
+            f"{purpose} names a port that is not a number; use postgresql://user:password@host:port/database.",
             driver=DRIVER,
         )
     own = parts.pop("options", "")

@@ -49,7 +49,7 @@ WITHOUT: Final = {
     PIPELINE: "Statements travel by psycopg's own pipeline: same results, more processor time.",
     LIMIT: "A call to a server that is frozen lasts until the network ends it.",
     LOADERS: "Connections of the application are refused; install an earlier release of psycopg.",
-    REASONS: "An error does not say why the pool has no connection; the log of psycopg.pool does.",
+    REASONS: "The error does not say why the pool has no connection; see the log of psycopg.pool.",
 }
 
 # By mechanism that is off; those of a process, whose psycopg is the same for all storages.

@@ -322,7 +322,7 @@ def deviations(
         *(f"Missing: table {name}. To fix: {mend.script}" for name in sorted(absent)),
         *(missing(part, has.get(part.identity), mend) for part in sorted(lost)),
         *(f"Not wanted: {part.line}. To fix: {mend.removed(part)}" for part in sorted(more)),
-        *(f"Not wanted: table {name}. It is none of ours." for name in sorted(foreign) if additions),
+        *(f"Not wanted: table {name}. twinstore did not create it." for name in sorted(foreign) if additions),
     )
 
 

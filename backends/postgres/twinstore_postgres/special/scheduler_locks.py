@@ -128,7 +128,7 @@ class AdvisoryContender(Contender):
 
     def _ask(self, statement: bytes, key: tuple[str, str], values: Mapping[str, object]) -> Values | None:
         if self._connection is None:
-            raise LookupError("this lock was never asked for")  # met by programmers only
+            raise LookupError("this lock was never requested")  # met by programmers only
         tenant, name = key
         place = {"tenant": tenant, "key": name, "number": lock_number(tenant, name)}
         return self._connection.one(statement, {**place, **values}, Subject(LOCKS, key))

@@ -88,7 +88,7 @@ def check_lease(stored: PolicyRunJob, job: PolicyRunJob, lease_owner: str, now: 
         return
     raise LeaseLostError(
         f"The lease of policy job {job.id!r} is no longer held by {lease_owner!r} for attempt "
-        f"{job.attempt_count}; drop what was done and lease another job.",
+        f"{job.attempt_count}; discard the result and lease another job.",
         entity=ENTITY,
         key=job.id,
     )

@@ -45,7 +45,7 @@ def upserted(
     # Checked here, because the model would refuse a createdAt that the caller never sent.
     if schedule.updated_at < created_at:
         raise ValidationError(
-            f"updatedAt of schedule {schedule.id!r} lies before the createdAt that is stored, "
+            f"updatedAt of schedule {schedule.id!r} is before the stored createdAt, "
             f"{format_timestamp(created_at)}.",
             entity="schedules",
             key=schedule.id,
@@ -93,7 +93,7 @@ def restored(
 def _check_instant(schedule: Schedule, name: str, instant: datetime) -> None:
     if instant < schedule.updated_at:
         raise ValidationError(
-            f"Argument {name} ({format_timestamp(instant)}) lies before updatedAt of schedule "
+            f"Argument {name} ({format_timestamp(instant)}) is before updatedAt of schedule "
             f"{schedule.id!r}, {format_timestamp(schedule.updated_at)}.",
             entity="schedules",
             key=schedule.id,

@@ -43,7 +43,7 @@ class TaskRunnerRepository(Repository):
         """
         if tenant_id is None and self._options.tenancy_enforced:
             raise TenantScopeError(
-                "Tenancy is enforced, so every run belongs to a tenant; name one, or ask for ALL_TENANTS.",
+                "Tenancy is enforced, so every run belongs to a tenant; name one, or use ALL_TENANTS.",
                 driver=self.driver,
             )
         return self._admit_scope(tenant_id, purpose)

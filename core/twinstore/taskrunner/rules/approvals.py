@@ -65,7 +65,9 @@ class Decision:
 
     def __post_init__(self) -> None:
         if self.status is PackApprovalStatus.PENDING:
-            raise ValidationError("Argument status: pending is no decision; give another one.", entity=ENTITY)
+            raise ValidationError(
+                "Argument status: pending is not a decision; give another status.", entity=ENTITY
+            )
         if self.status in NEED_ACTOR and self.actor_id is None:
             raise ValidationError(
                 f"Argument actor_id: {self.status} needs who decided; give it.", entity=ENTITY

@@ -20,9 +20,9 @@ def check_upload(artifact: PackRunArtifact) -> None:
     """Refuse a record that lacks what its status needs."""
     match artifact.status:
         case PackArtifactStatus.COPIED if not artifact.stored_path:
-            raise _incomplete(artifact, "storedPath says where it was copied to; give it")
+            raise _incomplete(artifact, "storedPath is required: where it was copied to")
         case PackArtifactStatus.SKIPPED if not artifact.notes:
-            raise _incomplete(artifact, "notes say why; give them")
+            raise _incomplete(artifact, "notes are required: why")
         case PackArtifactStatus.MATERIALIZED if artifact.type != MATERIALIZED_TYPE:
             raise _incomplete(
                 artifact,

@@ -213,7 +213,7 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
         yield str(result.fast_path)
     totals = result.totals.all()
     if result.subset is not None:
-        yield f"Only a part was meant: {described(result.subset)}. Nothing is said of other rows."
+        yield f"Only a part was meant: {described(result.subset)}. Other rows were not copied."
     if result.stopped:
         yield f"Stopped: {result.stopped}. Resolve them, then run the same command again."
     if result.failed.count:
@@ -434,7 +434,7 @@ def _narrowed_texts(settings: Mapping[str, str]) -> Iterator[str]:
     if part := settings.get("subset"):
         yield f"  a part only: {described(json.loads(part))}"
     if dropped := json.loads(settings.get("ignore_unknown") or "[]"):
-        yield f"  without what stands at: {', '.join(dropped)}"
+        yield f"  without the values at: {', '.join(dropped)}"
 
 
 def _lease(lease: Document | None) -> str:

@@ -70,7 +70,7 @@ def read_job_file(path: Path) -> JobFile:
     except OSError as error:
         raise ConfigurationError(f"The job file {path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"The job file {path} is no TOML: {error}.") from None
+        raise ConfigurationError(f"The job file {path} is not valid TOML: {error}.") from None
     reasons, field_reasons = (
         dict(_reasons(document.pop(name, []), name, str(path))) for name in (IGNORED, IGNORED_FIELDS)
     )

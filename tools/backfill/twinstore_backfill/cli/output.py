@@ -59,7 +59,7 @@ def emit(output: Format, document: object, *texts: RenderableType, kept: Path | 
     except OutputError as error:
         if kept is None:
             raise
-        warn(f"{error.message} It stands in {kept}.")
+        warn(f"{error.message} It is in {kept}.")
 
 
 def _rendered(texts: Iterable[RenderableType]) -> str:
@@ -88,7 +88,7 @@ def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Say of each entity that no copy brings over how many rows it has."""
     for item in left_out:
         source, target = (sum(item[side].values()) for side in ("source", "target"))
-        yield f"{item['entity']}: left out; {number_of(source, 'row')} in source, {target:,} in target."
+        yield f"{item['entity']}: skipped; {number_of(source, 'row')} in source, {target:,} in target."
 
 
 TONES: Final[Mapping[str, str]] = {
@@ -229,7 +229,7 @@ ProgressOption = Annotated[
     ProgressForm,
     typer.Option(
         "--progress",
-        help="Progress on stderr: a bar (plain lines where stderr is no terminal), lines of JSON, or none.",
+        help="Progress on stderr: a bar (plain lines if stderr is not a terminal), lines of JSON, or none.",
     ),
 ]
 MetricsPort = Annotated[

@@ -131,8 +131,8 @@ def known_job(target: Store, name: str) -> CopyJob:
     job = target.ledger.find(name)
     if job is None:
         raise UnknownJobError(
-            f"No copy with these options was made into {target.bulk.place}; give the options that "
-            "say what the copy was about, such as --from, --entity and --as-of, as it was given them."
+            f"No copy with these options was made into {target.bulk.place}; give the options "
+            "of the copy, such as --from, --entity and --as-of, as they were given."
         )
     return job
 

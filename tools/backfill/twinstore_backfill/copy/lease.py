@@ -43,7 +43,7 @@ def acquire(ledger: Ledger, job_id: str, worker: str, duration: timedelta) -> Le
         # Only a process that certainly ran here and has ended; for any other host only time decides.
         if previous is None or not previous.dead:
             raise
-        log.info("process %d, which held the lease, is gone; taking over", previous.pid)
+        log.info("process %d, which held the lease, has ended; taking over", previous.pid)
         return ledger.acquire(job_id, worker, duration, dead=error.key)
 
 
@@ -53,7 +53,7 @@ def dismiss_dead_workers(ledger: Ledger, job_id: str) -> None:
     for worker in held - {None}:
         holder = Holder.parse(worker or "")
         if worker is not None and holder is not None and holder.dead:
-            log.info("process %d, which copied a range, is gone; its ranges are free", holder.pid)
+            log.info("process %d, which copied a range, has ended; its ranges are free", holder.pid)
             ledger.leave(job_id, worker)
 
 

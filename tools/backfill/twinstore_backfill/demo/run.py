@@ -182,7 +182,7 @@ class Demo:
         missing = missing_libraries()
         if missing:
             self._story.say(
-                f"   The service over HTTP is left out, because {' and '.join(missing)} is missing: "
+                f"   The service over HTTP is skipped, because {' and '.join(missing)} is missing: "
                 "pip install 'twinstore[service]' brings it."
             )
             return {}
@@ -198,7 +198,7 @@ class Demo:
         if not before:
             return
         with (
-            self._story.step("Serve over HTTP from PostgreSQL: the same answers, and the work goes on"),
+            self._story.step("Serve over HTTP from PostgreSQL: the same answers, and the work continues"),
             serving(self._settings, "Postgres") as url,
         ):
             differing = [name for name, answer in read_over_http(url).items() if answer != before[name]]

@@ -138,7 +138,7 @@ class Repair:
                 self.done.reasons.append(reason)
 
     def _rewrite(self, entity: Entity, keys: Sequence[Key]) -> None:
-        self._stop.raise_if_interrupted("What was repaired stays repaired; run the same command again.")
+        self._stop.raise_if_interrupted("Rows that were repaired stay repaired; run the same command again.")
         lines = FirstLines()
         expired = expiry_test(entity, self._target.options, self._as_of)
         reader = RangeReader(entity, expired=expired, lines=lines)
@@ -163,7 +163,7 @@ class Repair:
         self.done.reasons += [f"{name} {line['key']}: {line['reason']}" for line in lines.bad]
 
     def _remove(self, entity: Entity, keys: Sequence[Key]) -> None:
-        self._stop.raise_if_interrupted("What was repaired stays repaired; run the same command again.")
+        self._stop.raise_if_interrupted("Rows that were repaired stay repaired; run the same command again.")
         with self._source.bulk.view() as view:
             # Judged again: the list may be older than the row.
             there = {row.key for row in view.rows_of(entity, keys)}
@@ -312,10 +312,11 @@ class NamedRows:
             key = _listed(item["key"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise ValidationError(
-                f"{place} is no finding of this module; give the {DIFFERENCES} of a verification as it is."
+                f"{place} is not a finding of this module; give the unchanged {DIFFERENCES} of a "
+                "verification."
             ) from None
         if key is not None and not is_nameable(entity, key):
-            raise ValidationError(f"{place}: the key is none of {entity.name}; give the file as it is.")
+            raise ValidationError(f"{place}: the key is none of {entity.name}; give the unchanged file.")
         return entity.name, key, kind
 
 

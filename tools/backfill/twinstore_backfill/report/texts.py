@@ -261,7 +261,7 @@ def left_out_texts(report: ParityReport) -> Iterator[str]:
         sides = f"{number_of(target, 'row')} in target"
         if report.mode != "start-clean":
             sides = f"{number_of(source, 'row')} in source, {target:,} in target"
-        yield f"{item.entity}: left out; {sides}"
+        yield f"{item.entity}: skipped; {sides}"
 
 
 def _capital(text: str) -> str:

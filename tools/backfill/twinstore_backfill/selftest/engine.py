@@ -356,7 +356,7 @@ class Trial:
         wanted = "FAIL" if must_fail else "PASS" if self.whole else "PARTIAL"
         if verdict != wanted:
             return f"the verdict is {verdict}, not {wanted}"
-        return "the report says that the switch may follow" * (must_fail and self.report.cutover_ready)
+        return "the report says that it is safe to cut over" * (must_fail and self.report.cutover_ready)
 
     @property
     def problem(self) -> str:

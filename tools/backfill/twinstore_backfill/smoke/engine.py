@@ -302,7 +302,7 @@ class Smoke:
         for entity, counts in self.counts.items():
             if broken := counts.get(UNKNOWN_LABEL):
                 yield (
-                    f"{number_of(broken, 'row')} of {entity} hold no tenant id where it should stand, so no "
+                    f"{number_of(broken, 'row')} of {entity} hold no tenant id where it should be, so no "
                     "tenant sees them; repair or remove them"
                 )
 

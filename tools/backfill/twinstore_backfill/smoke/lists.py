@@ -220,7 +220,7 @@ def difference(answer: Answer, wanted: Wanted) -> str:
     if answer.goes_on is False and wanted.total != len(answer.rows):
         return f"{len(answer.rows)} rows are listed, but {wanted.total} are stored"
     if answer.goes_on and wanted.total <= len(answer.rows):
-        return f"the list goes on after {len(answer.rows)} rows, but {wanted.total} are stored"
+        return f"the list continues after {len(answer.rows)} rows, but {wanted.total} are stored"
     return ""
 
 

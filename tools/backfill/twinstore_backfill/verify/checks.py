@@ -38,8 +38,7 @@ NOTHING: Final = (
     "or begin without old data with --start-clean"
 )
 NO_PART: Final = (
-    "nothing was compared, because no row of either side belongs to the part that was asked for; check its "
-    "bounds"
+    "nothing was compared, because no row of either side belongs to the selected part; check its bounds"
 )
 SMOKE: Final = "lock smoke test"
 ONLY_ROWS: Final = "only single rows were compared"
@@ -136,7 +135,7 @@ def mode_check(entities: Sequence[EntityReport], *, sampled: bool, part: bool = 
             "C3", "mode", "inconclusive", "no document was compared", [NO_PART if part else NOTHING]
         )
     if not sampled:
-        which = "every document that was asked for" if part else "every document"
+        which = "every requested document" if part else "every document"
         return listed_check("C3", "mode", "pass", f"{which} was compared", [])
     bounds = [_bound(entity) for entity in entities if entity.counts.equal]
     return listed_check(
@@ -316,8 +315,8 @@ def direction_warnings(options: VerifyOptions, context: VerifyContext) -> tuple[
         else f"nothing is copied back into {source}"
     )
     text = (
-        f"{key} names {target} already, so the service writes to the target and the source stands still; "
-        f"{back}."
+        f"{key} names {target} already, so the service writes to the target and the source no "
+        f"longer changes; {back}."
     )
     return (text,)
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 # Rows that are not in the target, of one question to the ledger.
 ASKED: Final = 500
-KEPT: Final = "the target refused it in a copy, whose quarantine says why"
+KEPT: Final = "the target refused it in a copy; see its quarantine for the reason"
 
 
 @dataclass(frozen=True, slots=True)
