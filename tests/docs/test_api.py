@@ -114,6 +114,6 @@ def test_every_module_and_each_of_its_parts_was_compared(found: list[Surface]) -
 
 
 def test_the_page_has_the_table() -> None:
-    text = prose(DOCS / "asyncio.md")
+    text = prose(DOCS / "concurrency.md")
     assert all(f"| `{name}` | {where} |" in text for name, (where, _) in CHANGED.items())
     assert all(name in text and same in text for name, same in ADDED.items())
